@@ -229,6 +229,28 @@ impl Launched {
         }
     }
 
+    /// Whether init is gone, so that no event can come any more.
+    pub fn is_deaf(&self) -> bool {
+        let mut nothing = [0u8; 1];
+        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        matches!(rustix::net::recv(&self.control, &mut nothing, flags), Ok((0, _)))
+    }
+
+    /// Whether limits are held by looking, for want of a control group.
+    pub fn is_sampled(&self) -> bool {
+        self.cgroup.is_none()
+    }
+
+    /// Bytes of memory with shared pages counted once, where limits are held by looking.
+    pub fn proportional_memory(&self) -> u64 {
+        self.sampler.as_ref().map_or(0, Sampler::proportional)
+    }
+
+    /// Processes alive, where limits are held by looking.
+    pub fn process_count(&self) -> usize {
+        self.sampler.as_ref().map_or(0, Sampler::count)
+    }
+
     /// Sends a signal to the program.
     pub fn signal(&self, signal: i32) {
         let _ = Message::new(Kind::Signal, signal, 0).send(self.control.as_fd());
