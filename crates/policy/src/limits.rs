@@ -59,7 +59,7 @@ struct Mebibytes(u64);
 
 impl Serialize for Mebibytes {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.0 % MIB == 0 {
+        if self.0.is_multiple_of(MIB) {
             serializer.serialize_u64(self.0 / MIB)
         } else {
             serializer.serialize_f64(self.0 as f64 / MIB as f64)

@@ -165,9 +165,8 @@ impl PathTable {
         if is_own_tree(path) && !is_own_tree(at) {
             return ground(Access::Private, Reason::AllowPrivate);
         }
-        let exempt = at == path && entry.rank == Rank::Document;
-        match self.hidden_by_name(path) {
-            Some(origin) if entry.access > Access::Private && !exempt => Entry {
+        match self.hidden_by_name(path, at, entry) {
+            Some(origin) if entry.access > Access::Private => Entry {
                 access: Access::Hidden,
                 reason: Reason::DenyHidden,
                 origin: origin.clone(),
@@ -177,7 +176,18 @@ impl PathTable {
         }
     }
 
-    fn hidden_by_name(&self, path: &Path) -> Option<&Origin> {
+    /// The rule that hides the path because it, or a directory it is in, has a hidden name. Names
+    /// above the deciding entry do not count, the longer path being the more specific; nor does
+    /// the entry's own if the user wrote that very path.
+    fn hidden_by_name(&self, path: &Path, at: &Path, entry: &Entry) -> Option<&Origin> {
+        let below = path.ancestors().take_while(|ancestor| *ancestor != at);
+        let own = Some(at).filter(|_| entry.rank != Rank::Document);
+        below
+            .chain(own)
+            .find_map(|candidate| self.hidden_name(candidate))
+    }
+
+    fn hidden_name(&self, path: &Path) -> Option<&Origin> {
         let name = path.file_name()?.to_str()?;
         let applies =
             |origin: &Origin| origin.source != Source::BuiltIn || !path.starts_with(&self.work);
