@@ -3,7 +3,7 @@
 use crate::cli::{OutputFormat, Run, WorkspaceMode};
 use crate::exit::{self, Failure};
 use crate::print::{self, Line};
-use belljar_policy::Workspace;
+use belljar_policy::{Origin, PathRule, Rule, Workspace};
 use belljar_supervisor::{Command, KilledBy, Output, RunResult, SandboxId, StateDir};
 use serde_json::json;
 
@@ -38,6 +38,10 @@ fn attempt(arguments: Run) -> Result<RunResult, Failure> {
             WorkspaceMode::Overlay => Workspace::Overlay,
         };
     }
+    if let Some(file) = arguments.policy.config.as_ref().and_then(|file| file.canonicalize().ok()) {
+        // An agent that can write its own policy has none on the next run.
+        capability.filesystem.protected.push(Rule::new(PathRule::Root(file), Origin::built_in()));
+    }
     let mut command = Command::new(arguments.command);
     if let Some(timeout) = arguments.timeout {
         command = command.timeout(timeout);
@@ -48,7 +52,7 @@ fn attempt(arguments: Run) -> Result<RunResult, Failure> {
     };
     let state = StateDir::find()?;
     let id = SandboxId::random()?;
-    Ok(belljar_supervisor::run(id.as_str(), &capability, &command, output, &state)?)
+    Ok(belljar_supervisor::run(id.as_str(), &capability, &command, output, &state, None)?)
 }
 
 fn code_of(result: &RunResult) -> u8 {
