@@ -352,6 +352,14 @@ impl<'a> Builder<'a> {
         }
     }
 
+    fn sees(&self, path: &Path) -> bool {
+        let shown = self.built.entries.iter().find(|entry| entry.path == path).map(|entry| &entry.shows);
+        match shown {
+            Some(shows) => matches!(shows, Shows::Host { .. } | Shows::Overlay { .. }),
+            None => matches!(self.around(path), Around::HostRead | Around::HostWrite | Around::Overlay),
+        }
+    }
+
     fn covered(&self, path: &Path) -> bool {
         self.built.entries.iter().any(|entry| entry.path == path)
     }
@@ -370,7 +378,8 @@ impl<'a> Builder<'a> {
         if everywhere {
             starts.push(work.clone());
         }
-        starts.retain(|path| path.is_dir());
+        // What the box does not see needs no search; the home directory is built from parts it sees.
+        starts.retain(|path| path.is_dir() && (*path == self.places.home || self.sees(path)));
         starts.sort();
         starts.dedup_by(|deeper, upper| deeper.starts_with(upper) && *deeper != work);
         let leave_out = |path: &Path| path == work && !everywhere;
