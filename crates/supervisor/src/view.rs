@@ -8,9 +8,10 @@ use crate::named;
 use crate::stand_in::{self, StandIn};
 use belljar_policy::{Access, PathTable, Places, Source};
 use belljar_sandbox::plan::{self, Identity, Kind, Ownership, Shows, View};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The view, and what had to be put on the host for it.
@@ -40,6 +41,12 @@ pub(crate) struct Builder<'a> {
     pub(crate) private_bytes: u64,
     pub(crate) changes: Changes<'a>,
     pub(crate) built: BuiltView,
+    /// Where each path is in `built.entries`.
+    index: HashMap<PathBytes, usize>,
+    /// Directories shown entry by entry, each with those of its entries that the table names.
+    expanded: HashMap<PathBytes, Vec<PathBuf>>,
+    /// Parents already resolved: most rules share a few.
+    parents: HashMap<PathBytes, Option<PathBuf>>,
     /// Paths the table has a word of its own on.
     named: HashSet<&'a OsStr>,
     /// Directories that contain a hidden path.
@@ -61,7 +68,19 @@ impl<'a> Builder<'a> {
             .filter(|(_, entry)| entry.access == Access::Hidden)
             .flat_map(|(path, _)| path.ancestors().skip(1).map(Path::as_os_str))
             .collect();
-        Self { table, places, identity, private_bytes, changes, built, named, above_hidden }
+        Self {
+            table,
+            places,
+            identity,
+            private_bytes,
+            changes,
+            built,
+            index: HashMap::new(),
+            expanded: HashMap::new(),
+            parents: HashMap::new(),
+            named,
+            above_hidden,
+        }
     }
 
     /// Works the whole table off, parents first.
@@ -85,8 +104,26 @@ impl<'a> Builder<'a> {
     fn show(&mut self, path: impl Into<PathBuf>, shows: Shows) {
         let path = path.into();
         // A later word about the same path replaces the earlier one.
-        self.built.entries.retain(|entry| entry.path != path);
-        self.built.entries.push(View { path, shows });
+        match self.index.get(path.as_os_str().as_bytes()).and_then(|at| self.built.entries.get_mut(*at)) {
+            Some(entry) => entry.shows = shows,
+            None => {
+                self.index.insert(path.as_os_str().as_bytes().to_vec(), self.built.entries.len());
+                self.built.entries.push(View { path, shows });
+            }
+        }
+    }
+
+    /// Takes a path out of the view, with all below it.
+    fn unshow(&mut self, path: &Path) {
+        if self.covered(path) {
+            self.built.entries.retain(|entry| !entry.path.starts_with(path));
+            let places = self.built.entries.iter().enumerate();
+            self.index = places.map(|(at, entry)| (entry.path.as_os_str().as_bytes().to_vec(), at)).collect();
+        }
+    }
+
+    fn shown(&self, path: &[u8]) -> Option<&Shows> {
+        self.index.get(path).and_then(|at| self.built.entries.get(*at)).map(|entry| &entry.shows)
     }
 
     /// Every entry of the host's root that no rule names.
@@ -110,8 +147,10 @@ impl<'a> Builder<'a> {
     }
 
     fn expand(&mut self, directory: &Path) {
+        let mut named = Vec::new();
         for (path, kind) in children(directory) {
             if self.is_named(&path) {
+                named.push(path);
                 continue;
             }
             if matches!(kind, Found::Directory) && self.hides_below(&path) {
@@ -121,6 +160,7 @@ impl<'a> Builder<'a> {
                 self.show_host(path, kind, plan::Access::Read);
             }
         }
+        self.expanded.insert(directory.as_os_str().as_bytes().to_vec(), named);
     }
 
     /// Whether the table has a word of its own on this very path.
@@ -155,7 +195,10 @@ impl<'a> Builder<'a> {
 
     /// One entry of the table.
     fn place(&mut self, named: &Path, access: Access, source: &Source) -> Result<(), RunError> {
-        let Some(link) = resolve_parent(named) else {
+        if access == Access::Hidden && self.is_left_out(named) {
+            return Ok(());
+        }
+        let Some(link) = self.resolve_parent(named) else {
             return self.place_missing(named, access, source);
         };
         match fs::symlink_metadata(&link) {
@@ -169,11 +212,25 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// Whether a path is absent from a directory that is shown entry by entry: then there is nothing to hide.
+    fn is_left_out(&self, path: &Path) -> bool {
+        let around = parent_of(path.as_os_str().as_bytes()).and_then(|parent| self.expanded.get(parent));
+        around.is_some_and(|named| !named.iter().any(|present| present == path))
+    }
+
+    /// The path with every symbolic link before its last component resolved; `None` if its parent is not there.
+    fn resolve_parent(&mut self, path: &Path) -> Option<PathBuf> {
+        let parent = path.parent()?;
+        let known = self.parents.entry(parent.as_os_str().as_bytes().to_vec());
+        let real = known.or_insert_with(|| parent.canonicalize().ok()).as_ref()?;
+        Some(real.join(path.file_name()?))
+    }
+
     fn place_existing(&mut self, path: &Path, kind: Kind, access: Access) {
         let shows = match access {
             Access::Hidden if self.around(path) == Around::Own => {
-                // Not shown in the first place.
-                self.built.entries.retain(|entry| !entry.path.starts_with(path));
+                // Not shown in the first place, or no longer.
+                self.unshow(path);
                 return;
             }
             Access::Hidden => Shows::Hidden(kind),
@@ -289,7 +346,7 @@ impl<'a> Builder<'a> {
     /// Puts a directory where the path, or the first part of it that is missing, would be created.
     fn stand_in(&mut self, path: &Path) -> Result<(), RunError> {
         let missing = first_missing(path);
-        if self.built.entries.iter().any(|entry| entry.path == missing) {
+        if self.covered(&missing) {
             return Ok(());
         }
         self.pin_above(&missing);
@@ -321,7 +378,7 @@ impl<'a> Builder<'a> {
             _ => None,
         });
         if let Some(layer) = layer
-            && !self.built.entries.iter().any(|entry| entry.path == missing)
+            && !self.covered(&missing)
         {
             let kind = stand_in::kind_of(&missing);
             let parent = layer.parent().unwrap_or(&layer);
@@ -337,31 +394,29 @@ impl<'a> Builder<'a> {
 
     /// What surrounds a path: the nearest entry above it.
     fn around(&self, path: &Path) -> Around {
-        let nearest = self
-            .built
-            .entries
-            .iter()
-            .filter(|entry| entry.path != path && path.starts_with(&entry.path))
-            .max_by_key(|entry| entry.path.as_os_str().len());
-        match nearest.map(|entry| &entry.shows) {
-            Some(Shows::Frame | Shows::Private { .. }) => Around::Own,
-            Some(Shows::Host { access: plan::Access::Write, .. }) => Around::HostWrite,
-            Some(Shows::Host { .. }) => Around::HostRead,
-            Some(Shows::Overlay { .. }) => Around::Overlay,
-            Some(Shows::Hidden(_) | Shows::Link(_)) | None => Around::Nothing,
+        let mut above = parent_of(path.as_os_str().as_bytes());
+        while let Some(parent) = above {
+            match self.shown(parent) {
+                Some(Shows::Frame | Shows::Private { .. }) => return Around::Own,
+                Some(Shows::Host { access: plan::Access::Write, .. }) => return Around::HostWrite,
+                Some(Shows::Host { .. }) => return Around::HostRead,
+                Some(Shows::Overlay { .. }) => return Around::Overlay,
+                Some(Shows::Hidden(_) | Shows::Link(_)) => return Around::Nothing,
+                None => above = parent_of(parent),
+            }
         }
+        Around::Nothing
     }
 
     fn sees(&self, path: &Path) -> bool {
-        let shown = self.built.entries.iter().find(|entry| entry.path == path).map(|entry| &entry.shows);
-        match shown {
+        match self.shown(path.as_os_str().as_bytes()) {
             Some(shows) => matches!(shows, Shows::Host { .. } | Shows::Overlay { .. }),
             None => matches!(self.around(path), Around::HostRead | Around::HostWrite | Around::Overlay),
         }
     }
 
     fn covered(&self, path: &Path) -> bool {
-        self.built.entries.iter().any(|entry| entry.path == path)
+        self.index.contains_key(path.as_os_str().as_bytes())
     }
 
     /// Covers files that are hidden by name.
@@ -391,7 +446,7 @@ impl<'a> Builder<'a> {
                 if visible {
                     builder.show(path, Shows::Hidden(kind));
                 } else {
-                    builder.built.entries.retain(|entry| entry.path != path);
+                    builder.unshow(path);
                 }
             }
         };
@@ -452,10 +507,18 @@ fn children(directory: &Path) -> Vec<(PathBuf, Found)> {
         .collect()
 }
 
-/// The path with every symbolic link before its last component resolved; `None` if its parent is not there.
-fn resolve_parent(path: &Path) -> Option<PathBuf> {
-    let parent = path.parent()?.canonicalize().ok()?;
-    Some(parent.join(path.file_name()?))
+/// A path's bytes: comparing paths as paths takes them apart every time.
+type PathBytes = Vec<u8>;
+
+/// The directory an absolute path is in.
+fn parent_of(path: &[u8]) -> Option<&[u8]> {
+    if path == b"/" {
+        return None;
+    }
+    match path.iter().rposition(|byte| *byte == b'/')? {
+        0 => Some(b"/"),
+        slash => path.get(..slash),
+    }
 }
 
 /// The uppermost part of the path that does not exist.

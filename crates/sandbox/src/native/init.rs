@@ -307,6 +307,7 @@ fn begin(start: &Start<'_>) -> Result<std::convert::Infallible, Failure> {
             send_descriptor(start.control, counter.as_fd()).map_err(&stage)?;
         }
     }
+    sys::empty_bounding_set().map_err(at(Stage::Capabilities))?;
     let main = sys::fork().map_err(&stage)?;
     if main == 0 {
         drop(ours);

@@ -7,6 +7,7 @@ use crate::host::Host;
 use crate::plan::{Access, Kind, Ownership, Plan, Shows, View};
 use crate::sys::{CStrings, SockFilter, mount_flag};
 use rustix::fd::OwnedFd;
+use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -120,10 +121,11 @@ impl Script {
             landlock: None,
             cgroup_tasks: Vec::new(),
         };
+        let own: Own<'_> = plan.view.iter().map(|entry| (entry.path.as_os_str().as_bytes(), is_own(entry))).collect();
         let mut grants = vec![(c"/".to_owned(), right::READ)];
         // The root itself is init's to make; what it shows is a frame in every plan.
         for entry in plan.view.iter().filter(|entry| entry.path != Path::new("/")) {
-            script.place(entry, &plan.view)?;
+            script.place(entry, &own)?;
             if writable(entry) {
                 grants.push((c_path(&entry.path)?, u64::MAX));
             }
@@ -146,9 +148,9 @@ impl Script {
         self.step_paths.push(path.to_owned());
     }
 
-    fn place(&mut self, entry: &View, view: &[View]) -> Result<(), LaunchError> {
+    fn place(&mut self, entry: &View, own: &Own<'_>) -> Result<(), LaunchError> {
         let path = &entry.path;
-        self.parents(path, view)?;
+        self.parents(path, own)?;
         match &entry.shows {
             Shows::Frame => {
                 let at = relative(path)?;
@@ -159,7 +161,7 @@ impl Script {
                 self.push(step, path);
             }
             Shows::Host { source, kind, access, ownership } => {
-                self.mount_point(path, *kind, view)?;
+                self.mount_point(path, *kind, own)?;
                 let flags = flags_for(*access);
                 let at = relative(path)?;
                 let step = match ownership {
@@ -172,7 +174,7 @@ impl Script {
                 self.push(step, path);
             }
             Shows::Private { bytes, mode } => {
-                self.mount_point(path, Kind::Directory, view)?;
+                self.mount_point(path, Kind::Directory, own)?;
                 self.private.push(c_path(path)?);
                 let step = Step::Private {
                     at: relative(path)?,
@@ -182,12 +184,12 @@ impl Script {
                 self.push(step, path);
             }
             Shows::Hidden(kind) => {
-                self.mount_point(path, *kind, view)?;
+                self.mount_point(path, *kind, own)?;
                 let step = Step::Cover { at: relative(path)?, kind: *kind };
                 self.push(step, path);
             }
             Shows::Overlay { lower, stand_ins, changes, scratch, ownership } => {
-                self.mount_point(path, Kind::Directory, view)?;
+                self.mount_point(path, Kind::Directory, own)?;
                 let lower = match ownership {
                     Ownership::Host => {
                         let mut layers = Vec::new();
@@ -219,15 +221,14 @@ impl Script {
     }
 
     /// Directories between the nearest entry above and this one, where that entry is the box's own to write.
-    fn parents(&mut self, path: &Path, view: &[View]) -> Result<(), LaunchError> {
-        let Some((above, own)) = nearest_above(path, view) else { return Ok(()) };
-        if !own {
+    fn parents(&mut self, path: &Path, own: &Own<'_>) -> Result<(), LaunchError> {
+        if !is_in_own(path, own) {
             return Ok(());
         }
         let between: Vec<&Path> = path
             .ancestors()
             .skip(1)
-            .take_while(|parent| *parent != above && *parent != Path::new("/"))
+            .take_while(|parent| !own.contains_key(parent.as_os_str().as_bytes()) && *parent != Path::new("/"))
             .collect();
         for parent in between.into_iter().rev() {
             let at = relative(parent)?;
@@ -237,8 +238,8 @@ impl Script {
     }
 
     /// Something to mount on, where the directory around it is the box's own.
-    fn mount_point(&mut self, path: &Path, kind: Kind, view: &[View]) -> Result<(), LaunchError> {
-        if nearest_above(path, view).is_some_and(|(_, own)| own) {
+    fn mount_point(&mut self, path: &Path, kind: Kind, own: &Own<'_>) -> Result<(), LaunchError> {
+        if is_in_own(path, own) {
             let at = relative(path)?;
             let step = match kind {
                 Kind::Directory => Step::Directory { at, mode: 0o755 },
@@ -291,14 +292,27 @@ fn writable(entry: &View) -> bool {
     )
 }
 
-/// The closest entry that contains `path`, and whether it is made by us (so that we can make entries in it).
-fn nearest_above<'a>(path: &Path, view: &'a [View]) -> Option<(&'a Path, bool)> {
-    view.iter()
-        .filter(|entry| path != entry.path && path.starts_with(&entry.path))
-        .max_by_key(|entry| entry.path.as_os_str().len())
-        .map(|entry| {
-            (entry.path.as_path(), matches!(entry.shows, Shows::Frame | Shows::Private { .. }))
-        })
+/// For each path of the view, whether it is a directory made by us, so that we can make entries in it.
+type Own<'a> = HashMap<&'a [u8], bool>;
+
+fn is_own(entry: &View) -> bool {
+    matches!(entry.shows, Shows::Frame | Shows::Private { .. })
+}
+
+/// Whether the closest entry that contains `path` is made by us. By bytes: comparing paths as paths is slow.
+fn is_in_own(path: &Path, own: &Own<'_>) -> bool {
+    let mut rest = path.as_os_str().as_bytes();
+    while let Some(slash) = rest.iter().rposition(|byte| *byte == b'/') {
+        let parent = if slash == 0 { &b"/"[..] } else { &rest[..slash] };
+        if let Some(own) = own.get(parent) {
+            return *own;
+        }
+        if slash == 0 {
+            break;
+        }
+        rest = &rest[..slash];
+    }
+    false
 }
 
 /// Limits that the kernel holds each process to.

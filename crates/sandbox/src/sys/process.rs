@@ -145,7 +145,22 @@ pub(crate) fn set_mount_flags(
     .map(drop)
 }
 
-/// Gives up every capability but those in `keep` (a bit each), in all sets, for good.
+/// Makes sure that no program started from here on can gain a capability.
+pub(crate) fn empty_bounding_set() -> Result<(), Errno> {
+    for capability in 0..64 {
+        // SAFETY: no pointers are passed. The kernel answers EINVAL past the last capability it has.
+        let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
+        if dropped < 0 {
+            return match last_errno() {
+                Errno::INVAL => Ok(()),
+                other => Err(other),
+            };
+        }
+    }
+    Ok(())
+}
+
+/// Gives up every capability but those in `keep` (a bit each), for good.
 pub(crate) fn drop_capabilities(keep: u32) -> Result<(), Errno> {
     #[repr(C)]
     struct Header {
@@ -160,16 +175,6 @@ pub(crate) fn drop_capabilities(keep: u32) -> Result<(), Errno> {
         inheritable: u32,
     }
     const VERSION_3: u32 = 0x2008_0522;
-    for capability in 0..64 {
-        // SAFETY: no pointers are passed. The kernel answers EINVAL past the last capability it has.
-        let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
-        if dropped < 0 {
-            match last_errno() {
-                Errno::INVAL => break,
-                other => return Err(other),
-            }
-        }
-    }
     // SAFETY: no pointers are passed.
     unsafe { libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) };
     let header = Header { version: VERSION_3, pid: 0 };
