@@ -8,6 +8,8 @@ use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span as YamlSpan, Str
 use crate::node::{Key, Node, Problem, Span, Value, quoted};
 use crate::text::{MAX_DEPTH, MAX_NODES, Text, count};
 
+const NO_ALIASES: &str = "YAML aliases are not supported";
+
 pub(crate) fn parse<'a>(text: &Text<'a>) -> Result<Node<'a>, Problem> {
     let mut reader = Reader {
         parser: Parser::new_from_str(text.as_str()),
@@ -139,7 +141,7 @@ fn key<'a>(event: Event<'a>, span: Span) -> Result<Key<'a>, Problem> {
 fn refuse_extras(event: &Event<'_>, span: Span) -> Result<(), Problem> {
     let (anchor, tag) = match event {
         Event::Alias(_) => {
-            return Err(Problem::new(span, "YAML aliases are not supported"));
+            return Err(Problem::new(span, NO_ALIASES));
         }
         Event::Scalar(_, _, anchor, tag) => (*anchor, tag),
         Event::SequenceStart(anchor, tag) | Event::MappingStart(anchor, tag) => (*anchor, tag),
@@ -237,6 +239,10 @@ impl Offsets {
     fn problem(&self, error: &ScanError) -> Problem {
         let at = *error.marker();
         let span = self.span(YamlSpan::new(at, at));
+        // An alias without its anchor is still an alias: anchors are refused before they are known.
+        if error.info().contains("unknown anchor") {
+            return Problem::new(span, NO_ALIASES);
+        }
         Problem::new(span, format!("not YAML: {}", error.info()))
     }
 }

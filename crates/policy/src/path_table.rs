@@ -99,9 +99,9 @@ impl PathTable {
         };
         let explicit = Cover(&explicit);
         table.add_ground(places, explicit);
-        table.add_hidden(places);
         table.add_home(places, explicit);
         table.add_work(filesystem, explicit);
+        table.add_hidden(places);
         table.add_protected(filesystem, places);
         table
     }
@@ -242,19 +242,17 @@ impl PathTable {
         }
     }
 
+    /// Built-in hidden paths, where anything of the host would show. In a private directory there is
+    /// nothing to hide, and the agent may well make a `~/.cache` of its own there.
     fn add_hidden(&mut self, places: &Places) {
-        for path in HIDDEN_SYSTEM
-            .iter()
-            .map(Path::new)
-            .filter(|path| *path != places.home)
-        {
-            self.claim(path, shipped(Access::Hidden, Reason::DenyHidden));
-        }
-        for below in HIDDEN_HOME {
-            self.claim(
-                &places.home.join(below),
-                shipped(Access::Hidden, Reason::DenyHidden),
-            );
+        let system = HIDDEN_SYSTEM.iter().map(PathBuf::from);
+        let home = HIDDEN_HOME.iter().map(|below| places.home.join(below));
+        for path in system.filter(|path| *path != places.home).chain(home) {
+            let shows = longest_prefix(&self.entries, &path)
+                .is_some_and(|(_, entry)| entry.access > Access::Private);
+            if shows {
+                self.claim(&path, shipped(Access::Hidden, Reason::DenyHidden));
+            }
         }
     }
 
