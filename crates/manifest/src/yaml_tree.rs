@@ -74,13 +74,7 @@ impl<'a> Reader<'a> {
     }
 
     fn node(&mut self, event: Event<'a>, span: Span, depth: usize) -> Result<Node<'a>, Problem> {
-        self.nodes += 1;
-        if self.nodes > MAX_NODES {
-            return Err(Problem::new(
-                span,
-                format!("more than {MAX_NODES} keys and values"),
-            ));
-        }
+        self.count(span)?;
         if depth > MAX_DEPTH {
             return Err(Problem::new(
                 span,
@@ -95,6 +89,15 @@ impl<'a> Reader<'a> {
             _ => return Err(Problem::new(span, "the document breaks off here")),
         };
         Ok(Node { value, span })
+    }
+
+    fn count(&mut self, span: Span) -> Result<(), Problem> {
+        self.nodes += 1;
+        if self.nodes > MAX_NODES {
+            let message = format!("more than {MAX_NODES} keys and values");
+            return Err(Problem::new(span, message));
+        }
+        Ok(())
     }
 
     fn sequence(&mut self, depth: usize) -> Result<Value<'a>, Problem> {
@@ -114,6 +117,7 @@ impl<'a> Reader<'a> {
             if event == Event::MappingEnd {
                 return Ok(Value::Map(entries));
             }
+            self.count(span)?;
             let key = key(event, span)?;
             if let Some((first, _)) = entries.iter().find(|(own, _)| own.text == key.text) {
                 let message = format!("the key {} is written twice", quoted(&key.text));
