@@ -1,5 +1,7 @@
 //! Documents that are right: what they come to.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::time::Duration;
 
 use belljar_manifest::{PROFILES, parse_capability, profile, profile_source, read_capability_file};

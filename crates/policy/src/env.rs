@@ -9,9 +9,9 @@ use crate::{Decision, Origin, Reason};
 
 /// Which environment variables an agent sees.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
 pub struct EnvPolicy {
     /// What passes beside the base variables.
-    #[serde(rename = "allowlist")]
     pub allow: EnvAllow,
 }
 
