@@ -105,7 +105,7 @@ pub(crate) struct Run {
     #[arg(long, short)]
     pub(crate) quiet: bool,
     /// The program and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "COMMAND")]
+    #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
 

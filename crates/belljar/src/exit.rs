@@ -95,7 +95,7 @@ impl Failure {
     pub(crate) fn message(&self) -> String {
         match self {
             Failure::Run(error) => error.to_string(),
-            Failure::Config(error) => error.to_string(),
+            Failure::Config(error) => chain(error),
             Failure::Apply(error) => error.to_string(),
             Failure::Invalid(message, _) => message.clone(),
         }
@@ -135,6 +135,17 @@ impl Failure {
             print::line(Line::Hint, &hint);
         }
     }
+}
+
+/// An error and what caused it, each with its own words.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text.push_str(&format!(": {inner}"));
+        cause = inner.source();
+    }
+    text
 }
 
 /// Ends the process the way the outcome says.

@@ -49,6 +49,10 @@ pub fn read_capability_file(path: &Path) -> Result<Capability, ReadError> {
         file: name.clone(),
         source,
     };
+    // A pipe or a device might never end, or never begin.
+    if !std::fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(failed(std::io::Error::other("not a regular file")));
+    }
     let file = File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
     // One byte beyond the bound is enough to know that the file is too large.

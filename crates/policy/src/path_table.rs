@@ -8,7 +8,8 @@ use std::path::{Component, Path, PathBuf};
 use serde::Serialize;
 
 use crate::builtin_paths::{
-    HIDDEN_HOME, HIDDEN_NAMES, HIDDEN_SYSTEM, OWN_TREES, PRIVATE, PROTECTED_HOME, PROTECTED_WORK,
+    HIDDEN_HOME, HIDDEN_NAMES, HIDDEN_SYSTEM, OWN_TREES, PRIVATE, PRIVATE_HOME,
+    PROTECTED_HOME, PROTECTED_WORK,
     RUNTIME,
 };
 use crate::path_map::PathMap;
@@ -113,6 +114,7 @@ impl PathTable {
         table.add_home(places, explicit);
         table.add_work(filesystem, explicit);
         table.add_hidden(places);
+        table.add_private(places);
         table.add_protected(filesystem, places);
         table
     }
@@ -263,6 +265,19 @@ impl PathTable {
                 .is_some_and(|(_, entry)| entry.access > Access::Private);
             if shows {
                 self.claim(path, shipped(Access::Hidden, Reason::DenyHidden));
+            }
+        }
+    }
+
+    /// Programs insist on a few directories below the home; each box has its own.
+    fn add_private(&mut self, places: &Places) {
+        for path in PRIVATE_HOME.iter().map(|below| places.home.join(below)) {
+            let shows = self
+                .entries
+                .longest_prefix(&path)
+                .is_some_and(|(_, entry)| entry.access > Access::Private);
+            if shows {
+                self.claim(path, shipped(Access::Private, Reason::AllowPrivate));
             }
         }
     }

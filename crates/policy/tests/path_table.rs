@@ -229,11 +229,11 @@ fn starting_in_a_hidden_directory_does_not_open_it() {
         HIDDEN,
     );
     let below = Places {
-        work: PathBuf::from("/home/ann/.cache/build"),
+        work: PathBuf::from("/home/ann/.aws/build"),
         ..places()
     };
-    check_at(&below, &fs, "/home/ann/.cache/build/x", W, W);
-    check_at(&below, &fs, "/home/ann/.cache/x", HIDDEN, HIDDEN);
+    check_at(&below, &fs, "/home/ann/.aws/build/x", W, W);
+    check_at(&below, &fs, "/home/ann/.aws/x", HIDDEN, HIDDEN);
     let scratch = Places {
         work: PathBuf::from("/tmp"),
         ..places()

@@ -52,6 +52,11 @@ impl Host {
         Ok(())
     }
 
+    /// Whether the system call filter can ask init.
+    pub fn has_seccomp_notifications() -> bool {
+        sys::has_notifications()
+    }
+
     /// Tries what a box is made of, in a child that ends at once: `Ok` if user namespaces can be had.
     pub fn try_namespaces() -> Result<(), rustix::io::Errno> {
         match sys::clone_into(sys::BOX_NAMESPACES, None)? {

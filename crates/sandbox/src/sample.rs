@@ -30,6 +30,7 @@ struct Seen {
     pid: u32,
     started: u64,
     ticks: Ticks,
+    threads: u64,
     resident: u64,
 }
 
@@ -89,9 +90,10 @@ impl Sampler {
             .saturating_mul(1024)
     }
 
-    /// How many processes there are, init aside.
+    /// How many processes and threads there are, init aside.
     pub fn count(&self) -> usize {
-        self.pids().len().saturating_sub(1)
+        let threads: u64 = self.processes().iter().map(|process| process.threads).sum();
+        (threads as usize).saturating_sub(1)
     }
 
     fn processes(&self) -> Vec<Seen> {
@@ -123,6 +125,7 @@ impl Sampler {
             pid,
             started: at(22),
             ticks: Ticks { own: at(14) + at(15), children: at(16) + at(17) },
+            threads: at(20),
             resident: at(24).saturating_mul(rustix::param::page_size() as u64),
         })
     }

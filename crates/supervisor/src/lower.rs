@@ -7,7 +7,7 @@ use crate::stand_in::StandIn;
 use crate::state::StateDir;
 use crate::view::{BuiltView, Builder, Changes, overlay_name};
 use belljar_policy::{
-    Access, Capability, FileOp, FsMode, PathTable, Permission, Places, Tier, Workspace, decide_env,
+    Access, Capability, FileOp, FsMode, Origin, PathRule, PathTable, Permission, Places, Rule, Tier, Workspace, decide_env,
 };
 use belljar_sandbox::plan::{Limits, Plan, Spawn};
 use belljar_sandbox::Host;
@@ -72,11 +72,10 @@ pub fn lower(
     let work = match (&command.workdir, &capability.workdir) {
         (Some(path), _) => path.clone(),
         (None, Some(rule)) => rule_directory(rule)?,
-        (None, None) => std::env::current_dir()
-            .map_err(|source| RunError::System { doing: "finding the working directory", source })?,
+        (None, None) => current_dir()?,
     };
     let (principal, places) = find_places(&work)?;
-    let table = capability.path_table(&places);
+    let table = hide_state(capability, state).path_table(&places);
     check_disk(capability, &table)?;
     let mut notes = notes_on(capability);
     let env = environment(capability, &principal, &places, id);
@@ -89,7 +88,7 @@ pub fn lower(
     };
     let changes = overlay.as_deref().map_or(Changes::Direct, Changes::Overlay);
     let bytes = private_bytes(capability, &table);
-    let built = Builder::new(&table, &places, principal.identity, bytes, changes).build();
+    let built = Builder::new(&table, &places, principal.identity, bytes, changes, &state.stand_ins()).build();
     let BuiltView { entries, stand_ins, notes: more } = built?;
     notes.extend(more);
     let plan = Plan {
@@ -112,6 +111,15 @@ pub fn lower(
     Ok(Lowered { plan, wall_time, notes, stand_ins, overlay })
 }
 
+/// Records and kept changes of other boxes are none of this one's business, wherever the user keeps them.
+fn hide_state(capability: &Capability, state: &StateDir) -> Capability {
+    let mut capability = capability.clone();
+    if let Ok(path) = state.path().canonicalize() {
+        capability.filesystem.hidden.push(Rule::new(PathRule::Root(path), Origin::built_in()));
+    }
+    capability
+}
+
 /// A tier that is not there is refused, never replaced by another.
 fn check_tier(capability: &Capability) -> Result<(), RunError> {
     match capability.tier {
@@ -123,9 +131,15 @@ fn check_tier(capability: &Capability) -> Result<(), RunError> {
     }
 }
 
+fn current_dir() -> Result<PathBuf, RunError> {
+    std::env::current_dir().map_err(|error| RunError::Invalid {
+        what: format!("working directory: {error}"),
+        hint: "start in a directory that exists".into(),
+    })
+}
+
 fn rule_directory(rule: &belljar_policy::Rule<belljar_policy::PathRule>) -> Result<PathBuf, RunError> {
-    let here = std::env::current_dir()
-        .map_err(|source| RunError::System { doing: "finding the working directory", source })?;
+    let here = current_dir()?;
     let (_, places) = find_places(&here)?;
     let path = rule.value.resolve(&places).unwrap_or(here);
     if path.is_dir() {
@@ -291,22 +305,23 @@ pub(crate) fn not_executable(program: PathBuf) -> RunError {
 /// Makes the directories an overlay needs, one set for each writable path, owned by the box's user.
 fn make_overlay(id: &str, table: &PathTable, principal: &Principal, state: &StateDir) -> Result<PathBuf, RunError> {
     let store = state.make_overlay(id)?;
-    let make = |path: &Path| -> Result<(), RunError> {
+    let make = |path: &Path, mode: u32| -> Result<(), RunError> {
         let fail = |source| RunError::State { path: path.to_owned(), source };
-        std::fs::create_dir_all(path).map_err(fail)?;
+        std::fs::create_dir(path).map_err(fail)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(fail)?;
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(path, Some(principal.identity.uid), Some(principal.identity.gid)).map_err(fail)?;
         }
         Ok(())
     };
-    make(&store)?;
     let written = table.iter().filter(|(path, entry)| entry.access == Access::Write && path.is_dir());
     let paths: Vec<PathBuf> = written.filter_map(|(path, _)| path.canonicalize().ok()).collect();
     for path in &paths {
         let layers = store.join(overlay_name(path));
-        make(&layers)?;
+        // The box's user owns the layers, and nobody else may look; the list of changes beside them stays ours.
+        make(&layers, 0o700)?;
         for name in ["changes", "scratch", "stand-ins"] {
-            make(&layers.join(name))?;
+            make(&layers.join(name), 0o755)?;
         }
         // The mount point shows the upper layer's mode.
         if let Ok(metadata) = std::fs::metadata(path) {

@@ -40,6 +40,8 @@ pub(crate) struct Builder<'a> {
     pub(crate) identity: Identity,
     pub(crate) private_bytes: u64,
     pub(crate) changes: Changes<'a>,
+    /// Where stand-ins are taken from.
+    pool: &'a Path,
     pub(crate) built: BuiltView,
     /// Where each path is in `built.entries`.
     index: HashMap<PathBytes, usize>,
@@ -47,6 +49,8 @@ pub(crate) struct Builder<'a> {
     expanded: HashMap<PathBytes, Vec<PathBuf>>,
     /// Parents already resolved: most rules share a few.
     parents: HashMap<PathBytes, Option<PathBuf>>,
+    /// Rules on symbolic links, to be placed last.
+    links: Vec<(PathBuf, Access, Source)>,
     /// Paths the table has a word of its own on.
     named: HashSet<&'a OsStr>,
     /// Directories that contain a hidden path.
@@ -60,6 +64,7 @@ impl<'a> Builder<'a> {
         identity: Identity,
         private_bytes: u64,
         changes: Changes<'a>,
+        pool: &'a Path,
     ) -> Self {
         let built = BuiltView { entries: Vec::new(), stand_ins: Vec::new(), notes: Vec::new() };
         let named = table.iter().map(|(path, _)| path.as_os_str()).collect();
@@ -74,10 +79,12 @@ impl<'a> Builder<'a> {
             identity,
             private_bytes,
             changes,
+            pool,
             built,
             index: HashMap::new(),
             expanded: HashMap::new(),
             parents: HashMap::new(),
+            links: Vec::new(),
             named,
             above_hidden,
         }
@@ -97,7 +104,12 @@ impl<'a> Builder<'a> {
                 self.place(path, entry.access, &entry.origin.source)?;
             }
         }
+        // Where links lead is known only when everything else has its place.
+        for (link, access, source) in std::mem::take(&mut self.links) {
+            self.place_link(&link, access, &source)?;
+        }
         self.hide_by_name();
+        self.built.entries.sort_by(|a, b| a.path.as_os_str().as_bytes().cmp(b.path.as_os_str().as_bytes()));
         Ok(self.built)
     }
 
@@ -136,13 +148,13 @@ impl<'a> Builder<'a> {
     }
 
     /// The home directory is built anew from what may be seen of it, so that a hidden path stays hidden even if it
-    /// comes into being while the box runs. New files there are the box's own and vanish with it.
+    /// comes into being while the box runs.
     fn home(&mut self) {
         let home = self.places.home.clone();
         if !home.is_dir() {
             return;
         }
-        self.show(&home, Shows::Private { bytes: self.private_bytes, mode: 0o755 });
+        self.show(&home, Shows::Frame);
         self.expand(&home);
     }
 
@@ -203,7 +215,10 @@ impl<'a> Builder<'a> {
         };
         match fs::symlink_metadata(&link) {
             Err(_) => self.place_missing(&link, access, source),
-            Ok(metadata) if metadata.is_symlink() => self.place_link(&link, access, source),
+            Ok(metadata) if metadata.is_symlink() => {
+                self.links.push((link, access, *source));
+                Ok(())
+            }
             Ok(metadata) => {
                 let kind = if metadata.is_dir() { Kind::Directory } else { Kind::File };
                 self.place_existing(&link, kind, access);
@@ -241,7 +256,7 @@ impl<'a> Builder<'a> {
             Access::Read | Access::Protected => {
                 if access == Access::Protected
                     && kind == Kind::Directory
-                    && let Ok(Some(stand_in)) = StandIn::join(path)
+                    && let Ok(Some(stand_in)) = StandIn::join(path, self.pool)
                 {
                     self.built.stand_ins.push(stand_in);
                 }
@@ -350,9 +365,7 @@ impl<'a> Builder<'a> {
             return Ok(());
         }
         self.pin_above(&missing);
-        let identity = self.identity;
-        let owner = (rustix::process::geteuid().is_root()).then_some((identity.owner_uid, identity.owner_gid));
-        match StandIn::put(&missing, owner) {
+        match StandIn::put(&missing, self.pool) {
             Ok(stand_in) => {
                 self.built.stand_ins.extend(stand_in);
                 let kind = stand_in::kind_of(&missing);

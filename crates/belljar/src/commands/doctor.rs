@@ -34,6 +34,7 @@ pub(crate) fn doctor(format: &Format) -> Result<u8, Failure> {
         kernel(),
         namespaces(),
         landlock(&host),
+        seccomp(),
         limits(&host),
         cpu_share(&host),
         tier("gvisor"),
@@ -107,6 +108,19 @@ fn landlock(host: &Host) -> Finding {
             Some("Linux 6.12 or later has ABI 6"),
         ),
         Some(abi) => finding("landlock", Standing::Good, format!("ABI {abi}"), None),
+    }
+}
+
+fn seccomp() -> Finding {
+    if Host::has_seccomp_notifications() {
+        finding("seccomp", Standing::Good, "filter with user notification", None)
+    } else {
+        finding(
+            "seccomp",
+            Standing::Missing,
+            "no user notification",
+            Some("boot a kernel with CONFIG_SECCOMP_FILTER, 5.14 or later"),
+        )
     }
 }
 

@@ -335,9 +335,6 @@ fn become_agent(start: &Start<'_>, init: BorrowedFd<'_>) -> Result<std::convert:
     }
     sys::close_on_exec_from(3).map_err(at(Stage::Processes))?;
     rustix::process::chdir(script.workdir.as_c_str()).map_err(at(Stage::Workdir))?;
-    for (resource, value) in &script.limits {
-        sys::set_limit(*resource, *value).map_err(at(Stage::Limits))?;
-    }
     rustix::thread::set_no_new_privs(true).map_err(at(Stage::Capabilities))?;
     if let Some(landlock) = &script.landlock {
         restrict_files(landlock).map_err(at(Stage::Landlock))?;
@@ -346,6 +343,10 @@ fn become_agent(start: &Start<'_>, init: BorrowedFd<'_>) -> Result<std::convert:
     let listener = sys::install_filter(&script.filter).map_err(at(Stage::Seccomp))?;
     send_descriptor(init, listener.as_fd()).map_err(at(Stage::Seccomp))?;
     drop(listener);
+    // Last, because a low limit on open files would be in our own way.
+    for (resource, value) in &script.limits {
+        sys::set_limit(*resource, *value).map_err(at(Stage::Limits))?;
+    }
     Message::new(Kind::Applied, 0, 0).send(start.control).map_err(at(Stage::Execute))?;
     let errno = sys::execute(&script.program, &script.argv, &script.env);
     Err(at(Stage::Execute)(errno))

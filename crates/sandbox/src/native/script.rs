@@ -325,7 +325,7 @@ fn resource_limits(plan: &Plan, sampled: bool) -> Vec<(libc::__rlimit_resource_t
     if let Some(bytes) = limits.file_size_bytes {
         out.push((libc::RLIMIT_FSIZE, bytes));
     }
-    if let Some(processes) = limits.processes {
+    if sampled && let Some(processes) = limits.processes {
         // Counted in the box's own user namespace, so it holds for the tree. Init is one of them.
         out.push((libc::RLIMIT_NPROC, u64::from(processes) + 1));
     }

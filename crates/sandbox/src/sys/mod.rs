@@ -11,7 +11,7 @@ mod notify;
 mod process;
 
 pub(crate) use counter::{open_cpu_counter, read_cpu_counter};
-pub(crate) use filter::{SockFilter, install_filter};
+pub(crate) use filter::{SockFilter, has_notifications, install_filter};
 pub(crate) use landlock::{LandlockRules, landlock_abi};
 pub(crate) use notify::{Notification, Reply};
 pub(crate) use process::*;
