@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_policy::{
-    DomainPattern, EnvAllow, Filesystem, InvalidPathRule, Origin, PathRule, Permission, Rule,
-    Source,
+    DomainPattern, EnvAllow, Filesystem, InvalidPathRule, Origin, PathRule, Permission, Rule, Source,
 };
 
 use crate::node::{Node, Problem, Value, quoted};
@@ -32,10 +31,7 @@ impl Written<'_> {
         list: &Node<'_>,
         parse: fn(&str) -> Result<PathRule, InvalidPathRule>,
     ) -> Result<Vec<Rule<PathRule>>, Problem> {
-        list.items()
-            .iter()
-            .map(|item| self.path(item, parse))
-            .collect()
+        list.items().iter().map(|item| self.path(item, parse)).collect()
     }
 
     pub(crate) fn path(
@@ -45,8 +41,7 @@ impl Written<'_> {
     ) -> Result<Rule<PathRule>, Problem> {
         let text = text(node)?;
         let rule = parse(text).map_err(|invalid| {
-            Problem::new(node.span, format!("{invalid}: {}", quoted(text)))
-                .with_hint(invalid.hint())
+            Problem::new(node.span, format!("{invalid}: {}", quoted(text))).with_hint(invalid.hint())
         })?;
         Ok(Rule::new(rule, self.at(node)))
     }
@@ -75,9 +70,7 @@ impl Written<'_> {
                 let hint = "list names only; values come from the environment";
                 return Err(Problem::new(item.span, message).with_hint(hint));
             }
-            names
-                .entry(name.to_owned())
-                .or_insert_with(|| self.at(item));
+            names.entry(name.to_owned()).or_insert_with(|| self.at(item));
         }
         Ok(EnvAllow::Listed(names))
     }
@@ -101,13 +94,7 @@ pub(crate) fn limit<T>(
     node: Option<&Node<'_>>,
     read: impl FnOnce(&Node<'_>) -> Result<T, Problem>,
 ) -> Result<(), Problem> {
-    replace(target, node, |node| {
-        if node.is_null() {
-            Ok(None)
-        } else {
-            read(node).map(Some)
-        }
-    })
+    replace(target, node, |node| if node.is_null() { Ok(None) } else { read(node).map(Some) })
 }
 
 /// Adds hidden and protected paths: a document can add to what a profile withholds, and makes an
@@ -118,14 +105,10 @@ pub(crate) fn add_withheld(
     written: Written<'_>,
 ) -> Result<(), Problem> {
     if let Some(list) = section.get("hidden_paths") {
-        filesystem
-            .hidden
-            .extend(written.paths(list, PathRule::parse_hidden)?);
+        filesystem.hidden.extend(written.paths(list, PathRule::parse_hidden)?);
     }
     if let Some(list) = section.get("protected_paths") {
-        filesystem
-            .protected
-            .extend(written.paths(list, PathRule::parse)?);
+        filesystem.protected.extend(written.paths(list, PathRule::parse)?);
     }
     Ok(())
 }
@@ -152,8 +135,7 @@ pub(crate) fn whole<T: TryFrom<u64>>(node: &Node<'_>) -> Result<T, Problem> {
         Value::Float(value) if value.fract() == 0.0 && value >= 0.0 => Some(value as u64),
         _ => None,
     };
-    wide.and_then(|wide| T::try_from(wide).ok())
-        .ok_or_else(|| unexpected(node))
+    wide.and_then(|wide| T::try_from(wide).ok()).ok_or_else(|| unexpected(node))
 }
 
 pub(crate) fn number(node: &Node<'_>) -> Result<f64, Problem> {
@@ -171,9 +153,7 @@ pub(crate) fn seconds(node: &Node<'_>) -> Result<Duration, Problem> {
 }
 
 pub(crate) fn mebibytes(node: &Node<'_>) -> Result<u64, Problem> {
-    whole::<u64>(node)?
-        .checked_mul(MIB)
-        .ok_or_else(|| unexpected(node))
+    whole::<u64>(node)?.checked_mul(MIB).ok_or_else(|| unexpected(node))
 }
 
 pub(crate) fn permission(node: &Node<'_>) -> Result<Permission, Problem> {
@@ -186,9 +166,8 @@ pub(crate) fn permission(node: &Node<'_>) -> Result<Permission, Problem> {
 
 pub(crate) fn domain(node: &Node<'_>) -> Result<DomainPattern, Problem> {
     let text = text(node)?;
-    DomainPattern::parse(text).map_err(|invalid| {
-        Problem::new(node.span, format!("{invalid}: {}", quoted(text))).with_hint(invalid.hint())
-    })
+    DomainPattern::parse(text)
+        .map_err(|invalid| Problem::new(node.span, format!("{invalid}: {}", quoted(text))).with_hint(invalid.hint()))
 }
 
 /// The ports of a list, sorted, each once.
@@ -200,8 +179,5 @@ pub(crate) fn ports(list: &Node<'_>) -> Result<Vec<u16>, Problem> {
 }
 
 pub(crate) fn unexpected(node: &Node<'_>) -> Problem {
-    Problem::new(
-        node.span,
-        format!("{} is not accepted here", node.value.describe()),
-    )
+    Problem::new(node.span, format!("{} is not accepted here", node.value.describe()))
 }

@@ -28,15 +28,7 @@ pub struct ManifestError {
 impl ManifestError {
     /// An error about a file as a whole, whose text can't be shown.
     pub(crate) fn without_place(file: &Arc<str>, message: String) -> Self {
-        Self {
-            file: Arc::clone(file),
-            line: 0,
-            column: 0,
-            message,
-            hint: None,
-            span: 0..0,
-            source_text: Arc::from(""),
-        }
+        Self { file: Arc::clone(file), line: 0, column: 0, message, hint: None, span: 0..0, source_text: Arc::from("") }
     }
 
     /// The error with the lines it is about, for a terminal.
@@ -49,11 +41,7 @@ impl ManifestError {
         let title = Level::ERROR.primary_title(self.message.as_str());
         let mut group = if self.line > 0 {
             let mark = AnnotationKind::Primary.span(self.span.clone());
-            title.element(
-                Snippet::source(&*self.source_text)
-                    .path(&*self.file)
-                    .annotation(mark),
-            )
+            title.element(Snippet::source(&*self.source_text).path(&*self.file).annotation(mark))
         } else {
             title.element(annotate_snippets::Origin::path(&*self.file))
         };
@@ -76,11 +64,7 @@ pub enum Colour {
 impl fmt::Display for ManifestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.line > 0 {
-            write!(
-                f,
-                "{}:{}:{}: {}",
-                self.file, self.line, self.column, self.message
-            )
+            write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.message)
         } else {
             write!(f, "{}: {}", self.file, self.message)
         }

@@ -1,7 +1,7 @@
 //! Files into policy: `capability.yaml` and `sandbox.toml` become a [`Capability`].
 //!
 //! A document is read under bounds, turned into one tree with positions, checked against a static
-//! [`Shape`](shape::Shape), and only then decoded. The same shape generates the JSON Schema, so what
+//! `Shape`, and only then decoded. The same shape generates the JSON Schema, so what
 //! an editor accepts and what Belljar accepts can't drift apart.
 
 mod capability_file;
@@ -45,34 +45,21 @@ pub fn parse_capability(file_name: &str, bytes: &[u8]) -> Result<Capability, Man
 /// When the file can't be read, or the first thing wrong with it.
 pub fn read_capability_file(path: &Path) -> Result<Capability, ReadError> {
     let name = path.display().to_string();
-    let failed = |source| ReadError::Io {
-        file: name.clone(),
-        source,
-    };
+    let failed = |source| ReadError::Io { file: name.clone(), source };
     let file = File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
     // One byte beyond the bound is enough to know that the file is too large.
-    let most = u64::try_from(MAX_FILE_BYTES)
-        .unwrap_or(u64::MAX)
-        .saturating_add(1);
+    let most = u64::try_from(MAX_FILE_BYTES).unwrap_or(u64::MAX).saturating_add(1);
     file.take(most).read_to_end(&mut bytes).map_err(failed)?;
     Ok(parse_capability(&name, &bytes)?)
 }
 
-pub(crate) fn parse_as(
-    file_name: &str,
-    bytes: &[u8],
-    source: Source,
-) -> Result<Capability, ManifestError> {
+pub(crate) fn parse_as(file_name: &str, bytes: &[u8], source: Source) -> Result<Capability, ManifestError> {
     let file: Arc<str> = Arc::from(file_name);
     let text = Text::read(&file, bytes)?;
     let decoded = match format_of(file_name, &text) {
-        Format::Yaml => {
-            yaml_tree::parse(&text).and_then(|root| capability_file::decode(&root, &file, source))
-        }
-        Format::Toml => {
-            toml_tree::parse(&text).and_then(|root| sandbox_file::decode(&root, &file, source))
-        }
+        Format::Yaml => yaml_tree::parse(&text).and_then(|root| capability_file::decode(&root, &file, source)),
+        Format::Toml => toml_tree::parse(&text).and_then(|root| sandbox_file::decode(&root, &file, source)),
     };
     decoded.map_err(|problem| problem.into_error(&file, &text))
 }
@@ -84,10 +71,7 @@ enum Format {
 }
 
 fn format_of(file_name: &str, text: &Text<'_>) -> Format {
-    match Path::new(file_name)
-        .extension()
-        .and_then(|extension| extension.to_str())
-    {
+    match Path::new(file_name).extension().and_then(|extension| extension.to_str()) {
         Some("yaml" | "yml" | "json") => Format::Yaml,
         Some("toml") => Format::Toml,
         _ => format_by_looking(text.as_str()),
@@ -97,14 +81,8 @@ fn format_of(file_name: &str, text: &Text<'_>) -> Format {
 /// The first line that says anything: `[table]` or `key = value` is TOML.
 fn format_by_looking(text: &str) -> Format {
     let mut lines = text.lines().map(str::trim);
-    let first = lines
-        .find(|line| !line.is_empty() && !line.starts_with('#'))
-        .unwrap_or_default();
+    let first = lines.find(|line| !line.is_empty() && !line.starts_with('#')).unwrap_or_default();
     let key = first.split([':', '=']).next().unwrap_or_default();
     let assigns = first[key.len()..].starts_with('=');
-    if assigns || first.starts_with('[') {
-        Format::Toml
-    } else {
-        Format::Yaml
-    }
+    if assigns || first.starts_with('[') { Format::Toml } else { Format::Yaml }
 }

@@ -19,12 +19,7 @@ pub(crate) struct Span {
 
 impl Span {
     pub(crate) fn origin(self, file: &Arc<str>, source: Source) -> Origin {
-        Origin {
-            file: Arc::clone(file),
-            line: self.line,
-            column: self.column,
-            source,
-        }
+        Origin { file: Arc::clone(file), line: self.line, column: self.column, source }
     }
 }
 
@@ -58,10 +53,7 @@ pub(crate) struct Key<'a> {
 impl<'a> Node<'a> {
     pub(crate) fn get(&self, key: &str) -> Option<&Node<'a>> {
         match &self.value {
-            Value::Map(entries) => entries
-                .iter()
-                .find(|(own, _)| own.text == key)
-                .map(|(_, node)| node),
+            Value::Map(entries) => entries.iter().find(|(own, _)| own.text == key).map(|(_, node)| node),
             _ => None,
         }
     }
@@ -99,11 +91,7 @@ impl Value<'_> {
 
 /// A number as a person writes it: no hundred digits, no `.0`.
 pub(crate) fn shown_float(value: f64) -> String {
-    if value.abs() >= 1e15 {
-        format!("{value:e}")
-    } else {
-        value.to_string()
-    }
+    if value.abs() >= 1e15 { format!("{value:e}") } else { value.to_string() }
 }
 
 /// Text from a document as messages show it: short, and with characters that could be mistaken for
@@ -134,11 +122,7 @@ pub(crate) struct Problem {
 
 impl Problem {
     pub(crate) fn new(span: Span, message: impl Into<String>) -> Self {
-        Self {
-            span,
-            message: message.into(),
-            hint: None,
-        }
+        Self { span, message: message.into(), hint: None }
     }
 
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {

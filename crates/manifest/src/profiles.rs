@@ -34,6 +34,5 @@ pub(crate) fn seed() -> Capability {
 /// A shipped document that did not parse would be a defect a test finds; should one get through,
 /// it grants nothing.
 fn shipped(name: &str, source: &str) -> Capability {
-    crate::parse_as(name, source.as_bytes(), Source::Profile)
-        .unwrap_or_else(|_| Capability::closed(Arc::from(name)))
+    crate::parse_as(name, source.as_bytes(), Source::Profile).unwrap_or_else(|_| Capability::closed(Arc::from(name)))
 }

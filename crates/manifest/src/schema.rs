@@ -7,10 +7,7 @@ use crate::shape::{Case, Choice, Object, Presence, Shape};
 /// The JSON Schema of `capability.yaml`.
 #[must_use]
 pub fn schema_capability() -> Value {
-    document(
-        &crate::capability_file::CAPABILITY,
-        "Belljar capability file",
-    )
+    document(&crate::capability_file::CAPABILITY, "Belljar capability file")
 }
 
 /// The JSON Schema of `sandbox.toml`.
@@ -64,10 +61,7 @@ fn object(shape: &Object) -> Value {
         "properties": properties,
         "additionalProperties": false,
     });
-    let needed = shape
-        .fields
-        .iter()
-        .filter(|field| field.presence == Presence::Required);
+    let needed = shape.fields.iter().filter(|field| field.presence == Presence::Required);
     let needed: Vec<_> = needed.map(|field| field.key).collect();
     if !needed.is_empty() {
         schema["required"] = json!(needed);
@@ -88,7 +82,5 @@ fn choice(shape: &Choice) -> Value {
 }
 
 fn any_case(word: &str) -> String {
-    word.chars()
-        .map(|c| format!("[{}{}]", c.to_ascii_uppercase(), c.to_ascii_lowercase()))
-        .collect()
+    word.chars().map(|c| format!("[{}{}]", c.to_ascii_uppercase(), c.to_ascii_lowercase())).collect()
 }

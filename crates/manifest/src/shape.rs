@@ -73,21 +73,11 @@ pub(crate) enum Case {
 }
 
 pub(crate) const fn field(key: &'static str, shape: Shape, doc: &'static str) -> Field {
-    Field {
-        key,
-        doc,
-        shape,
-        presence: Presence::Optional,
-    }
+    Field { key, doc, shape, presence: Presence::Optional }
 }
 
 pub(crate) const fn required(key: &'static str, shape: Shape, doc: &'static str) -> Field {
-    Field {
-        key,
-        doc,
-        shape,
-        presence: Presence::Required,
-    }
+    Field { key, doc, shape, presence: Presence::Required }
 }
 
 impl Choice {
@@ -108,17 +98,11 @@ impl Shape {
             (Self::OrNull(_), Value::Null) => Ok(()),
             (Self::OrNull(inner), _) => inner.check(node, name),
             (Self::Object(object), Value::Map(entries)) => object.check(entries, node.span),
-            (Self::List { item, most }, Value::List(items)) => {
-                check_list(item, *most, items, node.span, name)
-            }
+            (Self::List { item, most }, Value::List(items)) => check_list(item, *most, items, node.span, name),
             (Self::Text { most }, Value::Text(text)) => check_text(text, *most, node.span, name),
             (Self::Choice(choice), Value::Text(text)) => choice.check(text, node.span, name),
-            (Self::Whole { least, most }, value) => {
-                check_whole(value, *least, *most, node.span, name)
-            }
-            (Self::Number { above, most }, value) => {
-                check_number(value, *above, *most, node.span, name)
-            }
+            (Self::Whole { least, most }, value) => check_whole(value, *least, *most, node.span, name),
+            (Self::Number { above, most }, value) => check_number(value, *above, *most, node.span, name),
             (Self::Bool | Self::OnlyTrue { .. }, Value::Bool(true)) => Ok(()),
             (Self::Bool, Value::Bool(false)) => Ok(()),
             (Self::OnlyTrue { refusal, hint }, Value::Bool(false)) => {
@@ -139,10 +123,7 @@ impl Shape {
             Self::Bool | Self::OnlyTrue { .. } => "true or false".to_owned(),
             Self::OrNull(inner) => return inner.mismatch(value, span, name),
         };
-        let problem = Problem::new(
-            span,
-            format!("{name} must be {expected}, not {}", value.describe()),
-        );
+        let problem = Problem::new(span, format!("{name} must be {expected}, not {}", value.describe()));
         match (self, value) {
             (_, Value::Null) => problem.with_hint("write a value, or remove the key"),
             (Self::Text { .. }, Value::Int(_) | Value::Float(_) | Value::Bool(_)) => {
@@ -169,16 +150,13 @@ impl Object {
                 None => return Err(self.unknown(key)),
             }
         }
-        let missing = self.fields.iter().find(|field| {
-            field.presence == Presence::Required
-                && !entries.iter().any(|(k, _)| k.text == field.key)
-        });
+        let missing = self
+            .fields
+            .iter()
+            .find(|field| field.presence == Presence::Required && !entries.iter().any(|(k, _)| k.text == field.key));
         match missing {
             None => Ok(()),
-            Some(field) => Err(Problem::new(
-                span,
-                format!("the key '{}' is missing{}", field.key, self.within()),
-            )),
+            Some(field) => Err(Problem::new(span, format!("the key '{}' is missing{}", field.key, self.within()))),
         }
     }
 
@@ -208,11 +186,7 @@ impl Object {
     }
 
     fn within(&self) -> String {
-        if self.name.is_empty() {
-            String::new()
-        } else {
-            format!(" in {}", self.name)
-        }
+        if self.name.is_empty() { String::new() } else { format!(" in {}", self.name) }
     }
 }
 
@@ -221,10 +195,7 @@ impl Choice {
         if self.find(text).is_some() {
             return Ok(());
         }
-        let refused = self
-            .refused
-            .iter()
-            .find(|(word, _)| word.eq_ignore_ascii_case(text));
+        let refused = self.refused.iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
         if let Some((_, why)) = refused {
             return Err(Problem::new(span, *why));
         }
@@ -238,18 +209,9 @@ impl Choice {
     }
 }
 
-fn check_list(
-    item: &Shape,
-    most: usize,
-    items: &[Node<'_>],
-    span: Span,
-    name: &str,
-) -> Result<(), Problem> {
+fn check_list(item: &Shape, most: usize, items: &[Node<'_>], span: Span, name: &str) -> Result<(), Problem> {
     if items.len() > most {
-        return Err(Problem::new(
-            span,
-            format!("{name} has more than {most} items"),
-        ));
+        return Err(Problem::new(span, format!("{name} has more than {most} items")));
     }
     let label = format!("an item of {name}");
     items.iter().try_for_each(|node| item.check(node, &label))
@@ -260,27 +222,15 @@ fn check_text(text: &str, most: usize, span: Span, name: &str) -> Result<(), Pro
         return Err(Problem::new(span, format!("{name} is empty text")));
     }
     if text.chars().any(char::is_control) {
-        return Err(Problem::new(
-            span,
-            format!("{name} holds a control character"),
-        ));
+        return Err(Problem::new(span, format!("{name} holds a control character")));
     }
     if text.chars().count() > most {
-        return Err(Problem::new(
-            span,
-            format!("{name} is longer than {most} characters"),
-        ));
+        return Err(Problem::new(span, format!("{name} is longer than {most} characters")));
     }
     Ok(())
 }
 
-fn check_whole(
-    value: &Value<'_>,
-    least: u64,
-    most: u64,
-    span: Span,
-    name: &str,
-) -> Result<(), Problem> {
+fn check_whole(value: &Value<'_>, least: u64, most: u64, span: Span, name: &str) -> Result<(), Problem> {
     let within = match value {
         Value::Int(number) => (i128::from(least)..=i128::from(most)).contains(number),
         // 5.0 is a whole number, in JSON Schema and here; the bounds are exact in a float.
@@ -297,19 +247,10 @@ fn check_whole(
         return Ok(());
     }
     let shown = value.describe();
-    Err(Problem::new(
-        span,
-        format!("{name} must be between {least} and {most}, not {shown}"),
-    ))
+    Err(Problem::new(span, format!("{name} must be between {least} and {most}, not {shown}")))
 }
 
-fn check_number(
-    value: &Value<'_>,
-    above: f64,
-    most: f64,
-    span: Span,
-    name: &str,
-) -> Result<(), Problem> {
+fn check_number(value: &Value<'_>, above: f64, most: f64, span: Span, name: &str) -> Result<(), Problem> {
     let number = match value {
         Value::Int(number) => *number as f64,
         Value::Float(number) if !number.is_nan() => *number,
@@ -322,10 +263,7 @@ fn check_number(
         return Ok(());
     }
     let (above, most, shown) = (shown_float(above), shown_float(most), value.describe());
-    Err(Problem::new(
-        span,
-        format!("{name} must be above {above} and at most {most}, not {shown}"),
-    ))
+    Err(Problem::new(span, format!("{name} must be above {above} and at most {most}, not {shown}")))
 }
 
 /// The known word someone most likely meant.
@@ -339,11 +277,7 @@ fn nearest(text: &str, known: impl Iterator<Item = &'static str>) -> Option<&'st
         let word = word.to_ascii_lowercase();
         // `tier` for `sandbox_tier`: a part of the word counts like the word.
         let part = lower.len() >= 4 && word.contains(&lower);
-        if part {
-            1.0
-        } else {
-            strsim::normalized_damerau_levenshtein(&lower, &word)
-        }
+        if part { 1.0 } else { strsim::normalized_damerau_levenshtein(&lower, &word) }
     };
     known
         .map(|word| (likeness(word), word))

@@ -24,15 +24,10 @@ impl<'a> Text<'a> {
         if bytes.len() > MAX_FILE_BYTES {
             return Err(whole_file("the file is larger than 1 MiB".to_owned()));
         }
-        let text = std::str::from_utf8(bytes).map_err(|error| {
-            whole_file(format!(
-                "the file is not UTF-8 (byte {})",
-                error.valid_up_to()
-            ))
-        })?;
+        let text = std::str::from_utf8(bytes)
+            .map_err(|error| whole_file(format!("the file is not UTF-8 (byte {})", error.valid_up_to())))?;
         let text = Self(text.strip_prefix('\u{feff}').unwrap_or(text));
-        text.check_characters()
-            .map_err(|problem| problem.into_error(file, &text))?;
+        text.check_characters().map_err(|problem| problem.into_error(file, &text))?;
         Ok(text)
     }
 
@@ -51,10 +46,7 @@ impl<'a> Text<'a> {
             None => Ok(()),
             Some((at, c)) => Err(Problem::new(
                 self.span(at..at + c.len_utf8()),
-                format!(
-                    "the invisible character U+{:04X} is not accepted",
-                    u32::from(c)
-                ),
+                format!("the invisible character U+{:04X} is not accepted", u32::from(c)),
             )),
         }
     }
@@ -75,17 +67,9 @@ pub(crate) struct Lines<'a> {
 impl<'a> Lines<'a> {
     pub(crate) fn new(text: &Text<'a>) -> Self {
         let text = text.as_str();
-        let after = text
-            .bytes()
-            .enumerate()
-            .filter(|(_, b)| *b == b'\n')
-            .map(|(at, _)| at + 1);
+        let after = text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(at, _)| at + 1);
         let starts = std::iter::once(0).chain(after).collect();
-        Self {
-            text,
-            starts,
-            ascii: text.is_ascii(),
-        }
+        Self { text, starts, ascii: text.is_ascii() }
     }
 
     /// The span of a byte range, with the line and column of its start.
@@ -93,31 +77,16 @@ impl<'a> Lines<'a> {
         let start = self.floor(range.start);
         let end = self.floor(range.end).max(start);
         let line = self.starts.partition_point(|at| *at <= start);
-        let line_start = line
-            .checked_sub(1)
-            .and_then(|at| self.starts.get(at))
-            .unwrap_or(&0);
+        let line_start = line.checked_sub(1).and_then(|at| self.starts.get(at)).unwrap_or(&0);
         let before = &self.text[*line_start..start];
-        let column = if self.ascii {
-            before.len()
-        } else {
-            before.chars().count()
-        };
-        Span {
-            start,
-            end,
-            line: count(line),
-            column: count(column + 1),
-        }
+        let column = if self.ascii { before.len() } else { before.chars().count() };
+        Span { start, end, line: count(line), column: count(column + 1) }
     }
 
     /// The nearest character boundary at or before an offset.
     fn floor(&self, offset: usize) -> usize {
         let offset = offset.min(self.text.len());
-        (0..=offset)
-            .rev()
-            .find(|at| self.text.is_char_boundary(*at))
-            .unwrap_or(0)
+        (0..=offset).rev().find(|at| self.text.is_char_boundary(*at)).unwrap_or(0)
     }
 }
 

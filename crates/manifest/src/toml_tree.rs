@@ -12,16 +12,10 @@ pub(crate) fn parse<'a>(text: &Text<'a>) -> Result<Node<'a>, Problem> {
         Problem::new(span, format!("not TOML: {}", error.message()))
     })?;
     if table.get_ref().is_empty() {
-        return Err(Problem::new(
-            text.span(0..0),
-            "the file is empty; `[sandbox]` means all defaults",
-        ));
+        return Err(Problem::new(text.span(0..0), "the file is empty; `[sandbox]` means all defaults"));
     }
     let (range, table) = (table.span(), table.into_inner());
-    let mut builder = Builder {
-        lines: Lines::new(text),
-        nodes: 0,
-    };
+    let mut builder = Builder { lines: Lines::new(text), nodes: 0 };
     let span = builder.lines.span(range);
     let value = builder.table(table, 0)?;
     Ok(Node { value, span })
@@ -37,16 +31,10 @@ impl<'a> Builder<'a> {
         let span = self.lines.span(spanned.span());
         self.nodes += 1;
         if self.nodes > MAX_NODES {
-            return Err(Problem::new(
-                span,
-                format!("more than {MAX_NODES} keys and values"),
-            ));
+            return Err(Problem::new(span, format!("more than {MAX_NODES} keys and values")));
         }
         if depth > MAX_DEPTH {
-            return Err(Problem::new(
-                span,
-                format!("nested deeper than {MAX_DEPTH} levels"),
-            ));
+            return Err(Problem::new(span, format!("nested deeper than {MAX_DEPTH} levels")));
         }
         let value = match spanned.into_inner() {
             DeValue::String(text) => Value::Text(text),
@@ -55,10 +43,7 @@ impl<'a> Builder<'a> {
             DeValue::Boolean(value) => Value::Bool(value),
             DeValue::Datetime(_) => Value::Date,
             DeValue::Array(items) => {
-                let items: Result<_, _> = items
-                    .into_iter()
-                    .map(|item| self.node(item, depth + 1))
-                    .collect();
+                let items: Result<_, _> = items.into_iter().map(|item| self.node(item, depth + 1)).collect();
                 Value::List(items?)
             }
             DeValue::Table(table) => self.table(table, depth)?,
@@ -73,13 +58,7 @@ impl<'a> Builder<'a> {
             // Keys count as in YAML; the value's own check follows at once.
             self.nodes += 1;
             let node = self.node(value, depth + 1)?;
-            entries.push((
-                Key {
-                    text: key.into_inner(),
-                    span,
-                },
-                node,
-            ));
+            entries.push((Key { text: key.into_inner(), span }, node));
         }
         // The table is sorted by name; errors are reported in the order of the file.
         entries.sort_by_key(|(key, _)| key.span.start);

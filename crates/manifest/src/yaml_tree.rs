@@ -11,11 +11,8 @@ use crate::text::{MAX_DEPTH, MAX_NODES, Text, count};
 const NO_ALIASES: &str = "YAML aliases are not supported";
 
 pub(crate) fn parse<'a>(text: &Text<'a>) -> Result<Node<'a>, Problem> {
-    let mut reader = Reader {
-        parser: Parser::new_from_str(text.as_str()),
-        offsets: Offsets::new(text.as_str()),
-        nodes: 0,
-    };
+    let mut reader =
+        Reader { parser: Parser::new_from_str(text.as_str()), offsets: Offsets::new(text.as_str()), nodes: 0 };
     reader.document(text)
 }
 
@@ -27,12 +24,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn document(&mut self, text: &Text<'a>) -> Result<Node<'a>, Problem> {
-        let empty = || {
-            Problem::new(
-                text.span(0..0),
-                "the file is empty; `{}` means all defaults",
-            )
-        };
+        let empty = || Problem::new(text.span(0..0), "the file is empty; `{}` means all defaults");
         loop {
             match self.next()? {
                 (Event::StreamEnd, _) => return Err(empty()),
@@ -61,25 +53,14 @@ impl<'a> Reader<'a> {
             Some(Ok((event, span))) => Ok((event, self.offsets.span(span))),
             Some(Err(error)) => Err(self.offsets.problem(&error)),
             // The stream's end comes first; a parser that breaks off is read as that end.
-            None => Ok((
-                Event::StreamEnd,
-                Span {
-                    start: 0,
-                    end: 0,
-                    line: 1,
-                    column: 1,
-                },
-            )),
+            None => Ok((Event::StreamEnd, Span { start: 0, end: 0, line: 1, column: 1 })),
         }
     }
 
     fn node(&mut self, event: Event<'a>, span: Span, depth: usize) -> Result<Node<'a>, Problem> {
         self.count(span)?;
         if depth > MAX_DEPTH {
-            return Err(Problem::new(
-                span,
-                format!("nested deeper than {MAX_DEPTH} levels"),
-            ));
+            return Err(Problem::new(span, format!("nested deeper than {MAX_DEPTH} levels")));
         }
         refuse_extras(&event, span)?;
         let value = match event {
@@ -134,9 +115,7 @@ impl<'a> Reader<'a> {
 fn key<'a>(event: Event<'a>, span: Span) -> Result<Key<'a>, Problem> {
     refuse_extras(&event, span)?;
     match event {
-        Event::Scalar(text, ..) if text == "<<" => {
-            Err(Problem::new(span, "YAML merge keys are not supported"))
-        }
+        Event::Scalar(text, ..) if text == "<<" => Err(Problem::new(span, "YAML merge keys are not supported")),
         Event::Scalar(text, ..) => Ok(Key { text, span }),
         _ => Err(Problem::new(span, "a key must be plain text")),
     }
@@ -178,11 +157,7 @@ fn number(text: &str) -> Option<Value<'static>> {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     if matches!(unsigned, ".inf" | ".Inf" | ".INF") {
         let negative = text.starts_with('-');
-        return Some(Value::Float(if negative {
-            f64::NEG_INFINITY
-        } else {
-            f64::INFINITY
-        }));
+        return Some(Value::Float(if negative { f64::NEG_INFINITY } else { f64::INFINITY }));
     }
     if let Some(digits) = text.strip_prefix("0x") {
         return radix(digits, 16);
@@ -201,9 +176,7 @@ fn number(text: &str) -> Option<Value<'static>> {
 
 fn radix(digits: &str, base: u32) -> Option<Value<'static>> {
     let plain = digits.bytes().all(|b| b.is_ascii_hexdigit());
-    plain
-        .then(|| i128::from_str_radix(digits, base).ok().map(Value::Int))
-        .flatten()
+    plain.then(|| i128::from_str_radix(digits, base).ok().map(Value::Int)).flatten()
 }
 
 /// Turns the parser's character positions into byte positions.
@@ -215,12 +188,8 @@ struct Offsets {
 
 impl Offsets {
     fn new(text: &str) -> Self {
-        let bytes =
-            (!text.is_ascii()).then(|| text.char_indices().map(|(at, _)| count(at)).collect());
-        Self {
-            bytes,
-            len: text.len(),
-        }
+        let bytes = (!text.is_ascii()).then(|| text.char_indices().map(|(at, _)| count(at)).collect());
+        Self { bytes, len: text.len() }
     }
 
     fn byte(&self, character: usize) -> usize {
@@ -232,12 +201,7 @@ impl Offsets {
 
     fn span(&self, span: YamlSpan) -> Span {
         let (start, end) = (self.byte(span.start.index()), self.byte(span.end.index()));
-        Span {
-            start,
-            end: end.max(start),
-            line: count(span.start.line()),
-            column: count(span.start.col() + 1),
-        }
+        Span { start, end: end.max(start), line: count(span.start.line()), column: count(span.start.col() + 1) }
     }
 
     fn problem(&self, error: &ScanError) -> Problem {

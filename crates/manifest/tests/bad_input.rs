@@ -14,10 +14,7 @@ const TOML: &str = "sandbox.toml";
 fn refused(file: &str, bytes: &[u8]) -> ManifestError {
     match parse_capability(file, bytes) {
         Err(error) => error,
-        Ok(_) => panic!(
-            "accepted: {}",
-            String::from_utf8_lossy(&bytes[..bytes.len().min(200)])
-        ),
+        Ok(_) => panic!("accepted: {}", String::from_utf8_lossy(&bytes[..bytes.len().min(200)])),
     }
 }
 
@@ -58,10 +55,7 @@ fn files_that_are_no_document() {
         text("NUL", "extends: strict\0\nfoo: bar"),
         text("escape sequence", "extends: \u{1b}[31mstrict"),
         text("reversed text", "extends: strict # \u{202e}tcirts"),
-        text(
-            "two documents",
-            "extends: strict\n---\nextends: permissive\n",
-        ),
+        text("two documents", "extends: strict\n---\nextends: permissive\n"),
         text("aliases", "extends: *x"),
         text("bomb", bomb),
         text("anchor", "filesystem_config: &fs {mode: none}"),
@@ -70,16 +64,10 @@ fn files_that_are_no_document() {
         text("merge key", "filesystem_config: {<<: {mode: none}}"),
         text("key that is a list", "? [a, b]\n: c"),
         text("duplicate key", "extends: strict\nextends: permissive"),
-        text(
-            "duplicate key below",
-            "resource_limits:\n  max_tokens: 1\n  'max_tokens': 2",
-        ),
+        text("duplicate key below", "resource_limits:\n  max_tokens: 1\n  'max_tokens': 2"),
         text("tab indentation", "resource_limits:\n\tmax_tokens: 1"),
         text("unclosed", "permissions: [read_env"),
-        text(
-            "deep",
-            &format!("extends: {}{}", "[".repeat(40), "]".repeat(40)),
-        ),
+        text("deep", &format!("extends: {}{}", "[".repeat(40), "]".repeat(40))),
         text("very deep", &"[".repeat(100_000)),
         text("deep blocks", &"- ".repeat(2_000)),
         text("many", &many),
@@ -87,14 +75,8 @@ fn files_that_are_no_document() {
         text("top level text", "strict"),
         toml("empty TOML", "# nothing"),
         toml("not TOML", "[sandbox\nmode = 1"),
-        toml(
-            "duplicate TOML key",
-            "[sandbox]\nmode = 'Strict'\nmode = 'Strict'",
-        ),
-        toml(
-            "deep TOML",
-            &format!("[sandbox]\nmode = {}{}", "[".repeat(40), "]".repeat(40)),
-        ),
+        toml("duplicate TOML key", "[sandbox]\nmode = 'Strict'\nmode = 'Strict'"),
+        toml("deep TOML", &format!("[sandbox]\nmode = {}{}", "[".repeat(40), "]".repeat(40))),
         toml("very deep TOML", &format!("a = {}", "[".repeat(100_000))),
     ];
     insta::assert_snapshot!(report(&cases));
@@ -108,54 +90,27 @@ fn keys_and_types() {
         text("unlike any key", "zebra: 1"),
         text("homoglyph", "resource_limits: {m\u{430}x_memory_mb: 5}"),
         text("zero width", "extends\u{200b}: strict"),
-        text(
-            "after wide text",
-            "# \u{1f980}\n{env_allowlist: [\"\u{e9}\"], tier: x}",
-        ),
-        text(
-            "CRLF",
-            "extends: strict\r\nresource_limits:\r\n  max_token: 5\r\n",
-        ),
+        text("after wide text", "# \u{1f980}\n{env_allowlist: [\"\u{e9}\"], tier: x}"),
+        text("CRLF", "extends: strict\r\nresource_limits:\r\n  max_token: 5\r\n"),
         text("BOM", "\u{feff}extend: strict"),
-        text(
-            "other format's key",
-            "filesystem_config: {write_paths: [x]}",
-        ),
+        text("other format's key", "filesystem_config: {write_paths: [x]}"),
         text("long key", &format!("{}: 1", "k".repeat(500))),
         text("one level too high", "max_memory_mb: 5"),
         text("terminal escape", "env_allowlist: [\"a\\e[2J\"]"),
-        text(
-            "text for a number",
-            "resource_limits: {max_memory_mb: lots}",
-        ),
+        text("text for a number", "resource_limits: {max_memory_mb: lots}"),
         text("quoted number", "resource_limits: {max_memory_mb: '512'}"),
         text("unit", "resource_limits: {max_memory_mb: 512MB}"),
         text("fraction", "resource_limits: {max_tokens: 1.5}"),
         text("negative", "resource_limits: {max_memory_mb: -5}"),
         text("zero", "resource_limits: {max_cpu_seconds: 0}"),
         text("NaN", "resource_limits: {max_cpu_seconds: .nan}"),
-        text(
-            "NaN for a whole number",
-            "resource_limits: {max_tokens: .NaN}",
-        ),
+        text("NaN for a whole number", "resource_limits: {max_tokens: .NaN}"),
         text("infinite", "resource_limits: {max_cost_usd: .inf}"),
         text("minus infinity", "resource_limits: {max_tokens: -.inf}"),
-        text(
-            "huge",
-            "resource_limits: {max_memory_mb: 99999999999999999999999999999999999999999999}",
-        ),
-        text(
-            "beyond a float",
-            "resource_limits: {max_cpu_seconds: 1e400}",
-        ),
-        text(
-            "a million years",
-            "resource_limits: {max_wall_seconds: 3.2e13}",
-        ),
-        text(
-            "word for a number",
-            "resource_limits: {max_cpu_seconds: infinity}",
-        ),
+        text("huge", "resource_limits: {max_memory_mb: 99999999999999999999999999999999999999999999}"),
+        text("beyond a float", "resource_limits: {max_cpu_seconds: 1e400}"),
+        text("a million years", "resource_limits: {max_wall_seconds: 3.2e13}"),
+        text("word for a number", "resource_limits: {max_cpu_seconds: infinity}"),
         text("yes", "degraded: yes"),
         text("list for a mapping", "resource_limits: []"),
         text("null for a mapping", "resource_limits:"),
@@ -163,38 +118,20 @@ fn keys_and_types() {
         text("number in a list of names", "env_allowlist: [1]"),
         text("null in a list", "env_allowlist: [~]"),
         text("empty name", "env_allowlist: ['']"),
-        text(
-            "long name",
-            &format!("env_allowlist: ['{}']", "x".repeat(5_000)),
-        ),
+        text("long name", &format!("env_allowlist: ['{}']", "x".repeat(5_000))),
         text("unknown tier", "sandbox_tier: gviser"),
         text("case of a word", "extends: Strict"),
         text("unknown permission", "permissions: [root]"),
         text("missing key", "network_egress_rules:\n  - ports: [443]"),
-        text(
-            "port",
-            "network_egress_rules: [{domain: x.com, ports: [70000]}]",
-        ),
-        toml(
-            "unknown TOML key",
-            "[sandbox.filesystem]\nwritable_paths = ['x']",
-        ),
+        text("port", "network_egress_rules: [{domain: x.com, ports: [70000]}]"),
+        toml("unknown TOML key", "[sandbox.filesystem]\nwritable_paths = ['x']"),
         toml("unknown TOML table", "[sandbx]"),
-        toml(
-            "earliest TOML error",
-            "[sandbox.resources]\nzzz = 1\naaa = 2",
-        ),
+        toml("earliest TOML error", "[sandbox.resources]\nzzz = 1\naaa = 2"),
         toml("date", "[sandbox]\nmode = 2020-01-01"),
         toml("TOML NaN", "[sandbox.resources]\nmax_cpu_percent = nan"),
-        toml(
-            "TOML infinity",
-            "[sandbox.resources]\ntimeout_seconds = inf",
-        ),
+        toml("TOML infinity", "[sandbox.resources]\ntimeout_seconds = inf"),
         toml("TOML 1e400", "[sandbox.resources]\ntimeout_seconds = 1e400"),
-        toml(
-            "TOML huge",
-            "[sandbox.resources]\nmax_memory_mb = 99999999999999999999999999999999999999999999",
-        ),
+        toml("TOML huge", "[sandbox.resources]\nmax_memory_mb = 99999999999999999999999999999999999999999999"),
         toml("array of tables", "[[sandbox]]"),
     ];
     insta::assert_snapshot!(report(&cases));
@@ -203,74 +140,29 @@ fn keys_and_types() {
 #[test]
 fn meanings() {
     let cases = [
-        text(
-            "writable without read_write",
-            "filesystem_config: {writable_paths: [out]}",
-        ),
-        text(
-            "writable in none",
-            "extends: strict\nfilesystem_config:\n  writable_paths:\n    - out",
-        ),
+        text("writable without read_write", "filesystem_config: {writable_paths: [out]}"),
+        text("writable in none", "extends: strict\nfilesystem_config:\n  writable_paths:\n    - out"),
         text("glob", "filesystem_config: {readable_paths: ['~/*.pem']}"),
-        text(
-            "name outside hidden_paths",
-            "filesystem_config: {readable_paths: ['**/.env']}",
-        ),
-        text(
-            "glob in hidden_paths",
-            "filesystem_config: {hidden_paths: ['**/*.pem']}",
-        ),
+        text("name outside hidden_paths", "filesystem_config: {readable_paths: ['**/.env']}"),
+        text("glob in hidden_paths", "filesystem_config: {hidden_paths: ['**/*.pem']}"),
         text("climbing", "filesystem_config: {readable_paths: ['../x']}"),
-        text(
-            "NUL in a path",
-            "filesystem_config: {readable_paths: [\"a\\0b\"]}",
-        ),
-        text(
-            "variable",
-            "filesystem_config: {readable_paths: ['$HOME/x']}",
-        ),
-        text(
-            "other user",
-            "filesystem_config: {readable_paths: ['~bob/x']}",
-        ),
-        text(
-            "host proc",
-            "filesystem_config: {readable_paths: [/proc/1]}",
-        ),
-        text(
-            "host dev",
-            "extends: moderate\nfilesystem_config: {writable_paths: [/dev]}",
-        ),
+        text("NUL in a path", "filesystem_config: {readable_paths: [\"a\\0b\"]}"),
+        text("variable", "filesystem_config: {readable_paths: ['$HOME/x']}"),
+        text("other user", "filesystem_config: {readable_paths: ['~bob/x']}"),
+        text("host proc", "filesystem_config: {readable_paths: [/proc/1]}"),
+        text("host dev", "extends: moderate\nfilesystem_config: {writable_paths: [/dev]}"),
         text("URL", "network_egress_rules: [{domain: 'https://x.com/a'}]"),
-        text(
-            "host and port",
-            "network_egress_rules: [{domain: 'x.com:443'}]",
-        ),
+        text("host and port", "network_egress_rules: [{domain: 'x.com:443'}]"),
         text("everything", "network_egress_rules: [{domain: '*'}]"),
-        text(
-            "inner wildcard",
-            "network_egress_rules: [{domain: 'a.*.com'}]",
-        ),
+        text("inner wildcard", "network_egress_rules: [{domain: 'a.*.com'}]"),
         text("short address", "network_egress_rules: [{domain: '127.1'}]"),
-        text(
-            "international name",
-            "network_egress_rules: [{domain: 'ex\u{e4}mple.com'}]",
-        ),
+        text("international name", "network_egress_rules: [{domain: 'ex\u{e4}mple.com'}]"),
         text("assignment", "env_allowlist: ['A=b']"),
         toml("no box", "[sandbox]\nenabled = false"),
         toml("full network", "[sandbox.network]\nmode = 'Full'"),
-        toml(
-            "domains without network",
-            "[sandbox.network]\nmode = 'None'\nallowed_domains = ['x.com']",
-        ),
-        toml(
-            "tool without server",
-            "[sandbox.mcp]\nblocked_tools = ['execute']",
-        ),
-        toml(
-            "tool wildcard",
-            "[sandbox.mcp]\nblocked_tools = ['shell:ex*']",
-        ),
+        toml("domains without network", "[sandbox.network]\nmode = 'None'\nallowed_domains = ['x.com']"),
+        toml("tool without server", "[sandbox.mcp]\nblocked_tools = ['execute']"),
+        toml("tool wildcard", "[sandbox.mcp]\nblocked_tools = ['shell:ex*']"),
     ];
     insta::assert_snapshot!(report(&cases));
 }
@@ -341,8 +233,7 @@ fn pieces() -> impl Strategy<Value = String> {
         "\u{feff}",
         "\u{2028}",
     ];
-    proptest::collection::vec(proptest::sample::select(words.to_vec()), 0..40)
-        .prop_map(|words| words.concat())
+    proptest::collection::vec(proptest::sample::select(words.to_vec()), 0..40).prop_map(|words| words.concat())
 }
 
 fn never_panics(bytes: &[u8]) {

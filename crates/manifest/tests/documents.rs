@@ -5,9 +5,7 @@
 use std::time::Duration;
 
 use belljar_manifest::{PROFILES, parse_capability, profile, profile_source, read_capability_file};
-use belljar_policy::{
-    Capability, Degraded, EgressEffect, EnvAllow, FsMode, Permission, Source, Tier, Workspace,
-};
+use belljar_policy::{Capability, Degraded, EgressEffect, EnvAllow, FsMode, Permission, Source, Tier, Workspace};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -36,18 +34,8 @@ fn an_empty_mapping_has_the_seeds_defaults() {
     assert_eq!(limits.wall_time, Some(Duration::from_secs(60)));
     assert_eq!(limits.cost_usd, Some(0.10));
     assert_eq!(limits.tokens, Some(100_000));
-    assert_eq!(
-        (limits.processes, limits.open_files),
-        (Some(256), Some(1024))
-    );
-    assert_eq!(
-        (
-            limits.disk_bytes,
-            limits.file_size_bytes,
-            limits.cpu_percent
-        ),
-        (None, None, None)
-    );
+    assert_eq!((limits.processes, limits.open_files), (Some(256), Some(1024)));
+    assert_eq!((limits.disk_bytes, limits.file_size_bytes, limits.cpu_percent), (None, None, None));
 }
 
 #[test]
@@ -59,10 +47,7 @@ fn profiles_are_what_they_say() {
     assert_eq!(strict.limits.file_size_bytes, Some(64 * MIB));
     assert_eq!(moderate.filesystem.mode, FsMode::ReadWrite);
     assert_eq!(moderate.limits.memory_bytes, Some(4096 * MIB));
-    assert_eq!(
-        (moderate.limits.cpu_time, moderate.limits.wall_time),
-        (None, None)
-    );
+    assert_eq!((moderate.limits.cpu_time, moderate.limits.wall_time), (None, None));
     assert!(moderate.permissions.contains(&Permission::SpawnSubprocess));
     assert_eq!(moderate.env.allow, EnvAllow::Base);
     assert_eq!(permissive.env.allow, EnvAllow::All);
@@ -75,24 +60,11 @@ fn a_rule_knows_its_line_and_who_wrote_it() {
     let strict = profile("strict").unwrap();
     let origin = &strict.filesystem.readable[0].origin;
     let line = usize::try_from(origin.line).unwrap();
-    assert_eq!(
-        (&*origin.file, origin.source),
-        ("profile strict", Source::Profile)
-    );
-    assert!(
-        profile_source("strict")
-            .unwrap()
-            .lines()
-            .nth(line - 1)
-            .unwrap()
-            .contains("\".\"")
-    );
+    assert_eq!((&*origin.file, origin.source), ("profile strict", Source::Profile));
+    assert!(profile_source("strict").unwrap().lines().nth(line - 1).unwrap().contains("\".\""));
 
     let own = yaml("extends: strict\nfilesystem_config:\n  hidden_paths:\n    - /data\n");
-    assert_eq!(
-        own.filesystem.hidden[0].origin.to_string(),
-        "capability.yaml:4"
-    );
+    assert_eq!(own.filesystem.hidden[0].origin.to_string(), "capability.yaml:4");
     assert_eq!(own.filesystem.hidden[0].origin.column, 7);
     assert_eq!(own.filesystem.hidden[0].origin.source, Source::Document);
     assert_eq!(own.filesystem.readable[0].origin.source, Source::Profile);
@@ -110,13 +82,8 @@ fn the_seeds_example_reads() {
     assert_eq!(capability.limits.wall_time, Some(Duration::from_secs(60)));
     let rule = &capability.egress[0].value;
     assert_eq!(rule.domain.to_string(), "api.openai.com");
-    assert_eq!(
-        (rule.ports.as_slice(), rule.rate_limit_per_min),
-        ([443].as_slice(), 30)
-    );
-    let EnvAllow::Listed(names) = &capability.env.allow else {
-        panic!("no list")
-    };
+    assert_eq!((rule.ports.as_slice(), rule.rate_limit_per_min), ([443].as_slice(), 30));
+    let EnvAllow::Listed(names) = &capability.env.allow else { panic!("no list") };
     assert_eq!(names.keys().collect::<Vec<_>>(), ["PATH", "PYTHONPATH"]);
     assert_eq!(names["PYTHONPATH"].to_string(), "capability.yaml:17");
 }
@@ -144,14 +111,9 @@ fn the_environment_follows_list_and_permission() {
     assert_eq!(env("permissions: [read_env]"), EnvAllow::All);
     assert_eq!(env("extends: permissive"), EnvAllow::All);
     assert_eq!(env("extends: permissive\npermissions: []"), EnvAllow::Base);
-    assert_eq!(
-        env("permissions: [read_env]\nenv_allowlist: null"),
-        EnvAllow::All
-    );
+    assert_eq!(env("permissions: [read_env]\nenv_allowlist: null"), EnvAllow::All);
     assert!(matches!(env("env_allowlist: [FOO]"), EnvAllow::Listed(names) if names.len() == 1));
-    assert!(
-        matches!(env("permissions: [read_env]\nenv_allowlist: []"), EnvAllow::Listed(names) if names.is_empty())
-    );
+    assert!(matches!(env("permissions: [read_env]\nenv_allowlist: []"), EnvAllow::Listed(names) if names.is_empty()));
 }
 
 #[test]
@@ -165,52 +127,28 @@ fn the_seeds_sandbox_file_reads() {
          timeout_seconds = 1.5\n[sandbox.mcp]\nblocked_tools = [\"shell:execute\"]\n",
     );
     let workdir = capability.workdir.as_ref().unwrap();
-    assert_eq!(
-        (workdir.value.to_string().as_str(), workdir.origin.line),
-        ("/sandbox", 5)
-    );
+    assert_eq!((workdir.value.to_string().as_str(), workdir.origin.line), ("/sandbox", 5));
     assert_eq!(capability.filesystem.mode, FsMode::ReadWrite);
-    assert_eq!(
-        capability.filesystem.writable[0].origin.to_string(),
-        "sandbox.toml:6"
-    );
+    assert_eq!(capability.filesystem.writable[0].origin.to_string(), "sandbox.toml:6");
     assert_eq!(capability.limits.file_size_bytes, Some(10 * MIB));
     assert_eq!(capability.limits.connections, Some(5));
-    assert_eq!(
-        capability.limits.wall_time,
-        Some(Duration::from_millis(1500))
-    );
+    assert_eq!(capability.limits.wall_time, Some(Duration::from_millis(1500)));
     assert_eq!(capability.limits.processes, Some(1024));
-    let rules: Vec<_> = capability
-        .egress
-        .iter()
-        .map(|rule| rule.value.to_string())
-        .collect();
-    assert_eq!(
-        rules,
-        [
-            "api.anthropic.com ports [80, 443] at 100/min",
-            "x.com blocked",
-            "* ports [25] blocked"
-        ]
-    );
+    let rules: Vec<_> = capability.egress.iter().map(|rule| rule.value.to_string()).collect();
+    assert_eq!(rules, ["api.anthropic.com ports [80, 443] at 100/min", "x.com blocked", "* ports [25] blocked"]);
     assert_eq!(capability.egress[1].value.effect, EgressEffect::Deny);
-    assert_eq!(
-        capability.tools.blocked[0].value.to_string(),
-        "shell:execute"
-    );
+    assert_eq!(capability.tools.blocked[0].value.to_string(), "shell:execute");
     assert!(capability.tools.allowed.is_none());
 }
 
 #[test]
 fn a_sandbox_file_may_close_what_its_profile_opens() {
     assert_eq!(toml("[sandbox]").filesystem.mode, FsMode::ReadWrite);
-    assert_eq!(
-        toml("[sandbox]\nmode = 'STRICT'").filesystem.mode,
-        FsMode::None
-    );
+    assert_eq!(toml("[sandbox]\nmode = 'STRICT'").filesystem.mode, FsMode::None);
     let shut = toml("[sandbox.filesystem]\nwrite_paths = []");
     assert_eq!(shut.filesystem.mode, FsMode::ReadOnly);
+    let strict = toml("[sandbox]\nmode = 'Strict'\n[sandbox.filesystem]\nwrite_paths = []");
+    assert_eq!(strict.filesystem.mode, FsMode::None);
     let none = toml("[sandbox.mcp]\nallowed_tools = []");
     assert_eq!(none.tools.allowed.map(|tools| tools.len()), Some(0));
 }
@@ -219,44 +157,16 @@ fn a_sandbox_file_may_close_what_its_profile_opens() {
 fn the_same_document_reads_the_same_in_every_dress() {
     let plain = yaml("extends: strict\nresource_limits:\n  max_tokens: 5\n");
     for (name, text) in [
-        (
-            "capability.yaml",
-            "\u{feff}extends: strict\nresource_limits:\n  max_tokens: 5\n",
-        ),
-        (
-            "capability.yaml",
-            "extends: strict\r\nresource_limits:\r\n  max_tokens: 5\r\n",
-        ),
-        (
-            "capability.yaml",
-            "---\nextends: strict\nresource_limits: {max_tokens: 5.0}\n...\n",
-        ),
-        (
-            "capability.yaml",
-            "# a comment\n\nextends: 'strict'\nresource_limits: {max_tokens: 0x5}",
-        ),
-        (
-            "capability.json",
-            "{\"extends\": \"strict\", \"resource_limits\": {\"max_tokens\": 5}}",
-        ),
-        (
-            "capability.json",
-            "{\n\t\"extends\": \"strict\",\n\t\"resource_limits\": {\n\t\t\"max_tokens\": 5\n\t}\n}\n",
-        ),
-        (
-            "capability",
-            "# c\nextends: strict\nresource_limits:\n  max_tokens: 5\n",
-        ),
+        ("capability.yaml", "\u{feff}extends: strict\nresource_limits:\n  max_tokens: 5\n"),
+        ("capability.yaml", "extends: strict\r\nresource_limits:\r\n  max_tokens: 5\r\n"),
+        ("capability.yaml", "---\nextends: strict\nresource_limits: {max_tokens: 5.0}\n...\n"),
+        ("capability.yaml", "# a comment\n\nextends: 'strict'\nresource_limits: {max_tokens: 0x5}"),
+        ("capability.json", "{\"extends\": \"strict\", \"resource_limits\": {\"max_tokens\": 5}}"),
+        ("capability.json", "{\n\t\"extends\": \"strict\",\n\t\"resource_limits\": {\n\t\t\"max_tokens\": 5\n\t}\n}\n"),
+        ("capability", "# c\nextends: strict\nresource_limits:\n  max_tokens: 5\n"),
     ] {
         let parsed = parse_capability(name, text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!(
-            Capability {
-                name: plain.name.clone(),
-                ..parsed
-            },
-            plain,
-            "{text:?}"
-        );
+        assert_eq!(Capability { name: plain.name.clone(), ..parsed }, plain, "{text:?}");
     }
     let looked = parse_capability("policy", b"# c\n[sandbox]\nmode = 'Strict'").unwrap();
     assert_eq!(looked.filesystem.mode, FsMode::None);
@@ -267,21 +177,10 @@ fn files_are_read_from_the_disk_under_the_bound() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("capability.yaml");
     std::fs::write(&path, "extends: strict").unwrap();
-    assert_eq!(
-        read_capability_file(&path).unwrap().filesystem.mode,
-        FsMode::None
-    );
+    assert_eq!(read_capability_file(&path).unwrap().filesystem.mode, FsMode::None);
     std::fs::write(&path, "#".repeat(2 * 1024 * 1024)).unwrap();
     let error = read_capability_file(&path).unwrap_err().to_string();
-    assert!(
-        error.ends_with(": the file is larger than 1 MiB"),
-        "{error}"
-    );
+    assert!(error.ends_with(": the file is larger than 1 MiB"), "{error}");
     let missing = read_capability_file(&directory.path().join("none")).unwrap_err();
-    assert!(
-        missing
-            .to_string()
-            .starts_with("cannot read the policy file "),
-        "{missing}"
-    );
+    assert!(missing.to_string().starts_with("cannot read the policy file "), "{missing}");
 }

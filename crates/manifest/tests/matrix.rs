@@ -8,9 +8,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use belljar_manifest::{PROFILES, parse_capability, profile};
-use belljar_policy::{
-    Capability, Decision, FileOp, Places, Reason, decide_env, decide_host, decide_tool,
-};
+use belljar_policy::{Capability, Decision, FileOp, Places, Reason, decide_env, decide_host, decide_tool};
 
 const PATHS: &[&str] = &[
     "/etc/hosts",
@@ -76,9 +74,7 @@ const CLOSED: &str = "[sandbox]\nmode = 'Strict'\n[sandbox.network]\nmode = 'Fil
      blocked_tools = ['shell:execute']\n";
 
 fn columns() -> Vec<(String, Capability)> {
-    let parse = |file: &str, text: &str| {
-        parse_capability(file, text.as_bytes()).unwrap_or_else(|e| panic!("{e}"))
-    };
+    let parse = |file: &str, text: &str| parse_capability(file, text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
     let shipped = PROFILES.map(|name| (name.to_owned(), profile(name).unwrap()));
     let written = [
         ("defaults".to_owned(), parse("capability.yaml", "{}")),
@@ -100,24 +96,15 @@ fn decisions(capability: &Capability) -> Vec<(String, Decision)> {
     let table = capability.path_table(&places());
     let mut all = Vec::new();
     for path in PATHS {
-        all.push((
-            format!("read {path}"),
-            table.decide(Path::new(path), FileOp::Read),
-        ));
-        all.push((
-            format!("write {path}"),
-            table.decide(Path::new(path), FileOp::Write),
-        ));
+        all.push((format!("read {path}"), table.decide(Path::new(path), FileOp::Read)));
+        all.push((format!("write {path}"), table.decide(Path::new(path), FileOp::Write)));
     }
     for (name, value) in VARIABLES {
         let decision = decide_env(&capability.env, name, value.as_bytes());
         all.push((format!("env {name}={value}"), decision));
     }
     for (host, port) in HOSTS {
-        all.push((
-            format!("connect {host}:{port}"),
-            decide_host(&capability.egress, host, *port),
-        ));
+        all.push((format!("connect {host}:{port}"), decide_host(&capability.egress, host, *port)));
     }
     for tool in TOOLS {
         all.push((format!("call {tool}"), decide_tool(&capability.tools, tool)));
@@ -130,15 +117,9 @@ fn every_profile_decides_as_recorded() {
     let columns = columns();
     let names: Vec<_> = columns.iter().map(|(name, _)| name.as_str()).collect();
     let mut matrix = format!("question | {}\n", names.join(" | "));
-    let answers: Vec<_> = columns
-        .iter()
-        .map(|(_, capability)| decisions(capability))
-        .collect();
+    let answers: Vec<_> = columns.iter().map(|(_, capability)| decisions(capability)).collect();
     for (row, (question, _)) in answers[0].iter().enumerate() {
-        let codes: Vec<_> = answers
-            .iter()
-            .map(|column| column[row].1.reason().code())
-            .collect();
+        let codes: Vec<_> = answers.iter().map(|column| column[row].1.reason().code()).collect();
         writeln!(matrix, "{question} | {}", codes.join(" | ")).unwrap();
     }
     insta::assert_snapshot!(matrix);
@@ -154,14 +135,9 @@ fn every_reason_is_in_the_matrix() {
         .map(|(_, decision)| decision.reason())
         .collect();
     let strict = profile("strict").unwrap();
-    let excess = strict
-        .attenuate(&profile("moderate").unwrap(), &places())
-        .unwrap_err();
+    let excess = strict.attenuate(&profile("moderate").unwrap(), &places()).unwrap_err();
     seen.extend(excess.iter().map(|excess| excess.decision().reason()));
-    let missing: Vec<_> = Reason::ALL
-        .iter()
-        .filter(|reason| !seen.contains(reason))
-        .collect();
+    let missing: Vec<_> = Reason::ALL.iter().filter(|reason| !seen.contains(reason)).collect();
     assert!(missing.is_empty(), "not covered: {missing:?}");
 }
 

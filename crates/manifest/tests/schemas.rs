@@ -5,9 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use belljar_manifest::{
-    PROFILES, parse_capability, profile_source, schema_capability, schema_sandbox_toml,
-};
+use belljar_manifest::{PROFILES, parse_capability, profile_source, schema_capability, schema_sandbox_toml};
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
@@ -22,10 +20,7 @@ fn check_committed(name: &str, generated: &Value) {
     // Compared as values: the order of keys is not part of a schema.
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
     let committed: Option<Value> = serde_json::from_str(&committed).ok();
-    assert!(
-        committed.as_ref() == Some(generated),
-        "{name} is out of date; run the test with BELLJAR_BLESS=1"
-    );
+    assert!(committed.as_ref() == Some(generated), "{name} is out of date; run the test with BELLJAR_BLESS=1");
 }
 
 fn repository() -> PathBuf {
@@ -46,10 +41,7 @@ fn validator(schema: &Value) -> Validator {
 #[track_caller]
 fn both(schema: &Validator, document: &Value) -> (bool, bool) {
     let text = document.to_string();
-    (
-        schema.is_valid(document),
-        parse_capability("capability.json", text.as_bytes()).is_ok(),
-    )
+    (schema.is_valid(document), parse_capability("capability.json", text.as_bytes()).is_ok())
 }
 
 #[test]
@@ -114,10 +106,7 @@ fn the_sandbox_schema_follows_its_decoder() {
         ("[sandbox]\nmode = 'Strict'", true),
         ("[sandbox]\nmode = 'sTRICT'", true),
         ("[sandbox]\nenabled = true", true),
-        (
-            "[sandbox.network]\nmode = 'filtered'\nallowed_domains = ['x.com']",
-            true,
-        ),
+        ("[sandbox.network]\nmode = 'filtered'\nallowed_domains = ['x.com']", true),
         ("[sandbox]\nmode = 'Strictly'", false),
         ("[sandbox]\nenabled = false", false),
         ("[sandbox.network]\nmode = 'Full'", false),
@@ -128,28 +117,19 @@ fn the_sandbox_schema_follows_its_decoder() {
         let table: toml::Table = toml::from_str(text).unwrap();
         let document = serde_json::to_value(table).unwrap();
         let decoded = parse_capability("sandbox.toml", text.as_bytes()).is_ok();
-        assert_eq!(
-            (schema.is_valid(&document), decoded),
-            (valid, valid),
-            "{text}"
-        );
+        assert_eq!((schema.is_valid(&document), decoded), (valid, valid), "{text}");
     }
 }
 
 /// YAML as an editor's schema check would see it; the shipped files use its JSON-like part only.
 fn yaml_as_json(text: &str) -> Value {
     let mut events = saphyr_parser::Parser::new_from_str(text).map(|event| event.unwrap().0);
-    events
-        .find(|event| matches!(event, saphyr_parser::Event::DocumentStart(_)))
-        .unwrap();
+    events.find(|event| matches!(event, saphyr_parser::Event::DocumentStart(_))).unwrap();
     let first = events.next().unwrap();
     json_of(first, &mut events)
 }
 
-fn json_of<'a>(
-    event: saphyr_parser::Event<'a>,
-    events: &mut impl Iterator<Item = saphyr_parser::Event<'a>>,
-) -> Value {
+fn json_of<'a>(event: saphyr_parser::Event<'a>, events: &mut impl Iterator<Item = saphyr_parser::Event<'a>>) -> Value {
     use saphyr_parser::Event;
     match event {
         Event::Scalar(text, saphyr_parser::ScalarStyle::Plain, ..) => {
@@ -189,14 +169,8 @@ fn shipped_documents_are_valid() {
     let shipped = PROFILES.map(|name| profile_source(name).unwrap());
     for text in shipped.into_iter().chain([seed]) {
         let document = yaml_as_json(text);
-        assert!(
-            document.as_object().is_some_and(|keys| keys.len() >= 6),
-            "{document}"
-        );
-        let errors: Vec<_> = schema
-            .iter_errors(&document)
-            .map(|e| e.to_string())
-            .collect();
+        assert!(document.as_object().is_some_and(|keys| keys.len() >= 6), "{document}");
+        let errors: Vec<_> = schema.iter_errors(&document).map(|e| e.to_string()).collect();
         assert_eq!(errors, Vec::<String>::new(), "{text}");
         // A shipped file that did not parse would silently grant nothing.
         parse_capability("capability.yaml", text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
@@ -205,20 +179,13 @@ fn shipped_documents_are_valid() {
 
 #[test]
 fn examples_are_valid() {
-    let (yaml, toml) = (
-        validator(&schema_capability()),
-        validator(&schema_sandbox_toml()),
-    );
+    let (yaml, toml) = (validator(&schema_capability()), validator(&schema_sandbox_toml()));
     let examples = policy_files(&repository().join("examples"));
     assert!(examples.len() >= 2, "no examples found: {examples:?}");
     for path in examples {
         let text = std::fs::read_to_string(&path).unwrap();
-        parse_capability(&path.display().to_string(), text.as_bytes())
-            .unwrap_or_else(|e| panic!("{e}"));
-        let valid = if path
-            .extension()
-            .is_some_and(|extension| extension == "toml")
-        {
+        parse_capability(&path.display().to_string(), text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
+        let valid = if path.extension().is_some_and(|extension| extension == "toml") {
             let table: toml::Table = toml::from_str(&text).unwrap();
             toml.is_valid(&serde_json::to_value(table).unwrap())
         } else {

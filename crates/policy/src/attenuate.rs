@@ -14,8 +14,8 @@ use serde::Serialize;
 use crate::env::decide_name;
 use crate::limits::MIB;
 use crate::{
-    Access, Capability, Decision, Degraded, EgressEffect, EgressRule, EnvAllow, Origin, PathTable,
-    Places, Reason, Rule, Source, ToolPattern, ToolRules,
+    Access, Capability, Decision, Degraded, EgressEffect, EgressRule, EnvAllow, Origin, PathTable, Places, Reason,
+    Rule, Source, ToolPattern, ToolRules,
 };
 
 /// One thing a child asks for that its parent does not have.
@@ -33,16 +33,8 @@ pub struct Excess {
 
 impl Display for Excess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            field,
-            parent,
-            child,
-            origin,
-        } = self;
-        write!(
-            f,
-            "{field}: the child asks for {child} ({origin}), the parent has {parent}"
-        )
+        let Self { field, parent, child, origin } = self;
+        write!(f, "{field}: the child asks for {child} ({origin}), the parent has {parent}")
     }
 }
 
@@ -63,10 +55,7 @@ impl Capability {
     /// # Errors
     /// Every excess of the child's, in the order of the policy file.
     pub fn attenuate(&self, child: &Self, places: &Places) -> Result<(), Vec<Excess>> {
-        let mut report = Report {
-            origin: Origin::whole(child.name.clone()),
-            found: Vec::new(),
-        };
+        let mut report = Report { origin: Origin::whole(child.name.clone()), found: Vec::new() };
         report.isolation(self, child);
         report.egress(&self.egress, &child.egress);
         report.paths(&self.path_table(places), &child.path_table(places));
@@ -74,11 +63,7 @@ impl Capability {
         report.permissions(self, child);
         report.env(&self.env.allow, &child.env.allow);
         report.tools(&self.tools, &child.tools);
-        if report.found.is_empty() {
-            Ok(())
-        } else {
-            Err(report.found)
-        }
+        if report.found.is_empty() { Ok(()) } else { Err(report.found) }
     }
 }
 
@@ -111,9 +96,7 @@ impl Exposure {
 
 /// Every path at which either table changes its mind. Between them both tables are constant, so
 /// comparing here compares everywhere.
-pub(crate) fn breakpoints<'a>(
-    tables: impl IntoIterator<Item = &'a PathTable>,
-) -> BTreeSet<PathBuf> {
+pub(crate) fn breakpoints<'a>(tables: impl IntoIterator<Item = &'a PathTable>) -> BTreeSet<PathBuf> {
     let paths = |table: &'a PathTable| table.iter().map(|(path, _)| path.to_path_buf());
     tables.into_iter().flat_map(paths).collect()
 }
@@ -130,20 +113,9 @@ impl Report {
         self.add_at(field, parent, child, origin);
     }
 
-    fn add_at(
-        &mut self,
-        field: &'static str,
-        parent: impl Display,
-        child: impl Display,
-        origin: Origin,
-    ) {
+    fn add_at(&mut self, field: &'static str, parent: impl Display, child: impl Display, origin: Origin) {
         let (parent, child) = (parent.to_string(), child.to_string());
-        self.found.push(Excess {
-            field,
-            parent,
-            child,
-            origin,
-        });
+        self.found.push(Excess { field, parent, child, origin });
     }
 
     fn isolation(&mut self, parent: &Capability, child: &Capability) {
@@ -158,18 +130,12 @@ impl Report {
         if let Some(wanted) = theirs
             && mine.as_ref().map(|rule| &rule.value) != Some(&wanted.value)
         {
-            let parent = mine
-                .as_ref()
-                .map_or("none".to_owned(), |rule| rule.value.to_string());
+            let parent = mine.as_ref().map_or("none".to_owned(), |rule| rule.value.to_string());
             self.add_at("root", parent, &wanted.value, wanted.origin.clone());
         }
         if child.filesystem.workspace > parent.filesystem.workspace {
             let (parent, child) = (parent.filesystem.workspace, child.filesystem.workspace);
-            self.add(
-                "filesystem_config.workspace",
-                parent.as_str(),
-                child.as_str(),
-            );
+            self.add("filesystem_config.workspace", parent.as_str(), child.as_str());
         }
     }
 
@@ -178,25 +144,19 @@ impl Report {
             self.path(&path, parent, child);
         }
         for (name, origin) in parent.any_named() {
-            let kept = child.any_named().iter().any(|(own, own_origin)| {
-                own == name && reaches_work(own_origin) >= reaches_work(origin)
-            });
+            let kept = child
+                .any_named()
+                .iter()
+                .any(|(own, own_origin)| own == name && reaches_work(own_origin) >= reaches_work(origin));
             if !kept {
-                self.add(
-                    "filesystem_config.hidden_paths",
-                    format!("**/{name}"),
-                    "no such rule",
-                );
+                self.add("filesystem_config.hidden_paths", format!("**/{name}"), "no such rule");
             }
         }
     }
 
     fn path(&mut self, path: &Path, parent: &PathTable, child: &PathTable) {
         let entry = child.lookup(path);
-        let (has, wants) = (
-            Exposure::of(parent.lookup(path).access),
-            Exposure::of(entry.access),
-        );
+        let (has, wants) = (Exposure::of(parent.lookup(path).access), Exposure::of(entry.access));
         if wants > has {
             let field = match wants {
                 Exposure::Writing => "filesystem_config.writable_paths",
@@ -210,66 +170,16 @@ impl Report {
     fn limits(&mut self, parent: &Capability, child: &Capability) {
         let (p, c) = (&parent.limits, &child.limits);
         let mib = |bytes: &u64| *bytes as f64 / MIB as f64;
-        self.limit(
-            "resource_limits.max_memory_mb",
-            &p.memory_bytes,
-            &c.memory_bytes,
-            mib,
-        );
-        self.limit(
-            "resource_limits.max_cpu_seconds",
-            &p.cpu_time,
-            &c.cpu_time,
-            Duration::as_secs_f64,
-        );
-        self.limit(
-            "resource_limits.max_cpu_percent",
-            &p.cpu_percent,
-            &c.cpu_percent,
-            |v| *v,
-        );
-        self.limit(
-            "resource_limits.max_wall_seconds",
-            &p.wall_time,
-            &c.wall_time,
-            Duration::as_secs_f64,
-        );
-        self.limit(
-            "resource_limits.max_processes",
-            &p.processes,
-            &c.processes,
-            |v| *v,
-        );
-        self.limit(
-            "resource_limits.max_open_files",
-            &p.open_files,
-            &c.open_files,
-            |v| *v,
-        );
-        self.limit(
-            "resource_limits.max_file_size_mb",
-            &p.file_size_bytes,
-            &c.file_size_bytes,
-            mib,
-        );
-        self.limit(
-            "resource_limits.max_disk_mb",
-            &p.disk_bytes,
-            &c.disk_bytes,
-            mib,
-        );
-        self.limit(
-            "resource_limits.max_connections",
-            &p.connections,
-            &c.connections,
-            |v| *v,
-        );
-        self.limit(
-            "resource_limits.max_cost_usd",
-            &p.cost_usd,
-            &c.cost_usd,
-            |v| *v,
-        );
+        self.limit("resource_limits.max_memory_mb", &p.memory_bytes, &c.memory_bytes, mib);
+        self.limit("resource_limits.max_cpu_seconds", &p.cpu_time, &c.cpu_time, Duration::as_secs_f64);
+        self.limit("resource_limits.max_cpu_percent", &p.cpu_percent, &c.cpu_percent, |v| *v);
+        self.limit("resource_limits.max_wall_seconds", &p.wall_time, &c.wall_time, Duration::as_secs_f64);
+        self.limit("resource_limits.max_processes", &p.processes, &c.processes, |v| *v);
+        self.limit("resource_limits.max_open_files", &p.open_files, &c.open_files, |v| *v);
+        self.limit("resource_limits.max_file_size_mb", &p.file_size_bytes, &c.file_size_bytes, mib);
+        self.limit("resource_limits.max_disk_mb", &p.disk_bytes, &c.disk_bytes, mib);
+        self.limit("resource_limits.max_connections", &p.connections, &c.connections, |v| *v);
+        self.limit("resource_limits.max_cost_usd", &p.cost_usd, &c.cost_usd, |v| *v);
         self.limit("resource_limits.max_tokens", &p.tokens, &c.tokens, |v| *v);
     }
 
@@ -292,11 +202,7 @@ impl Report {
     fn permissions(&mut self, parent: &Capability, child: &Capability) {
         let names: Vec<_> = parent.permissions.iter().map(|p| p.as_str()).collect();
         for extra in child.permissions.difference(&parent.permissions) {
-            self.add(
-                "permissions",
-                format!("[{}]", names.join(", ")),
-                extra.as_str(),
-            );
+            self.add("permissions", format!("[{}]", names.join(", ")), extra.as_str());
         }
     }
 
@@ -324,12 +230,7 @@ impl Report {
         for rule in of_effect(child, EgressEffect::Allow) {
             let covers = |own: &Rule<EgressRule>| own.value.covers(&rule.value);
             if !of_effect(parent, EgressEffect::Allow).any(covers) {
-                self.add_at(
-                    FIELD,
-                    "no rule that covers it",
-                    &rule.value,
-                    rule.origin.clone(),
-                );
+                self.add_at(FIELD, "no rule that covers it", &rule.value, rule.origin.clone());
             }
         }
         for rule in of_effect(parent, EgressEffect::Deny) {
@@ -349,20 +250,11 @@ impl Report {
             (Some(_), None) => self.add("allowed_tools", "a list", "every tool"),
             (Some(own), Some(wanted)) => {
                 for rule in wanted.iter().filter(|rule| !covered(own, rule)) {
-                    self.add_at(
-                        "allowed_tools",
-                        "no such tool",
-                        &rule.value,
-                        rule.origin.clone(),
-                    );
+                    self.add_at("allowed_tools", "no such tool", &rule.value, rule.origin.clone());
                 }
             }
         }
-        for rule in parent
-            .blocked
-            .iter()
-            .filter(|rule| !covered(&child.blocked, rule))
-        {
+        for rule in parent.blocked.iter().filter(|rule| !covered(&child.blocked, rule)) {
             self.add("blocked_tools", &rule.value, "not blocked");
         }
         let (most, wanted) = (&parent.rate_limit_per_min, &child.rate_limit_per_min);
@@ -375,10 +267,7 @@ pub(crate) fn reaches_work(origin: &Origin) -> bool {
     origin.source != Source::BuiltIn
 }
 
-pub(crate) fn of_effect(
-    rules: &[Rule<EgressRule>],
-    effect: EgressEffect,
-) -> impl Iterator<Item = &Rule<EgressRule>> {
+pub(crate) fn of_effect(rules: &[Rule<EgressRule>], effect: EgressEffect) -> impl Iterator<Item = &Rule<EgressRule>> {
     rules.iter().filter(move |rule| rule.value.effect == effect)
 }
 
@@ -387,10 +276,8 @@ impl EgressRule {
     /// a deny rule says nothing.
     fn covers(&self, other: &Self) -> bool {
         let ports = self.ports.is_empty()
-            || (!other.ports.is_empty()
-                && other.ports.iter().all(|port| self.ports.contains(port)));
-        let rate = self.effect == EgressEffect::Deny
-            || other.rate_limit_per_min <= self.rate_limit_per_min;
+            || (!other.ports.is_empty() && other.ports.iter().all(|port| self.ports.contains(port)));
+        let rate = self.effect == EgressEffect::Deny || other.rate_limit_per_min <= self.rate_limit_per_min;
         ports && rate && self.domain.covers(&other.domain)
     }
 }

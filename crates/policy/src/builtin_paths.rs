@@ -235,8 +235,7 @@ pub(crate) const HIDDEN_HOME: &[&str] = &[
 
 /// Files hidden by name wherever they are, but for the working directory: what a project keeps for
 /// itself its own agent may need, what other projects keep is not its business.
-pub(crate) const HIDDEN_NAMES: &[&str] =
-    &[".env", ".env.local", ".env.production", ".env.development"];
+pub(crate) const HIDDEN_NAMES: &[&str] = &[".env", ".env.local", ".env.production", ".env.development"];
 
 /// Never written in a writable working directory, because something outside the box acts on them.
 pub(crate) const PROTECTED_WORK: &[&str] = &[
@@ -312,14 +311,7 @@ mod tests {
 
     #[test]
     fn lists_hold_each_path_once_in_normal_form() {
-        for list in [
-            RUNTIME,
-            PRIVATE,
-            HIDDEN_SYSTEM,
-            HIDDEN_HOME,
-            PROTECTED_WORK,
-            PROTECTED_HOME,
-        ] {
+        for list in [RUNTIME, PRIVATE, HIDDEN_SYSTEM, HIDDEN_HOME, PROTECTED_WORK, PROTECTED_HOME] {
             let mut seen = BTreeSet::new();
             for path in list {
                 assert!(seen.insert(path), "{path} appears twice");

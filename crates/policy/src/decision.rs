@@ -73,27 +73,15 @@ impl Decision {
     /// The stricter of two decisions; the first on a tie.
     #[must_use]
     pub fn strictest(self, other: Self) -> Self {
-        if other.verdict() > self.verdict() {
-            other
-        } else {
-            self
-        }
+        if other.verdict() > self.verdict() { other } else { self }
     }
 
     pub(crate) fn allow(reason: Reason, origin: Origin) -> Self {
-        Self::Allow(Because {
-            reason,
-            origin,
-            hint: None,
-        })
+        Self::Allow(Because { reason, origin, hint: None })
     }
 
     pub(crate) fn deny(reason: Reason, origin: Origin, hint: Option<String>) -> Self {
-        Self::Deny(Because {
-            reason,
-            origin,
-            hint,
-        })
+        Self::Deny(Because { reason, origin, hint })
     }
 }
 
@@ -192,14 +180,8 @@ mod tests {
         for reason in Reason::ALL {
             let code = reason.code();
             assert!(seen.insert(code), "{code} appears twice");
-            assert!(
-                code.chars().all(|c| c.is_ascii_lowercase() || c == '_'),
-                "{code} is not snake_case"
-            );
-            assert!(
-                code.starts_with("allow_") || code.starts_with("deny_"),
-                "{code} hides its verdict"
-            );
+            assert!(code.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{code} is not snake_case");
+            assert!(code.starts_with("allow_") || code.starts_with("deny_"), "{code} hides its verdict");
         }
         assert!(seen.len() > 20);
     }

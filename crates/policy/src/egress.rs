@@ -176,10 +176,7 @@ impl IpBlock {
         if !decimal || prefix > width {
             return Err(InvalidDomain::Block);
         }
-        Ok(Self {
-            network: mask(network, prefix),
-            prefix,
-        })
+        Ok(Self { network: mask(network, prefix), prefix })
     }
 
     fn contains(self, address: IpAddr) -> bool {
@@ -222,18 +219,12 @@ impl Host {
 /// Reads an address, with or without the brackets of a URL; an IPv4 address written inside IPv6 is
 /// that IPv4 address, so the two spellings can't be told apart by a rule.
 fn parse_ip(text: &str) -> Option<IpAddr> {
-    let bare = text
-        .strip_prefix('[')
-        .and_then(|t| t.strip_suffix(']'))
-        .unwrap_or(text);
-    bare.parse::<IpAddr>()
-        .ok()
-        .map(|address| address.to_canonical())
+    let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
+    bare.parse::<IpAddr>().ok().map(|address| address.to_canonical())
 }
 
 fn is_below(host: &str, suffix: &str) -> bool {
-    host.strip_suffix(suffix)
-        .is_some_and(|front| front.len() > 1 && front.ends_with('.'))
+    host.strip_suffix(suffix).is_some_and(|front| front.len() > 1 && front.ends_with('.'))
 }
 
 fn host_name(text: &str) -> Result<String, InvalidDomain> {
@@ -244,10 +235,7 @@ fn host_name(text: &str) -> Result<String, InvalidDomain> {
     if name.contains('*') {
         return Err(InvalidDomain::Wildcard);
     }
-    if name
-        .rsplit_once(':')
-        .is_some_and(|(_, port)| port.parse::<u16>().is_ok())
-    {
+    if name.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) {
         return Err(InvalidDomain::Port);
     }
     if name.len() > 253 || !name.split('.').all(is_label) {
@@ -263,9 +251,7 @@ fn host_name(text: &str) -> Result<String, InvalidDomain> {
 
 fn is_label(label: &str) -> bool {
     (1..=63).contains(&label.len())
-        && label
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+        && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
         && !label.starts_with('-')
         && !label.ends_with('-')
 }
@@ -288,9 +274,7 @@ pub fn decide_host(rules: &[Rule<EgressRule>], host: &str, port: u16) -> Decisio
     match matching(EgressEffect::Allow) {
         Some(rule) => Decision::allow(Reason::AllowEgressRule, rule.origin.clone()),
         None => {
-            let hint = format!(
-                "add to capability.yaml: network_egress_rules: [{{domain: {host:?}, ports: [{port}]}}]"
-            );
+            let hint = format!("add to capability.yaml: network_egress_rules: [{{domain: {host:?}, ports: [{port}]}}]");
             Decision::deny(Reason::DenyNoEgressRule, Origin::built_in(), Some(hint))
         }
     }
@@ -320,12 +304,7 @@ mod tests {
 
     fn rule(domain: &str, ports: &[u16], effect: EgressEffect) -> Rule<EgressRule> {
         let domain = DomainPattern::parse(domain).unwrap();
-        let value = EgressRule {
-            domain,
-            ports: ports.to_vec(),
-            rate_limit_per_min: 60,
-            effect,
-        };
+        let value = EgressRule { domain, ports: ports.to_vec(), rate_limit_per_min: 60, effect };
         Rule::new(value, Origin::built_in())
     }
 
@@ -339,11 +318,7 @@ mod tests {
             rule("2001:db8::1", &[], EgressEffect::Allow),
         ];
         let check = |host, port, code: &str| {
-            assert_eq!(
-                decide_host(&rules, host, port).reason().code(),
-                code,
-                "{host}:{port}"
-            );
+            assert_eq!(decide_host(&rules, host, port).reason().code(), code, "{host}:{port}");
         };
         check("api.example.com", 443, "allow_egress_rule");
         check("API.Example.com.", 443, "allow_egress_rule");

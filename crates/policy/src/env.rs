@@ -44,11 +44,7 @@ pub fn decide_env(policy: &EnvPolicy, name: &str, value: &[u8]) -> Decision {
     let by_name = decide_name(&policy.allow, name);
     if by_name.is_allow() && looks_secret(value) {
         let hint = "a value of this shape is a credential; let Belljar add it to requests instead";
-        return Decision::deny(
-            Reason::DenySensitiveEnvValue,
-            Origin::built_in(),
-            Some(hint.to_owned()),
-        );
+        return Decision::deny(Reason::DenySensitiveEnvValue, Origin::built_in(), Some(hint.to_owned()));
     }
     by_name
 }
@@ -87,24 +83,18 @@ fn looks_secret(value: &[u8]) -> bool {
     let text = String::from_utf8_lossy(value);
     (text.contains("-----BEGIN ") && text.contains("PRIVATE KEY"))
         || has_url_password(&text)
-        || text
-            .split(is_separator)
-            .any(|token| is_vendor_token(token) || is_jwt(token))
+        || text.split(is_separator).any(|token| is_vendor_token(token) || is_jwt(token))
 }
 
 fn is_separator(c: char) -> bool {
-    c.is_whitespace()
-        || matches!(
-            c,
-            '=' | ':' | ',' | ';' | '"' | '\'' | '&' | '?' | '(' | ')'
-        )
+    c.is_whitespace() || matches!(c, '=' | ':' | ',' | ';' | '"' | '\'' | '&' | '?' | '(' | ')')
 }
 
 fn is_vendor_token(token: &str) -> bool {
     TOKENS.iter().any(|shape| {
-        token.strip_prefix(shape.prefix).is_some_and(|tail| {
-            tail.len() >= shape.tail && tail.bytes().all(|b| is_base64url(b) || b == b'.')
-        })
+        token
+            .strip_prefix(shape.prefix)
+            .is_some_and(|tail| tail.len() >= shape.tail && tail.bytes().all(|b| is_base64url(b) || b == b'.'))
     })
 }
 
@@ -112,12 +102,7 @@ fn is_vendor_token(token: &str) -> bool {
 fn is_jwt(token: &str) -> bool {
     let mut parts = token.split('.');
     token.starts_with("eyJ")
-        && parts
-            .by_ref()
-            .take(3)
-            .filter(|p| p.len() > 3 && p.bytes().all(is_base64url))
-            .count()
-            == 3
+        && parts.by_ref().take(3).filter(|p| p.len() > 3 && p.bytes().all(is_base64url)).count() == 3
         && parts.next().is_none()
 }
 
@@ -141,9 +126,7 @@ mod tests {
     use super::*;
 
     fn code(allow: &EnvAllow, name: &str, value: &str) -> &'static str {
-        let policy = EnvPolicy {
-            allow: allow.clone(),
-        };
+        let policy = EnvPolicy { allow: allow.clone() };
         decide_env(&policy, name, value.as_bytes()).reason().code()
     }
 
@@ -191,11 +174,7 @@ mod tests {
         ];
         for value in tokens.chain(others) {
             for (allow, name) in [(listed(&["FOO"]), "FOO"), (EnvAllow::All, "PATH")] {
-                assert_eq!(
-                    code(&allow, name, &value),
-                    "deny_sensitive_env_value",
-                    "{value}"
-                );
+                assert_eq!(code(&allow, name, &value), "deny_sensitive_env_value", "{value}");
             }
         }
     }
@@ -207,17 +186,15 @@ mod tests {
             "xterm-256color",
             "https://example.com/a:b@c",
             "sk-learn",
+            "http://user:@host/",
+            "eyJhbGci.eyJhbGci.abcdef.ghijkl",
             "http://user@host/",
             "en_US.UTF-8",
             "1.2.3",
             "/home/u/sk-experiments-directory-2024",
         ];
         for value in values {
-            assert_eq!(
-                code(&listed(&["FOO"]), "FOO", value),
-                "allow_listed_env",
-                "{value}"
-            );
+            assert_eq!(code(&listed(&["FOO"]), "FOO", value), "allow_listed_env", "{value}");
         }
     }
 
@@ -226,17 +203,8 @@ mod tests {
         assert_eq!(code(&EnvAllow::Base, "LC_ALL", "C"), "allow_base_env");
         assert_eq!(code(&EnvAllow::Base, "EDITOR", "vi"), "deny_env_not_listed");
         assert_eq!(code(&EnvAllow::All, "EDITOR", "vi"), "allow_all_env");
-        assert_eq!(
-            code(&EnvAllow::All, "NODE_OPTIONS", "-r x"),
-            "deny_env_not_listed"
-        );
-        assert_eq!(
-            code(&listed(&["NODE_OPTIONS"]), "NODE_OPTIONS", "-r x"),
-            "allow_listed_env"
-        );
-        assert_eq!(
-            code(&listed(&["EDITOR"]), "editor", "vi"),
-            "deny_env_not_listed"
-        );
+        assert_eq!(code(&EnvAllow::All, "NODE_OPTIONS", "-r x"), "deny_env_not_listed");
+        assert_eq!(code(&listed(&["NODE_OPTIONS"]), "NODE_OPTIONS", "-r x"), "allow_listed_env");
+        assert_eq!(code(&listed(&["EDITOR"]), "editor", "vi"), "deny_env_not_listed");
     }
 }

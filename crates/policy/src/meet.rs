@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::attenuate::{Exposure, breakpoints, of_effect};
 use crate::env::decide_name;
 use crate::{
-    Capability, EgressEffect, EgressRule, EnvAllow, EnvPolicy, Filesystem, Limits, Origin,
-    PathRule, PathTable, Places, Rule, Source, ToolRules,
+    Capability, EgressEffect, EgressRule, EnvAllow, EnvPolicy, Filesystem, Limits, Origin, PathRule, PathTable, Places,
+    Rule, Source, ToolRules,
 };
 
 impl Capability {
@@ -14,8 +14,8 @@ impl Capability {
     /// parent that has `self`. Its filesystem rules are absolute, for these places.
     #[must_use]
     pub fn meet(&self, other: &Self, places: &Places) -> Self {
-        let same_workdir = self.workdir.as_ref().map(|rule| &rule.value)
-            == other.workdir.as_ref().map(|rule| &rule.value);
+        let same_workdir =
+            self.workdir.as_ref().map(|rule| &rule.value) == other.workdir.as_ref().map(|rule| &rule.value);
         Self {
             name: format!("{} within {}", other.name, self.name).into(),
             tier: self.tier.max(other.tier),
@@ -24,14 +24,8 @@ impl Capability {
             filesystem: meet_filesystem(self, other, places),
             egress: meet_egress(&self.egress, &other.egress),
             limits: meet_limits(&self.limits, &other.limits),
-            permissions: self
-                .permissions
-                .intersection(&other.permissions)
-                .copied()
-                .collect(),
-            env: EnvPolicy {
-                allow: meet_env(&self.env.allow, &other.env.allow),
-            },
+            permissions: self.permissions.intersection(&other.permissions).copied().collect(),
+            env: EnvPolicy { allow: meet_env(&self.env.allow, &other.env.allow) },
             tools: meet_tools(&self.tools, &other.tools),
         }
     }
@@ -50,13 +44,7 @@ fn meet_filesystem(a: &Capability, b: &Capability, places: &Places) -> Filesyste
         workspace: own.workspace.min(others.workspace),
         writable: Vec::new(),
         readable: Vec::new(),
-        hidden: own
-            .hidden
-            .iter()
-            .chain(&others.hidden)
-            .filter(named)
-            .cloned()
-            .collect(),
+        hidden: own.hidden.iter().chain(&others.hidden).filter(named).cloned().collect(),
         protected: Vec::new(),
     };
     loop {
@@ -66,18 +54,11 @@ fn meet_filesystem(a: &Capability, b: &Capability, places: &Places) -> Filesyste
         for path in breakpoints([first, second, &reached]) {
             let entries = tables.each_ref().map(|table| table.lookup(&path));
             let [wanted, other] = entries.each_ref().map(|entry| Exposure::of(entry.access));
-            let (want, lesser) = if wanted <= other {
-                (wanted, &entries[0])
-            } else {
-                (other, &entries[1])
-            };
+            let (want, lesser) = if wanted <= other { (wanted, &entries[0]) } else { (other, &entries[1]) };
             if Exposure::of(reached.lookup(&path).access) != want {
                 settled = false;
                 // An exception must outrank what is shipped, whoever's rule it goes back to.
-                let origin = Origin {
-                    source: Source::Document,
-                    ..lesser.origin.clone()
-                };
+                let origin = Origin { source: Source::Document, ..lesser.origin.clone() };
                 let list = match want {
                     Exposure::Nothing => &mut meet.hidden,
                     Exposure::Reading => &mut meet.readable,
@@ -102,16 +83,8 @@ fn meet_egress(a: &[Rule<EgressRule>], b: &[Rule<EgressRule>]) -> Vec<Rule<Egres
             let Some(ports) = meet_ports(&own.value.ports, &other.value.ports) else {
                 continue;
             };
-            let rate_limit_per_min = own
-                .value
-                .rate_limit_per_min
-                .min(other.value.rate_limit_per_min);
-            let value = EgressRule {
-                domain,
-                ports,
-                rate_limit_per_min,
-                effect: EgressEffect::Allow,
-            };
+            let rate_limit_per_min = own.value.rate_limit_per_min.min(other.value.rate_limit_per_min);
+            let value = EgressRule { domain, ports, rate_limit_per_min, effect: EgressEffect::Allow };
             rules.push(Rule::new(value, other.origin.clone()));
         }
     }
@@ -159,26 +132,19 @@ fn meet_env(a: &EnvAllow, b: &EnvAllow) -> EnvAllow {
     let names = |listed: &BTreeMap<String, Origin>, other: &EnvAllow| {
         let passes = |name: &String| decide_name(other, name).is_allow();
         let kept = listed.iter().filter(|(name, _)| passes(name));
-        EnvAllow::Listed(
-            kept.map(|(name, origin)| (name.clone(), origin.clone()))
-                .collect(),
-        )
+        EnvAllow::Listed(kept.map(|(name, origin)| (name.clone(), origin.clone())).collect())
     };
     match (a, b) {
         (EnvAllow::All, EnvAllow::All) => EnvAllow::All,
         (EnvAllow::Base, _) | (_, EnvAllow::Base) => EnvAllow::Base,
-        (EnvAllow::Listed(listed), other) | (other, EnvAllow::Listed(listed)) => {
-            names(listed, other)
-        }
+        (EnvAllow::Listed(listed), other) | (other, EnvAllow::Listed(listed)) => names(listed, other),
     }
 }
 
 fn meet_tools(a: &ToolRules, b: &ToolRules) -> ToolRules {
     let allowed = match (&a.allowed, &b.allowed) {
         (Some(own), Some(others)) => {
-            let pairs = own
-                .iter()
-                .flat_map(|own| others.iter().map(move |other| (own, other)));
+            let pairs = own.iter().flat_map(|own| others.iter().map(move |other| (own, other)));
             let both = pairs.filter_map(|(own, other)| {
                 let value = own.value.intersect(&other.value)?;
                 Some(Rule::new(value, other.origin.clone()))

@@ -37,23 +37,13 @@ impl Origin {
     /// The origin of a rule hard-wired in Belljar.
     #[must_use]
     pub fn built_in() -> Self {
-        Self {
-            file: Arc::clone(&BUILT_IN),
-            line: 0,
-            column: 0,
-            source: Source::BuiltIn,
-        }
+        Self { file: Arc::clone(&BUILT_IN), line: 0, column: 0, source: Source::BuiltIn }
     }
 
     /// A whole document: used when a decision comes from the file but from no line in it.
     #[must_use]
     pub fn whole(file: Arc<str>) -> Self {
-        Self {
-            file,
-            line: 0,
-            column: 0,
-            source: Source::Document,
-        }
+        Self { file, line: 0, column: 0, source: Source::Document }
     }
 }
 

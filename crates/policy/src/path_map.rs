@@ -17,9 +17,7 @@ pub(crate) struct PathMap<T> {
 
 impl<T> PathMap<T> {
     pub(crate) fn new() -> Self {
-        Self {
-            entries: BTreeMap::new(),
-        }
+        Self { entries: BTreeMap::new() }
     }
 
     /// Enters a value; where there is one already, `replaces(new, held)` decides.
@@ -52,9 +50,7 @@ impl<T> PathMap<T> {
 
     /// The entries, parents before children.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Path, &T)> {
-        self.entries
-            .values()
-            .map(|(path, value)| (path.as_path(), value))
+        self.entries.values().map(|(path, value)| (path.as_path(), value))
     }
 }
 
@@ -62,10 +58,7 @@ impl<T> PathMap<T> {
 fn key(path: &Path) -> Vec<u8> {
     let bytes = path.as_os_str().as_bytes();
     let bytes = bytes.strip_suffix(b"/").unwrap_or(bytes);
-    bytes
-        .iter()
-        .map(|byte| if *byte == b'/' { 0 } else { *byte })
-        .collect()
+    bytes.iter().map(|byte| if *byte == b'/' { 0 } else { *byte }).collect()
 }
 
 #[cfg(test)]
@@ -96,9 +89,6 @@ mod tests {
         for value in [2, 1, 3] {
             map.claim(PathBuf::from("/a"), value, |new, held| new < held);
         }
-        assert_eq!(
-            map.longest_prefix(Path::new("/a")),
-            Some((Path::new("/a"), &1))
-        );
+        assert_eq!(map.longest_prefix(Path::new("/a")), Some((Path::new("/a"), &1)));
     }
 }

@@ -52,9 +52,7 @@ impl InvalidPathRule {
             Self::Empty => "write `.` for the working directory",
             Self::Nul => "remove the NUL byte",
             Self::Climbs => "write the absolute path",
-            Self::Glob => {
-                "name the directory: a rule covers everything below it (only hidden_paths accepts `**/NAME`)"
-            }
+            Self::Glob => "name the directory: a rule covers everything below it (only hidden_paths accepts `**/NAME`)",
             Self::OtherUser => "write the absolute path of that home directory",
             Self::Variable => "write `~/` for the home directory, or the absolute path",
         }
@@ -124,11 +122,7 @@ impl PathRule {
 
 /// Joins without the trailing slash that joining an empty path would leave.
 fn join(anchor: &Path, below: &Path) -> PathBuf {
-    if below.as_os_str().is_empty() {
-        anchor.to_path_buf()
-    } else {
-        anchor.join(below)
-    }
+    if below.as_os_str().is_empty() { anchor.to_path_buf() } else { anchor.join(below) }
 }
 
 fn is_file_name(name: &str) -> bool {

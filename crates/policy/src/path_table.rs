@@ -8,8 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use serde::Serialize;
 
 use crate::builtin_paths::{
-    HIDDEN_HOME, HIDDEN_NAMES, HIDDEN_SYSTEM, OWN_TREES, PRIVATE, PROTECTED_HOME, PROTECTED_WORK,
-    RUNTIME,
+    HIDDEN_HOME, HIDDEN_NAMES, HIDDEN_SYSTEM, OWN_TREES, PRIVATE, PROTECTED_HOME, PROTECTED_WORK, RUNTIME,
 };
 use crate::path_map::PathMap;
 use crate::{Decision, Filesystem, FsMode, Origin, PathRule, Reason, Rule, Source};
@@ -141,13 +140,9 @@ impl PathTable {
         let path = normal(path);
         let found = self.lookup(&path);
         match (found.access, op) {
-            (Access::Write, _) | (Access::Read, FileOp::Read) => {
-                Decision::allow(found.reason, found.origin)
-            }
+            (Access::Write, _) | (Access::Read, FileOp::Read) => Decision::allow(found.reason, found.origin),
             (Access::Private, _) => Decision::allow(Reason::AllowPrivate, found.origin),
-            (Access::Protected, FileOp::Read) => {
-                Decision::allow(Reason::AllowReadable, found.origin)
-            }
+            (Access::Protected, FileOp::Read) => Decision::allow(Reason::AllowReadable, found.origin),
             (Access::Read, FileOp::Write) => {
                 let hint = self.write_hint(&path);
                 Decision::deny(Reason::DenyReadOnly, found.origin, Some(hint))
@@ -191,19 +186,13 @@ impl PathTable {
     fn hidden_by_name(&self, path: &Path, at: &Path, entry: &Entry) -> Option<&Origin> {
         let below = path.ancestors().take_while(|ancestor| *ancestor != at);
         let own = Some(at).filter(|_| entry.rank != Rank::Document);
-        below
-            .chain(own)
-            .find_map(|candidate| self.hidden_name(candidate))
+        below.chain(own).find_map(|candidate| self.hidden_name(candidate))
     }
 
     fn hidden_name(&self, path: &Path) -> Option<&Origin> {
         let name = path.file_name()?.to_str()?;
-        let applies =
-            |origin: &Origin| origin.source != Source::BuiltIn || !path.starts_with(&self.work);
-        self.any_named
-            .iter()
-            .find(|(hidden, origin)| hidden == name && applies(origin))
-            .map(|(_, origin)| origin)
+        let applies = |origin: &Origin| origin.source != Source::BuiltIn || !path.starts_with(&self.work);
+        self.any_named.iter().find(|(hidden, origin)| hidden == name && applies(origin)).map(|(_, origin)| origin)
     }
 
     fn write_hint(&self, path: &Path) -> String {
@@ -212,9 +201,9 @@ impl PathTable {
             FsMode::ReadWrite => {
                 format!("add to capability.yaml: filesystem_config.writable_paths: [{shown:?}]")
             }
-            FsMode::None | FsMode::ReadOnly => format!(
-                "add to capability.yaml: filesystem_config: {{mode: read_write, writable_paths: [{shown:?}]}}"
-            ),
+            FsMode::None | FsMode::ReadOnly => {
+                format!("add to capability.yaml: filesystem_config: {{mode: read_write, writable_paths: [{shown:?}]}}")
+            }
         }
     }
 
@@ -222,16 +211,10 @@ impl PathTable {
     fn add_ground(&mut self, places: &Places, explicit: Cover<'_>) {
         match self.mode {
             FsMode::None => {
-                self.claim(
-                    Path::new("/"),
-                    ground(Access::Hidden, Reason::DenyNotVisible),
-                );
+                self.claim(Path::new("/"), ground(Access::Hidden, Reason::DenyNotVisible));
                 for path in RUNTIME.iter().map(Path::new) {
                     // A user who hides /etc means all of it, the part a program needs included.
-                    if explicit
-                        .at(path)
-                        .is_none_or(|entry| entry.access != Access::Hidden)
-                    {
+                    if explicit.at(path).is_none_or(|entry| entry.access != Access::Hidden) {
                         self.claim(path, ground(Access::Read, Reason::AllowReadable));
                     }
                 }
@@ -241,10 +224,7 @@ impl PathTable {
             }
         }
         for path in PRIVATE {
-            self.claim(
-                Path::new(path),
-                ground(Access::Private, Reason::AllowPrivate),
-            );
+            self.claim(Path::new(path), ground(Access::Private, Reason::AllowPrivate));
         }
         for homes in places.homes.iter().filter(|path| **path != places.home) {
             self.claim(homes, shipped(Access::Hidden, Reason::DenyOtherHome));
@@ -257,10 +237,7 @@ impl PathTable {
         let system = HIDDEN_SYSTEM.iter().map(PathBuf::from);
         let home = HIDDEN_HOME.iter().map(|below| places.home.join(below));
         for path in system.filter(|path| *path != places.home).chain(home) {
-            let shows = self
-                .entries
-                .longest_prefix(&path)
-                .is_some_and(|(_, entry)| entry.access > Access::Private);
+            let shows = self.entries.longest_prefix(&path).is_some_and(|(_, entry)| entry.access > Access::Private);
             if shows {
                 self.claim(path, shipped(Access::Hidden, Reason::DenyHidden));
             }
@@ -274,33 +251,21 @@ impl PathTable {
             FsMode::None => ground(Access::Private, Reason::AllowPrivate),
             FsMode::ReadOnly | FsMode::ReadWrite => ground(Access::Read, Reason::AllowReadable),
         };
-        let entry = explicit.at(&places.home).map_or(own, |wider| Entry {
-            rank: Rank::Ground,
-            ..wider.clone()
-        });
+        let entry = explicit.at(&places.home).map_or(own, |wider| Entry { rank: Rank::Ground, ..wider.clone() });
         self.claim(&places.home, entry);
     }
 
     /// An agent that can't see the directory it starts in is of no use, so the working directory is
     /// readable even below a hidden path, and writable if nothing else is named.
     fn add_work(&mut self, filesystem: &Filesystem, explicit: Cover<'_>) {
-        let wider = explicit
-            .at(&self.work)
-            .filter(|entry| entry.access == Access::Write);
+        let wider = explicit.at(&self.work).filter(|entry| entry.access == Access::Write);
         let entry = match (self.mode, wider) {
             (FsMode::None, _) => return,
-            (_, Some(wider)) => Entry {
-                rank: Rank::Launch,
-                ..wider.clone()
-            },
-            (FsMode::ReadWrite, None) if filesystem.writable.is_empty() => Entry {
-                rank: Rank::Launch,
-                ..ground(Access::Write, Reason::AllowWritable)
-            },
-            _ => Entry {
-                rank: Rank::Launch,
-                ..ground(Access::Read, Reason::AllowReadable)
-            },
+            (_, Some(wider)) => Entry { rank: Rank::Launch, ..wider.clone() },
+            (FsMode::ReadWrite, None) if filesystem.writable.is_empty() => {
+                Entry { rank: Rank::Launch, ..ground(Access::Write, Reason::AllowWritable) }
+            }
+            _ => Entry { rank: Rank::Launch, ..ground(Access::Read, Reason::AllowReadable) },
         };
         let work = self.work.clone();
         self.claim(work, entry);
@@ -320,10 +285,8 @@ impl PathTable {
         });
         let protected: Vec<_> = built_in.chain(written).collect();
         for (path, entry) in protected {
-            let writable = self
-                .entries
-                .longest_prefix(&path)
-                .is_some_and(|(_, entry)| entry.access >= Access::Protected);
+            let writable =
+                self.entries.longest_prefix(&path).is_some_and(|(_, entry)| entry.access >= Access::Protected);
             if writable {
                 self.claim(path, entry);
             }
@@ -373,26 +336,16 @@ fn explicit_entries(filesystem: &Filesystem, places: &Places) -> PathMap<Entry> 
 }
 
 fn any_named(filesystem: &Filesystem) -> Vec<(String, Origin)> {
-    let written = filesystem
-        .hidden
-        .iter()
-        .filter_map(|rule| match &rule.value {
-            PathRule::AnyNamed(name) => Some((name.clone(), rule.origin.clone())),
-            _ => None,
-        });
-    let built_in = HIDDEN_NAMES
-        .iter()
-        .map(|name| ((*name).to_owned(), Origin::built_in()));
+    let written = filesystem.hidden.iter().filter_map(|rule| match &rule.value {
+        PathRule::AnyNamed(name) => Some((name.clone(), rule.origin.clone())),
+        _ => None,
+    });
+    let built_in = HIDDEN_NAMES.iter().map(|name| ((*name).to_owned(), Origin::built_in()));
     written.chain(built_in).collect()
 }
 
 fn rule_entry(rule: &Rule<PathRule>, access: Access, reason: Reason) -> Entry {
-    Entry {
-        access,
-        reason,
-        origin: rule.origin.clone(),
-        rank: rank_of(rule, access),
-    }
+    Entry { access, reason, origin: rule.origin.clone(), rank: rank_of(rule, access) }
 }
 
 /// A user's own rule outranks what is shipped, except `.` and `~`: they name wherever the launch
@@ -407,19 +360,11 @@ fn rank_of(rule: &Rule<PathRule>, access: Access) -> Rank {
 }
 
 fn ground(access: Access, reason: Reason) -> Entry {
-    Entry {
-        access,
-        reason,
-        origin: Origin::built_in(),
-        rank: Rank::Ground,
-    }
+    Entry { access, reason, origin: Origin::built_in(), rank: Rank::Ground }
 }
 
 fn shipped(access: Access, reason: Reason) -> Entry {
-    Entry {
-        rank: Rank::Shipped,
-        ..ground(access, reason)
-    }
+    Entry { rank: Rank::Shipped, ..ground(access, reason) }
 }
 
 fn is_own_tree(path: &Path) -> bool {

@@ -65,9 +65,7 @@ impl ToolPattern {
         match (self, other) {
             (Self::Exact(a), Self::Exact(b)) => a == b,
             (Self::Exact(_), Self::Starting(_)) => false,
-            (Self::Starting(front), Self::Exact(name) | Self::Starting(name)) => {
-                name.starts_with(front.as_str())
-            }
+            (Self::Starting(front), Self::Exact(name) | Self::Starting(name)) => name.starts_with(front.as_str()),
         }
     }
 
@@ -142,33 +140,15 @@ mod tests {
 
     #[test]
     fn a_block_wins_and_a_list_excludes_the_rest() {
-        let open = ToolRules {
-            blocked: rules(&["shell:execute"]),
-            ..ToolRules::default()
-        };
-        assert_eq!(
-            decide_tool(&open, "shell:execute").reason(),
-            Reason::DenyToolBlocked
-        );
+        let open = ToolRules { blocked: rules(&["shell:execute"]), ..ToolRules::default() };
+        assert_eq!(decide_tool(&open, "shell:execute").reason(), Reason::DenyToolBlocked);
         assert_eq!(decide_tool(&open, "fs:read").reason(), Reason::AllowTool);
 
-        let listed = ToolRules {
-            allowed: Some(rules(&["fs:*", "shell:*"])),
-            ..open
-        };
+        let listed = ToolRules { allowed: Some(rules(&["fs:*", "shell:*"])), ..open };
         assert_eq!(decide_tool(&listed, "fs:read").reason(), Reason::AllowTool);
-        assert_eq!(
-            decide_tool(&listed, "shell:execute").reason(),
-            Reason::DenyToolBlocked
-        );
-        assert_eq!(
-            decide_tool(&listed, "web:get").reason(),
-            Reason::DenyToolNotListed
-        );
-        assert_eq!(
-            decide_tool(&listed, "fsx:read").reason(),
-            Reason::DenyToolNotListed
-        );
+        assert_eq!(decide_tool(&listed, "shell:execute").reason(), Reason::DenyToolBlocked);
+        assert_eq!(decide_tool(&listed, "web:get").reason(), Reason::DenyToolNotListed);
+        assert_eq!(decide_tool(&listed, "fsx:read").reason(), Reason::DenyToolNotListed);
     }
 
     #[test]

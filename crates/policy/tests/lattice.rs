@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_policy::{
-    Capability, Degraded, DomainPattern, EgressEffect, EgressRule, EnvAllow, EnvPolicy, FileOp,
-    Filesystem, FsMode, Limits, Origin, PathRule, Permission, Places, Reason, Rule, Source, Tier,
-    ToolPattern, ToolRules, Workspace, decide_env, decide_host, decide_tool,
+    Capability, Degraded, DomainPattern, EgressEffect, EgressRule, EnvAllow, EnvPolicy, FileOp, Filesystem, FsMode,
+    Limits, Origin, PathRule, Permission, Places, Reason, Rule, Source, Tier, ToolPattern, ToolRules, Workspace,
+    decide_env, decide_host, decide_tool,
 };
 use proptest::collection::{btree_set, vec};
 use proptest::option;
@@ -100,16 +100,7 @@ const PROBES: &[&str] = &[
     "/srv/w/src/x/z",
     "/srv/.ssh/z",
 ];
-const VARIABLES: &[&str] = &[
-    "PATH",
-    "EDITOR",
-    "FOO",
-    "BAR",
-    "NODE_OPTIONS",
-    "API_KEY",
-    "LD_PRELOAD",
-    "editor",
-];
+const VARIABLES: &[&str] = &["PATH", "EDITOR", "FOO", "BAR", "NODE_OPTIONS", "API_KEY", "LD_PRELOAD", "editor"];
 const DOMAINS: &[&str] = &[
     "example.com",
     "a.example.com",
@@ -142,28 +133,14 @@ const TOOLS: &[&str] = &["fs:read", "fs:write", "fs:*", "shell:run", "shell:*"];
 const CALLS: &[&str] = &["fs:read", "fs:write", "fs:list", "shell:run", "web:get"];
 
 fn all_places() -> impl Strategy<Value = Places> {
-    let work = [
-        "/home/u/w",
-        "/srv/w",
-        "/home/u",
-        "/home/u/.ssh",
-        "/a/b",
-        "/tmp",
-        "/home/v/w",
-        "/run",
-    ];
+    let work = ["/home/u/w", "/srv/w", "/home/u", "/home/u/.ssh", "/a/b", "/tmp", "/home/v/w", "/run"];
     let home = ["/home/u", "/a", "/root"];
     let homes = [vec!["/home", "/root"], vec!["/home/v", "/a"], vec![]];
-    (
-        select(work.to_vec()),
-        select(home.to_vec()),
-        select(homes.to_vec()),
-    )
-        .prop_map(|(work, home, homes)| Places {
-            home: PathBuf::from(home),
-            work: PathBuf::from(work),
-            homes: homes.into_iter().map(PathBuf::from).collect(),
-        })
+    (select(work.to_vec()), select(home.to_vec()), select(homes.to_vec())).prop_map(|(work, home, homes)| Places {
+        home: PathBuf::from(home),
+        work: PathBuf::from(work),
+        homes: homes.into_iter().map(PathBuf::from).collect(),
+    })
 }
 
 fn origin() -> impl Strategy<Value = Origin> {
@@ -176,18 +153,13 @@ fn origin() -> impl Strategy<Value = Origin> {
 }
 
 fn paths(words: &'static [&'static str], most: usize) -> BoxedStrategy<Vec<Rule<PathRule>>> {
-    let rule = (select(words), origin())
-        .prop_map(|(text, origin)| Rule::new(PathRule::parse_hidden(text).unwrap(), origin));
+    let rule =
+        (select(words), origin()).prop_map(|(text, origin)| Rule::new(PathRule::parse_hidden(text).unwrap(), origin));
     vec(rule, 0..=most).boxed()
 }
 
 fn filesystems() -> impl Strategy<Value = Filesystem> {
-    let modes = vec![
-        FsMode::None,
-        FsMode::ReadOnly,
-        FsMode::ReadWrite,
-        FsMode::ReadWrite,
-    ];
+    let modes = vec![FsMode::None, FsMode::ReadOnly, FsMode::ReadWrite, FsMode::ReadWrite];
     let hidden = (paths(PATHS, 2), paths(NAMES, 1)).prop_map(|(mut paths, names)| {
         paths.extend(names);
         paths
@@ -200,16 +172,14 @@ fn filesystems() -> impl Strategy<Value = Filesystem> {
         hidden,
         paths(PATHS, 2),
     )
-        .prop_map(
-            |(mode, workspace, writable, readable, hidden, protected)| Filesystem {
-                mode,
-                workspace,
-                writable,
-                readable,
-                hidden,
-                protected,
-            },
-        )
+        .prop_map(|(mode, workspace, writable, readable, hidden, protected)| Filesystem {
+            mode,
+            workspace,
+            writable,
+            readable,
+            hidden,
+            protected,
+        })
 }
 
 fn limits() -> impl Strategy<Value = Limits> {
@@ -234,25 +204,12 @@ fn limits() -> impl Strategy<Value = Limits> {
 
 fn egress() -> impl Strategy<Value = Vec<Rule<EgressRule>>> {
     let effects = vec![EgressEffect::Allow, EgressEffect::Allow, EgressEffect::Deny];
-    let rule = (
-        select(DOMAINS),
-        subsequence(PORTS.to_vec(), 0..=3),
-        1..4_u32,
-        select(effects),
-        origin(),
-    )
-        .prop_map(|(domain, ports, rate_limit_per_min, effect, origin)| {
+    let rule = (select(DOMAINS), subsequence(PORTS.to_vec(), 0..=3), 1..4_u32, select(effects), origin()).prop_map(
+        |(domain, ports, rate_limit_per_min, effect, origin)| {
             let domain = DomainPattern::parse(domain).unwrap();
-            Rule::new(
-                EgressRule {
-                    domain,
-                    ports,
-                    rate_limit_per_min,
-                    effect,
-                },
-                origin,
-            )
-        });
+            Rule::new(EgressRule { domain, ports, rate_limit_per_min, effect }, origin)
+        },
+    );
     vec(rule, 0..4)
 }
 
@@ -261,23 +218,16 @@ fn environments() -> impl Strategy<Value = EnvPolicy> {
         let entry = |name: &str| (name.to_owned(), Origin::built_in());
         EnvAllow::Listed(names.into_iter().map(entry).collect())
     });
-    prop_oneof![Just(EnvAllow::Base), Just(EnvAllow::All), listed]
-        .prop_map(|allow| EnvPolicy { allow })
+    prop_oneof![Just(EnvAllow::Base), Just(EnvAllow::All), listed].prop_map(|allow| EnvPolicy { allow })
 }
 
 fn tools() -> impl Strategy<Value = ToolRules> {
     let patterns = || {
-        let rule = select(TOOLS)
-            .prop_map(|text| Rule::new(ToolPattern::parse(text).unwrap(), Origin::built_in()));
+        let rule = select(TOOLS).prop_map(|text| Rule::new(ToolPattern::parse(text).unwrap(), Origin::built_in()));
         vec(rule, 0..3)
     };
-    (option::of(patterns()), patterns(), option::of(1..4_u32)).prop_map(
-        |(allowed, blocked, rate_limit_per_min)| ToolRules {
-            allowed,
-            blocked,
-            rate_limit_per_min,
-        },
-    )
+    (option::of(patterns()), patterns(), option::of(1..4_u32))
+        .prop_map(|(allowed, blocked, rate_limit_per_min)| ToolRules { allowed, blocked, rate_limit_per_min })
 }
 
 fn capabilities() -> impl Strategy<Value = Capability> {
@@ -286,36 +236,21 @@ fn capabilities() -> impl Strategy<Value = Capability> {
         select(vec![Degraded::Refuse, Degraded::Accept]),
         option::weighted(0.2, (select(vec!["/a", "/srv/w"]), origin())),
     );
-    let powers = subsequence(
-        vec![Permission::ReadEnv, Permission::SpawnSubprocess],
-        0..=2,
-    );
-    (
-        isolation,
-        filesystems(),
-        egress(),
-        limits(),
-        powers,
-        environments(),
-        tools(),
+    let powers = subsequence(vec![Permission::ReadEnv, Permission::SpawnSubprocess], 0..=2);
+    (isolation, filesystems(), egress(), limits(), powers, environments(), tools()).prop_map(
+        |((tier, degraded, workdir), filesystem, egress, limits, powers, env, tools)| Capability {
+            name: Arc::from("generated"),
+            tier,
+            degraded,
+            workdir: workdir.map(|(text, at)| Rule::new(PathRule::parse(text).unwrap(), at)),
+            filesystem,
+            egress,
+            limits,
+            permissions: BTreeSet::from_iter(powers),
+            env,
+            tools,
+        },
     )
-        .prop_map(
-            |((tier, degraded, workdir), filesystem, egress, limits, powers, env, tools)| {
-                Capability {
-                    name: Arc::from("generated"),
-                    tier,
-                    degraded,
-                    workdir: workdir
-                        .map(|(text, at)| Rule::new(PathRule::parse(text).unwrap(), at)),
-                    filesystem,
-                    egress,
-                    limits,
-                    permissions: BTreeSet::from_iter(powers),
-                    env,
-                    tools,
-                }
-            },
-        )
 }
 
 /// A pair in which the child is likely, though not certain, to be within the parent: one field of
@@ -349,19 +284,9 @@ fn equivalent(a: &Capability, b: &Capability, places: &Places) -> bool {
 fn beyond(child: &Capability, parent: &Capability, places: &Places) -> Vec<String> {
     let mut found = Vec::new();
     let (own, wide) = (child.path_table(places), parent.path_table(places));
-    let breakpoints = own
-        .iter()
-        .chain(wide.iter())
-        .map(|(path, _)| path.join("z"));
-    let probes: Vec<_> = PROBES
-        .iter()
-        .map(PathBuf::from)
-        .chain(breakpoints)
-        .collect();
-    for (probe, op) in probes
-        .iter()
-        .flat_map(|p| [(p, FileOp::Read), (p, FileOp::Write)])
-    {
+    let breakpoints = own.iter().chain(wide.iter()).map(|(path, _)| path.join("z"));
+    let probes: Vec<_> = PROBES.iter().map(PathBuf::from).chain(breakpoints).collect();
+    for (probe, op) in probes.iter().flat_map(|p| [(p, FileOp::Read), (p, FileOp::Write)]) {
         let allowed = own.decide(probe, op);
         let real = allowed.is_allow() && allowed.reason() != Reason::AllowPrivate;
         let theirs = wide.decide(probe, op);
@@ -370,26 +295,17 @@ fn beyond(child: &Capability, parent: &Capability, places: &Places) -> Vec<Strin
         }
     }
     for name in VARIABLES {
-        if decide_env(&child.env, name, b"v").is_allow()
-            && !decide_env(&parent.env, name, b"v").is_allow()
-        {
+        if decide_env(&child.env, name, b"v").is_allow() && !decide_env(&parent.env, name, b"v").is_allow() {
             found.push(format!("env {name}"));
         }
     }
-    for (host, port) in HOSTS
-        .iter()
-        .flat_map(|host| PORTS.iter().map(move |port| (host, *port)))
-    {
-        if decide_host(&child.egress, host, port).is_allow()
-            && !decide_host(&parent.egress, host, port).is_allow()
-        {
+    for (host, port) in HOSTS.iter().flat_map(|host| PORTS.iter().map(move |port| (host, *port))) {
+        if decide_host(&child.egress, host, port).is_allow() && !decide_host(&parent.egress, host, port).is_allow() {
             found.push(format!("connect {host}:{port}"));
         }
     }
     for call in CALLS {
-        if decide_tool(&child.tools, call).is_allow()
-            && !decide_tool(&parent.tools, call).is_allow()
-        {
+        if decide_tool(&child.tools, call).is_allow() && !decide_tool(&parent.tools, call).is_allow() {
             found.push(format!("call {call}"));
         }
     }
@@ -399,16 +315,8 @@ fn beyond(child: &Capability, parent: &Capability, places: &Places) -> Vec<Strin
 /// Each case is dear; `PROPTEST_CASES` asks for more of them.
 fn config() -> ProptestConfig {
     let asked = ProptestConfig::default();
-    let cases = if std::env::var_os("PROPTEST_CASES").is_some() {
-        asked.cases
-    } else {
-        64
-    };
-    ProptestConfig {
-        cases,
-        failure_persistence: None,
-        ..asked
-    }
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { asked.cases } else { 64 };
+    ProptestConfig { cases, failure_persistence: None, ..asked }
 }
 
 proptest! {

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use belljar_policy::{
-    Access, FileOp, Filesystem, FsMode, Origin, PathRule, PathTable, Places, Rule, Source,
-    Workspace,
+    Access, FileOp, Filesystem, FsMode, Origin, PathRule, PathTable, Places, Rule, Source, Workspace,
 };
 
 fn places() -> Places {
@@ -19,12 +18,7 @@ fn places() -> Places {
 }
 
 fn rules(source: Source, texts: &[&str]) -> Vec<Rule<PathRule>> {
-    let origin = Origin {
-        file: Arc::from("capability.yaml"),
-        line: 7,
-        column: 3,
-        source,
-    };
+    let origin = Origin { file: Arc::from("capability.yaml"), line: 7, column: 3, source };
     let rule = |text: &&str| Rule::new(PathRule::parse_hidden(text).unwrap(), origin.clone());
     texts.iter().map(rule).collect()
 }
@@ -48,11 +42,7 @@ fn document(texts: &[&str]) -> Vec<Rule<PathRule>> {
 fn check_at(places: &Places, filesystem: &Filesystem, path: &str, read: &str, write: &str) {
     let table = PathTable::resolve(filesystem, places);
     let code = |op| table.decide(Path::new(path), op).reason().code();
-    assert_eq!(
-        (code(FileOp::Read), code(FileOp::Write)),
-        (read, write),
-        "{path}"
-    );
+    assert_eq!((code(FileOp::Read), code(FileOp::Write)), (read, write), "{path}");
 }
 
 #[track_caller]
@@ -94,12 +84,7 @@ fn read_write_opens_the_working_directory_and_protects_parts_of_it() {
     check(&fs, "/home/ann/project/src/a.rs", W, W);
     check(&fs, "/home/ann/project/.git/objects/aa", W, W);
     check(&fs, "/home/ann/project/.git/hooks/pre-commit", R, PROTECTED);
-    check(
-        &fs,
-        "/home/ann/project/.github/workflows/ci.yml",
-        R,
-        PROTECTED,
-    );
+    check(&fs, "/home/ann/project/.github/workflows/ci.yml", R, PROTECTED);
     check(&fs, "/home/ann/project/.env", W, W);
     check(&fs, "/home/ann/other/.env", HIDDEN, HIDDEN);
     check(&fs, "/home/ann/other/a", R, RO);
@@ -108,10 +93,7 @@ fn read_write_opens_the_working_directory_and_protects_parts_of_it() {
 
 #[test]
 fn writable_paths_replace_the_working_directory() {
-    let fs = Filesystem {
-        writable: document(&["/data", "out"]),
-        ..filesystem(FsMode::ReadWrite)
-    };
+    let fs = Filesystem { writable: document(&["/data", "out"]), ..filesystem(FsMode::ReadWrite) };
     check(&fs, "/data/x", W, W);
     check(&fs, "/home/ann/project/out/x", W, W);
     check(&fs, "/home/ann/project/src", R, RO);
@@ -120,10 +102,7 @@ fn writable_paths_replace_the_working_directory() {
 
 #[test]
 fn the_whole_tree_writable_still_hides_and_protects() {
-    let fs = Filesystem {
-        writable: document(&["/"]),
-        ..filesystem(FsMode::ReadWrite)
-    };
+    let fs = Filesystem { writable: document(&["/"]), ..filesystem(FsMode::ReadWrite) };
     check(&fs, "/etc/hosts", W, W);
     check(&fs, "/home/ann/x", W, W);
     check(&fs, "/home/ann/.bashrc", R, PROTECTED);
@@ -136,10 +115,7 @@ fn the_whole_tree_writable_still_hides_and_protects() {
 
 #[test]
 fn none_shows_what_a_program_needs_to_start() {
-    let fs = Filesystem {
-        readable: rules(Source::Profile, &["."]),
-        ..filesystem(FsMode::None)
-    };
+    let fs = Filesystem { readable: rules(Source::Profile, &["."]), ..filesystem(FsMode::None) };
     check(&fs, "/usr/bin/python3", R, RO);
     check(&fs, "/etc/passwd", R, RO);
     check(&fs, "/etc/machine-id", ABSENT, ABSENT);
@@ -147,17 +123,11 @@ fn none_shows_what_a_program_needs_to_start() {
     check(&fs, "/home/ann/x", PRIVATE, PRIVATE);
     check(&fs, "/home/ann/.ssh/id", PRIVATE, PRIVATE);
     check(&fs, "/home/ann/project/a", R, RO);
-    let home = Filesystem {
-        readable: document(&["~"]),
-        ..fs.clone()
-    };
+    let home = Filesystem { readable: document(&["~"]), ..fs.clone() };
     check(&home, "/home/ann/x", R, RO);
     check(&home, "/home/ann/.ssh/id", HIDDEN, HIDDEN);
     check(&fs, "/dev/null", PRIVATE, PRIVATE);
-    let shut = Filesystem {
-        hidden: document(&["/etc"]),
-        ..fs
-    };
+    let shut = Filesystem { hidden: document(&["/etc"]), ..fs };
     check(&shut, "/etc/passwd", HIDDEN, HIDDEN);
 }
 
@@ -172,15 +142,9 @@ fn the_users_own_rule_beats_what_is_shipped_at_the_same_path() {
     check(&fs, "/home/ann/other/.env", R, RO);
     check(&fs, "/home/ann/project/.git/hooks/x", W, W);
     check(&fs, "/home/ann/project/.git/config", R, PROTECTED);
-    let wide = Filesystem {
-        readable: document(&["~"]),
-        ..filesystem(FsMode::ReadOnly)
-    };
+    let wide = Filesystem { readable: document(&["~"]), ..filesystem(FsMode::ReadOnly) };
     check(&wide, "/home/ann/.ssh/id", HIDDEN, HIDDEN);
-    let shipped = Filesystem {
-        readable: rules(Source::Profile, &["~/.ssh"]),
-        ..filesystem(FsMode::ReadOnly)
-    };
+    let shipped = Filesystem { readable: rules(Source::Profile, &["~/.ssh"]), ..filesystem(FsMode::ReadOnly) };
     check(&shipped, "/home/ann/.ssh/id", HIDDEN, HIDDEN);
 }
 
@@ -212,42 +176,20 @@ fn a_protected_path_opens_nothing() {
 
 #[test]
 fn starting_in_a_hidden_directory_does_not_open_it() {
-    let at = Places {
-        work: PathBuf::from("/home/ann/.ssh"),
-        ..places()
-    };
-    let fs = Filesystem {
-        writable: document(&["."]),
-        ..filesystem(FsMode::ReadWrite)
-    };
+    let at = Places { work: PathBuf::from("/home/ann/.ssh"), ..places() };
+    let fs = Filesystem { writable: document(&["."]), ..filesystem(FsMode::ReadWrite) };
     check_at(&at, &fs, "/home/ann/.ssh/id", HIDDEN, HIDDEN);
-    check_at(
-        &at,
-        &filesystem(FsMode::ReadWrite),
-        "/home/ann/.ssh/id",
-        HIDDEN,
-        HIDDEN,
-    );
-    let below = Places {
-        work: PathBuf::from("/home/ann/.cache/build"),
-        ..places()
-    };
+    check_at(&at, &filesystem(FsMode::ReadWrite), "/home/ann/.ssh/id", HIDDEN, HIDDEN);
+    let below = Places { work: PathBuf::from("/home/ann/.cache/build"), ..places() };
     check_at(&below, &fs, "/home/ann/.cache/build/x", W, W);
     check_at(&below, &fs, "/home/ann/.cache/x", HIDDEN, HIDDEN);
-    let scratch = Places {
-        work: PathBuf::from("/tmp"),
-        ..places()
-    };
+    let scratch = Places { work: PathBuf::from("/tmp"), ..places() };
     check_at(&scratch, &fs, "/tmp/x", W, W);
 }
 
 #[test]
 fn the_administrators_own_home_is_visible_to_them() {
-    let root = Places {
-        home: PathBuf::from("/root"),
-        work: PathBuf::from("/root/project"),
-        homes: places().homes,
-    };
+    let root = Places { home: PathBuf::from("/root"), work: PathBuf::from("/root/project"), homes: places().homes };
     let fs = filesystem(FsMode::ReadWrite);
     check_at(&root, &fs, "/root/notes", R, RO);
     check_at(&root, &fs, "/root/project/a", W, W);
@@ -257,10 +199,7 @@ fn the_administrators_own_home_is_visible_to_them() {
 
 #[test]
 fn a_denial_names_its_rule_and_the_line_to_add() {
-    let fs = Filesystem {
-        hidden: document(&["/data"]),
-        ..filesystem(FsMode::ReadOnly)
-    };
+    let fs = Filesystem { hidden: document(&["/data"]), ..filesystem(FsMode::ReadOnly) };
     let table = PathTable::resolve(&fs, &places());
     let denied = table.decide(Path::new("/data/x"), FileOp::Read);
     assert_eq!(denied.because().origin.to_string(), "capability.yaml:7");
@@ -272,9 +211,7 @@ fn a_denial_names_its_rule_and_the_line_to_add() {
     assert_eq!(denied.because().origin.to_string(), "built-in");
     assert_eq!(
         denied.because().hint.as_deref(),
-        Some(
-            r#"add to capability.yaml: filesystem_config: {mode: read_write, writable_paths: ["/etc/hosts"]}"#
-        )
+        Some(r#"add to capability.yaml: filesystem_config: {mode: read_write, writable_paths: ["/etc/hosts"]}"#)
     );
 }
 
@@ -283,20 +220,10 @@ fn entries_come_parents_first_and_a_relative_path_is_nowhere() {
     let table = PathTable::resolve(&filesystem(FsMode::ReadWrite), &places());
     let mut seen: Vec<&Path> = Vec::new();
     for (path, _) in table.iter() {
-        assert!(
-            seen.iter().all(|earlier| !earlier.starts_with(path)),
-            "{}",
-            path.display()
-        );
+        assert!(seen.iter().all(|earlier| !earlier.starts_with(path)), "{}", path.display());
         seen.push(path);
     }
-    assert_eq!(
-        table
-            .iter()
-            .next()
-            .map(|(path, entry)| (path, entry.access)),
-        Some((Path::new("/"), Access::Read))
-    );
+    assert_eq!(table.iter().next().map(|(path, entry)| (path, entry.access)), Some((Path::new("/"), Access::Read)));
     let relative = table.decide(Path::new("etc/hosts"), FileOp::Read);
     assert_eq!(relative.reason().code(), ABSENT);
 }
