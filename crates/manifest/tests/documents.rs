@@ -117,6 +117,13 @@ fn the_environment_follows_list_and_permission() {
 }
 
 #[test]
+fn a_limit_above_zero_stays_above_zero() {
+    let tiny = yaml("resource_limits: {max_cpu_seconds: 1e-300, max_wall_seconds: 3155760000}");
+    assert_eq!(tiny.limits.cpu_time, Some(Duration::from_nanos(1)));
+    assert_eq!(tiny.limits.wall_time, Some(Duration::from_secs(3_155_760_000)));
+}
+
+#[test]
 fn the_seeds_sandbox_file_reads() {
     let capability = toml(
         "[sandbox]\nenabled = true\nmode = \"moderate\"\n[sandbox.filesystem]\nroot = \"/sandbox\"\n\
