@@ -105,7 +105,9 @@ impl Failure {
         match self {
             Failure::Run(error) => error.hint(),
             Failure::Config(ReadError::Manifest(error)) => error.hint.clone(),
-            Failure::Config(_) => Some("name a capability.yaml or sandbox.toml that you can read".into()),
+            Failure::Config(_) => {
+                Some("name a capability.yaml or sandbox.toml that you can read".into())
+            }
             Failure::Apply(ApplyError::Conflicts(_)) => {
                 Some("`belljar diff` shows the changes; nothing was applied".into())
             }
@@ -129,7 +131,9 @@ impl Failure {
         }
         print::line(Line::Error, &self.message());
         if let Failure::Apply(ApplyError::Conflicts(conflicts)) = self {
-            conflicts.iter().for_each(|conflict| eprintln!("  {}", conflict.path.display()));
+            conflicts
+                .iter()
+                .for_each(|conflict| eprintln!("  {}", conflict.path.display()));
         }
         if let Some(hint) = self.hint() {
             print::line(Line::Hint, &hint);

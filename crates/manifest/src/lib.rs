@@ -1,7 +1,7 @@
 //! Files into policy: `capability.yaml` and `sandbox.toml` become a [`Capability`].
 //!
 //! A document is read under bounds, turned into one tree with positions, checked against a static
-//! [`Shape`](shape::Shape), and only then decoded. The same shape generates the JSON Schema, so what
+//! `Shape`, and only then decoded. The same shape generates the JSON Schema, so what
 //! an editor accepts and what Belljar accepts can't drift apart.
 
 mod capability_file;

@@ -28,8 +28,8 @@ pub(crate) const RUNTIME: &[&str] = &[
 /// Scratch directories: each box has its own.
 pub(crate) const PRIVATE: &[&str] = &["/tmp", "/var/tmp", "/dev/shm"];
 
-/// Scratch directories below a home that may be read: programs insist on writing there, and what the host keeps in
-/// them (browser caches, histories) is nobody's business.
+/// Scratch directories below a home that may be read: programs insist on writing there, and what the
+/// host keeps in them (browser caches, histories) is nobody's business.
 pub(crate) const PRIVATE_HOME: &[&str] = &[".cache", ".local/state"];
 
 /// Trees every box has its own of, and which are therefore no entries of the table.
@@ -293,7 +293,6 @@ mod tests {
         for list in [
             RUNTIME,
             PRIVATE,
-            PRIVATE_HOME,
             HIDDEN_SYSTEM,
             HIDDEN_HOME,
             PROTECTED_WORK,

@@ -207,6 +207,8 @@ mod tests {
             "xterm-256color",
             "https://example.com/a:b@c",
             "sk-learn",
+            "http://user:@host/",
+            "eyJhbGci.eyJhbGci.abcdef.ghijkl",
             "http://user@host/",
             "en_US.UTF-8",
             "1.2.3",

@@ -8,9 +8,8 @@ use std::path::{Component, Path, PathBuf};
 use serde::Serialize;
 
 use crate::builtin_paths::{
-    HIDDEN_HOME, HIDDEN_NAMES, HIDDEN_SYSTEM, OWN_TREES, PRIVATE, PRIVATE_HOME,
-    PROTECTED_HOME, PROTECTED_WORK,
-    RUNTIME,
+    HIDDEN_HOME, HIDDEN_NAMES, HIDDEN_SYSTEM, OWN_TREES, PRIVATE, PRIVATE_HOME, PROTECTED_HOME,
+    PROTECTED_WORK, RUNTIME,
 };
 use crate::path_map::PathMap;
 use crate::{Decision, Filesystem, FsMode, Origin, PathRule, Reason, Rule, Source};
@@ -214,9 +213,11 @@ impl PathTable {
             FsMode::ReadWrite => {
                 format!("add to capability.yaml: filesystem_config.writable_paths: [{shown:?}]")
             }
-            FsMode::None | FsMode::ReadOnly => format!(
-                "add to capability.yaml: filesystem_config: {{mode: read_write, writable_paths: [{shown:?}]}}"
-            ),
+            FsMode::None | FsMode::ReadOnly => {
+                format!(
+                    "add to capability.yaml: filesystem_config: {{mode: read_write, writable_paths: [{shown:?}]}}"
+                )
+            }
         }
     }
 

@@ -26,7 +26,10 @@ pub struct Missing {
 impl Host {
     /// Asks the running kernel. Costs a few system calls; nothing is changed.
     pub fn probe() -> Self {
-        Self { landlock_abi: sys::landlock_abi(), cgroups: Cgroups::find() }
+        Self {
+            landlock_abi: sys::landlock_abi(),
+            cgroups: Cgroups::find(),
+        }
     }
 
     /// Whether every wall and limit of the plan can stand here; the first that can't, otherwise.
@@ -34,7 +37,8 @@ impl Host {
         if self.landlock_abi.is_none() {
             return Err(Missing {
                 what: "this kernel has no Landlock".into(),
-                hint: "boot a kernel with CONFIG_SECURITY_LANDLOCK and 'landlock' in the lsm= list".into(),
+                hint: "boot a kernel with CONFIG_SECURITY_LANDLOCK and 'landlock' in the lsm= list"
+                    .into(),
             });
         }
         if plan.limits.cpu_percent.is_some() && !self.cgroups.can_limit_cpu() {

@@ -9,7 +9,9 @@
 
 use belljar_sandbox::plan::Kind;
 use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags, flock};
+use rustix::fs::{
+    AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags, flock,
+};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
@@ -48,7 +50,10 @@ const FILES: &[&str] = &[
 
 /// What stands in for a path of this name.
 pub(crate) fn kind_of(path: &Path) -> Kind {
-    let is_file = path.file_name().and_then(|name| name.to_str()).is_some_and(|name| FILES.contains(&name));
+    let is_file = path
+        .file_name()
+        .and_then(|name| name.to_str())
+        .is_some_and(|name| FILES.contains(&name));
     if is_file { Kind::File } else { Kind::Directory }
 }
 
@@ -72,7 +77,9 @@ impl StandIn {
 
     /// Joins a stand-in that is there, if that is what is there.
     pub(crate) fn join(path: &Path, pool: &Path) -> Result<Option<Self>, Errno> {
-        let Ok(entry) = open(path) else { return Ok(None) };
+        let Ok(entry) = open(path) else {
+            return Ok(None);
+        };
         if rustix::fs::fstat(&entry)?.st_mode & MARK == 0 {
             return Ok(None);
         }
@@ -81,7 +88,11 @@ impl StandIn {
         if !is_at(&entry, path) {
             return Self::put(path, pool);
         }
-        Ok(Some(Self { path: path.to_owned(), pool: pool.to_owned(), lock: Some(entry) }))
+        Ok(Some(Self {
+            path: path.to_owned(),
+            pool: pool.to_owned(),
+            lock: Some(entry),
+        }))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -103,7 +114,8 @@ fn make(path: &Path, pool: &Path) -> Result<(), Errno> {
             None => rustix::fs::mkdirat(CWD, path, Mode::from_raw_mode(MARK | 0o755)),
         },
         Kind::File => {
-            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let flags =
+                OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             rustix::fs::open(path, flags, Mode::from_raw_mode(MARK | 0o644)).map(drop)
         }
     }
@@ -130,15 +142,20 @@ fn open(path: &Path) -> Result<OwnedFd, Errno> {
 }
 
 fn is_at(entry: &OwnedFd, path: &Path) -> bool {
-    let (Ok(held), Ok(there)) = (rustix::fs::fstat(entry), rustix::fs::lstat(path)) else { return false };
+    let (Ok(held), Ok(there)) = (rustix::fs::fstat(entry), rustix::fs::lstat(path)) else {
+        return false;
+    };
     (held.st_dev, held.st_ino) == (there.st_dev, there.st_ino)
 }
 
 /// Takes a stand-in away that nobody uses any more. If somebody on the host put something in it, it becomes theirs.
 pub(crate) fn remove(path: &Path, pool: &Path) {
     let Ok(entry) = open(path) else { return };
-    let Ok(stat) = rustix::fs::fstat(&entry) else { return };
-    if stat.st_mode & MARK == 0 || flock(&entry, FlockOperation::NonBlockingLockExclusive).is_err() {
+    let Ok(stat) = rustix::fs::fstat(&entry) else {
+        return;
+    };
+    if stat.st_mode & MARK == 0 || flock(&entry, FlockOperation::NonBlockingLockExclusive).is_err()
+    {
         return;
     }
     let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;

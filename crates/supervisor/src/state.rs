@@ -56,7 +56,11 @@ pub(crate) struct HeldRecord {
 impl StateDir {
     /// `$BELLJAR_STATE_DIR`, else the user's XDG state directory, else `/var/lib/belljar` for root.
     pub fn find() -> Result<Self, RunError> {
-        let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let variable = |name| {
+            std::env::var_os(name)
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute())
+        };
         let is_root = rustix::process::geteuid().is_root();
         let root = variable(environment::STATE_DIR)
             .or_else(|| is_root.then(|| PathBuf::from("/var/lib/belljar")))
@@ -97,7 +101,10 @@ impl StateDir {
 
     /// Makes a directory that others can pass through (a box of root's runs as somebody else) but not read.
     fn make(&self, path: &Path) -> Result<(), RunError> {
-        let fail = |source| RunError::State { path: path.to_owned(), source };
+        let fail = |source| RunError::State {
+            path: path.to_owned(),
+            source,
+        };
         if path.is_dir() {
             return Ok(());
         }
@@ -108,7 +115,10 @@ impl StateDir {
     pub(crate) fn make_overlay(&self, id: &str) -> Result<PathBuf, RunError> {
         self.make(&self.overlays())?;
         let path = self.overlays().join(id);
-        let fail = |source| RunError::State { path: path.clone(), source };
+        let fail = |source| RunError::State {
+            path: path.clone(),
+            source,
+        };
         fs::create_dir(&path).map_err(fail)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o711)).map_err(fail)?;
         Ok(path)
@@ -117,15 +127,26 @@ impl StateDir {
     /// Writes the record of a new run and locks it.
     pub(crate) fn hold(&self, record: &RunRecord) -> Result<HeldRecord, RunError> {
         let path = self.runs().join(format!("{}.json", record.sandbox_id));
-        let fail = |source| RunError::State { path: path.clone(), source };
+        let fail = |source| RunError::State {
+            path: path.clone(),
+            source,
+        };
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-        let lock = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)).map_err(|errno| fail(errno.into()))?;
-        let held = HeldRecord { file: path.clone(), _lock: lock };
+        let lock = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600))
+            .map_err(|errno| fail(errno.into()))?;
+        let held = HeldRecord {
+            file: path.clone(),
+            _lock: lock,
+        };
         let write = || -> std::io::Result<()> {
             flock(&held._lock, FlockOperation::NonBlockingLockExclusive)?;
             let bytes = serde_json::to_vec(record)?;
             let written = rustix::io::write(&held._lock, &bytes)?;
-            if written == bytes.len() { Ok(()) } else { Err(std::io::ErrorKind::StorageFull.into()) }
+            if written == bytes.len() {
+                Ok(())
+            } else {
+                Err(std::io::ErrorKind::StorageFull.into())
+            }
         };
         write().map_err(fail)?;
         Ok(held)
@@ -133,20 +154,28 @@ impl StateDir {
 
     /// Boxes that run now, oldest first.
     pub fn running(&self) -> Vec<RunRecord> {
-        let mut records: Vec<RunRecord> =
-            self.records().into_iter().filter(|(_, alive, _)| *alive).filter_map(|(_, _, record)| record).collect();
+        let mut records: Vec<RunRecord> = self
+            .records()
+            .into_iter()
+            .filter(|(_, alive, _)| *alive)
+            .filter_map(|(_, _, record)| record)
+            .collect();
         records.sort_by(|a, b| (a.started_at, &a.sandbox_id).cmp(&(b.started_at, &b.sandbox_id)));
         records
     }
 
     /// Every record: where, whether its keeper lives, and what it says (unless it was cut off while being written).
     fn records(&self) -> Vec<(PathBuf, bool, Option<RunRecord>)> {
-        let Ok(entries) = fs::read_dir(self.runs()) else { return Vec::new() };
+        let Ok(entries) = fs::read_dir(self.runs()) else {
+            return Vec::new();
+        };
         entries
             .flatten()
             .map(|entry| {
                 let path = entry.path();
-                let record = fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+                let record = fs::read(&path)
+                    .ok()
+                    .and_then(|bytes| serde_json::from_slice(&bytes).ok());
                 (path.clone(), is_locked(&path), record)
             })
             .collect()
@@ -161,7 +190,10 @@ impl StateDir {
             }
             if let Some(record) = record {
                 cgroups.remove_leftover(&record.sandbox_id);
-                record.stand_ins.iter().for_each(|path| stand_in::remove(path, &self.stand_ins()));
+                record
+                    .stand_ins
+                    .iter()
+                    .for_each(|path| stand_in::remove(path, &self.stand_ins()));
             }
             let _ = fs::remove_file(&path);
         }
@@ -169,7 +201,10 @@ impl StateDir {
 }
 
 fn is_young(file: &Path) -> bool {
-    let age = fs::metadata(file).and_then(|metadata| metadata.modified()).ok().and_then(|time| time.elapsed().ok());
+    let age = fs::metadata(file)
+        .and_then(|metadata| metadata.modified())
+        .ok()
+        .and_then(|time| time.elapsed().ok());
     age.is_some_and(|age| age < std::time::Duration::from_secs(60))
 }
 

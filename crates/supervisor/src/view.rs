@@ -66,7 +66,11 @@ impl<'a> Builder<'a> {
         changes: Changes<'a>,
         pool: &'a Path,
     ) -> Self {
-        let built = BuiltView { entries: Vec::new(), stand_ins: Vec::new(), notes: Vec::new() };
+        let built = BuiltView {
+            entries: Vec::new(),
+            stand_ins: Vec::new(),
+            notes: Vec::new(),
+        };
         let named = table.iter().map(|(path, _)| path.as_os_str()).collect();
         let above_hidden = table
             .iter()
@@ -109,17 +113,29 @@ impl<'a> Builder<'a> {
             self.place_link(&link, access, &source)?;
         }
         self.hide_by_name();
-        self.built.entries.sort_by(|a, b| a.path.as_os_str().as_bytes().cmp(b.path.as_os_str().as_bytes()));
+        self.built.entries.sort_by(|a, b| {
+            a.path
+                .as_os_str()
+                .as_bytes()
+                .cmp(b.path.as_os_str().as_bytes())
+        });
         Ok(self.built)
     }
 
     fn show(&mut self, path: impl Into<PathBuf>, shows: Shows) {
         let path = path.into();
         // A later word about the same path replaces the earlier one.
-        match self.index.get(path.as_os_str().as_bytes()).and_then(|at| self.built.entries.get_mut(*at)) {
+        match self
+            .index
+            .get(path.as_os_str().as_bytes())
+            .and_then(|at| self.built.entries.get_mut(*at))
+        {
             Some(entry) => entry.shows = shows,
             None => {
-                self.index.insert(path.as_os_str().as_bytes().to_vec(), self.built.entries.len());
+                self.index.insert(
+                    path.as_os_str().as_bytes().to_vec(),
+                    self.built.entries.len(),
+                );
                 self.built.entries.push(View { path, shows });
             }
         }
@@ -128,14 +144,21 @@ impl<'a> Builder<'a> {
     /// Takes a path out of the view, with all below it.
     fn unshow(&mut self, path: &Path) {
         if self.covered(path) {
-            self.built.entries.retain(|entry| !entry.path.starts_with(path));
+            self.built
+                .entries
+                .retain(|entry| !entry.path.starts_with(path));
             let places = self.built.entries.iter().enumerate();
-            self.index = places.map(|(at, entry)| (entry.path.as_os_str().as_bytes().to_vec(), at)).collect();
+            self.index = places
+                .map(|(at, entry)| (entry.path.as_os_str().as_bytes().to_vec(), at))
+                .collect();
         }
     }
 
     fn shown(&self, path: &[u8]) -> Option<&Shows> {
-        self.index.get(path).and_then(|at| self.built.entries.get(*at)).map(|entry| &entry.shows)
+        self.index
+            .get(path)
+            .and_then(|at| self.built.entries.get(*at))
+            .map(|entry| &entry.shows)
     }
 
     /// Every entry of the host's root that no rule names.
@@ -172,7 +195,8 @@ impl<'a> Builder<'a> {
                 self.show_host(path, kind, plan::Access::Read);
             }
         }
-        self.expanded.insert(directory.as_os_str().as_bytes().to_vec(), named);
+        self.expanded
+            .insert(directory.as_os_str().as_bytes().to_vec(), named);
     }
 
     /// Whether the table has a word of its own on this very path.
@@ -196,12 +220,18 @@ impl<'a> Builder<'a> {
     fn host(&self, source: &Path, kind: Kind, access: plan::Access) -> Shows {
         // Only what is the user's own is mapped: everything else keeps its owner, and with it its protection.
         let mapped = self.identity.uid != self.identity.owner_uid
-            && (access == plan::Access::Write || source.starts_with(&self.places.home) || source.starts_with(&self.places.work));
+            && (access == plan::Access::Write
+                || source.starts_with(&self.places.home)
+                || source.starts_with(&self.places.work));
         Shows::Host {
             source: source.to_owned(),
             kind,
             access,
-            ownership: if mapped { Ownership::Mapped } else { Ownership::Host },
+            ownership: if mapped {
+                Ownership::Mapped
+            } else {
+                Ownership::Host
+            },
         }
     }
 
@@ -220,7 +250,11 @@ impl<'a> Builder<'a> {
                 Ok(())
             }
             Ok(metadata) => {
-                let kind = if metadata.is_dir() { Kind::Directory } else { Kind::File };
+                let kind = if metadata.is_dir() {
+                    Kind::Directory
+                } else {
+                    Kind::File
+                };
                 self.place_existing(&link, kind, access);
                 Ok(())
             }
@@ -229,7 +263,8 @@ impl<'a> Builder<'a> {
 
     /// Whether a path is absent from a directory that is shown entry by entry: then there is nothing to hide.
     fn is_left_out(&self, path: &Path) -> bool {
-        let around = parent_of(path.as_os_str().as_bytes()).and_then(|parent| self.expanded.get(parent));
+        let around =
+            parent_of(path.as_os_str().as_bytes()).and_then(|parent| self.expanded.get(parent));
         around.is_some_and(|named| !named.iter().any(|present| present == path))
     }
 
@@ -237,7 +272,9 @@ impl<'a> Builder<'a> {
     fn resolve_parent(&mut self, path: &Path) -> Option<PathBuf> {
         let parent = path.parent()?;
         let known = self.parents.entry(parent.as_os_str().as_bytes().to_vec());
-        let real = known.or_insert_with(|| parent.canonicalize().ok()).as_ref()?;
+        let real = known
+            .or_insert_with(|| parent.canonicalize().ok())
+            .as_ref()?;
         Some(real.join(path.file_name()?))
     }
 
@@ -249,9 +286,14 @@ impl<'a> Builder<'a> {
                 return;
             }
             Access::Hidden => Shows::Hidden(kind),
-            Access::Private if kind == Kind::Directory => {
-                Shows::Private { bytes: self.private_bytes, mode: if path == self.places.home { 0o755 } else { 0o1777 } }
-            }
+            Access::Private if kind == Kind::Directory => Shows::Private {
+                bytes: self.private_bytes,
+                mode: if path == self.places.home {
+                    0o755
+                } else {
+                    0o1777
+                },
+            },
             Access::Private => return,
             Access::Read | Access::Protected => {
                 if access == Access::Protected
@@ -268,7 +310,10 @@ impl<'a> Builder<'a> {
             },
         };
         // Redundant where the parent already shows the same.
-        if matches!(access, Access::Read) && self.around(path) == Around::HostRead && !self.covered(path) {
+        if matches!(access, Access::Read)
+            && self.around(path) == Around::HostRead
+            && !self.covered(path)
+        {
             return;
         }
         if matches!(access, Access::Hidden | Access::Protected) {
@@ -283,7 +328,9 @@ impl<'a> Builder<'a> {
         let above: Vec<PathBuf> = path
             .ancestors()
             .skip(1)
-            .take_while(|ancestor| self.around(ancestor) == Around::HostWrite && !self.covered(ancestor))
+            .take_while(|ancestor| {
+                self.around(ancestor) == Around::HostWrite && !self.covered(ancestor)
+            })
             .map(Path::to_owned)
             .collect();
         for directory in above.into_iter().rev() {
@@ -300,7 +347,11 @@ impl<'a> Builder<'a> {
             stand_ins: Some(store.join(&name).join("stand-ins")),
             changes: store.join(&name).join("changes"),
             scratch: store.join(&name).join("scratch"),
-            ownership: if mapped { Ownership::Mapped } else { Ownership::Host },
+            ownership: if mapped {
+                Ownership::Mapped
+            } else {
+                Ownership::Host
+            },
         }
     }
 
@@ -313,7 +364,11 @@ impl<'a> Builder<'a> {
             }
             return Ok(());
         };
-        let kind = if target.is_dir() { Kind::Directory } else { Kind::File };
+        let kind = if target.is_dir() {
+            Kind::Directory
+        } else {
+            Kind::File
+        };
         match access {
             Access::Hidden | Access::Protected => {
                 if self.around(&target) != Around::Nothing {
@@ -322,7 +377,9 @@ impl<'a> Builder<'a> {
                 // The kernel mounts over a link as over anything else; it can then be neither followed nor replaced.
                 if self.around(link) == Around::HostWrite {
                     let shows = match access {
-                        Access::Protected if kind == Kind::File => self.host(&target, kind, plan::Access::Read),
+                        Access::Protected if kind == Kind::File => {
+                            self.host(&target, kind, plan::Access::Read)
+                        }
                         _ => Shows::Hidden(Kind::File),
                     };
                     if kind == Kind::File || access == Access::Hidden {
@@ -342,16 +399,34 @@ impl<'a> Builder<'a> {
     }
 
     /// A rule on a path that does not exist.
-    fn place_missing(&mut self, path: &Path, access: Access, source: &Source) -> Result<(), RunError> {
+    fn place_missing(
+        &mut self,
+        path: &Path,
+        access: Access,
+        source: &Source,
+    ) -> Result<(), RunError> {
         match (access, self.around(path)) {
             (Access::Private, Around::Own) => {
-                self.show(path, Shows::Private { bytes: self.private_bytes, mode: 0o1777 });
+                self.show(
+                    path,
+                    Shows::Private {
+                        bytes: self.private_bytes,
+                        mode: 0o1777,
+                    },
+                );
             }
             (Access::Hidden | Access::Protected, Around::HostWrite) => self.stand_in(path)?,
             (Access::Hidden | Access::Protected, Around::Overlay) => self.stand_in_layer(path)?,
             (Access::Read | Access::Write, _) if *source == Source::Document => {
-                let what = if access == Access::Write { "writable_paths" } else { "readable_paths" };
-                self.built.notes.push(format!("{what}: {} does not exist and is left out", path.display()));
+                let what = if access == Access::Write {
+                    "writable_paths"
+                } else {
+                    "readable_paths"
+                };
+                self.built.notes.push(format!(
+                    "{what}: {} does not exist and is left out",
+                    path.display()
+                ));
             }
             _ => {}
         }
@@ -373,9 +448,15 @@ impl<'a> Builder<'a> {
                 Ok(())
             }
             // A directory the user can't write to, nor can the agent.
-            Err(rustix::io::Errno::ACCESS | rustix::io::Errno::ROFS | rustix::io::Errno::PERM) => Ok(()),
+            Err(rustix::io::Errno::ACCESS | rustix::io::Errno::ROFS | rustix::io::Errno::PERM) => {
+                Ok(())
+            }
             Err(errno) => Err(RunError::Refused {
-                what: format!("{} is protected and can't be held: {}", missing.display(), std::io::Error::from(errno)),
+                what: format!(
+                    "{} is protected and can't be held: {}",
+                    missing.display(),
+                    std::io::Error::from(errno)
+                ),
                 hint: "use workspace: overlay, or list the path in writable_paths".into(),
             }),
         }
@@ -384,12 +465,20 @@ impl<'a> Builder<'a> {
     /// The same where changes are kept aside: the stand-in is a layer of its own, the host sees nothing.
     fn stand_in_layer(&mut self, path: &Path) -> Result<(), RunError> {
         let missing = first_missing(path);
-        let layer = self.built.entries.iter().rev().find_map(|entry| match &entry.shows {
-            Shows::Overlay { stand_ins: Some(layer), .. } if missing.starts_with(&entry.path) => {
-                Some(layer.join(missing.strip_prefix(&entry.path).ok()?))
-            }
-            _ => None,
-        });
+        let layer = self
+            .built
+            .entries
+            .iter()
+            .rev()
+            .find_map(|entry| match &entry.shows {
+                Shows::Overlay {
+                    stand_ins: Some(layer),
+                    ..
+                } if missing.starts_with(&entry.path) => {
+                    Some(layer.join(missing.strip_prefix(&entry.path).ok()?))
+                }
+                _ => None,
+            });
         if let Some(layer) = layer
             && !self.covered(&missing)
         {
@@ -399,7 +488,10 @@ impl<'a> Builder<'a> {
                 Kind::Directory => fs::create_dir_all(&layer),
                 Kind::File => fs::create_dir_all(parent).and_then(|()| fs::write(&layer, b"")),
             };
-            made.map_err(|source| RunError::State { path: layer, source })?;
+            made.map_err(|source| RunError::State {
+                path: layer,
+                source,
+            })?;
             self.show(missing, Shows::Hidden(kind));
         }
         Ok(())
@@ -411,7 +503,10 @@ impl<'a> Builder<'a> {
         while let Some(parent) = above {
             match self.shown(parent) {
                 Some(Shows::Frame | Shows::Private { .. }) => return Around::Own,
-                Some(Shows::Host { access: plan::Access::Write, .. }) => return Around::HostWrite,
+                Some(Shows::Host {
+                    access: plan::Access::Write,
+                    ..
+                }) => return Around::HostWrite,
                 Some(Shows::Host { .. }) => return Around::HostRead,
                 Some(Shows::Overlay { .. }) => return Around::Overlay,
                 Some(Shows::Hidden(_) | Shows::Link(_)) => return Around::Nothing,
@@ -424,7 +519,10 @@ impl<'a> Builder<'a> {
     fn sees(&self, path: &Path) -> bool {
         match self.shown(path.as_os_str().as_bytes()) {
             Some(shows) => matches!(shows, Shows::Host { .. } | Shows::Overlay { .. }),
-            None => matches!(self.around(path), Around::HostRead | Around::HostWrite | Around::Overlay),
+            None => matches!(
+                self.around(path),
+                Around::HostRead | Around::HostWrite | Around::Overlay
+            ),
         }
     }
 
@@ -434,15 +532,30 @@ impl<'a> Builder<'a> {
 
     /// Covers files that are hidden by name.
     fn hide_by_name(&mut self) {
-        let names: Vec<&str> = self.table.any_named().iter().map(|(name, _)| name.as_str()).collect();
+        let names: Vec<&str> = self
+            .table
+            .any_named()
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .collect();
         if names.is_empty() || self.table.mode() == belljar_policy::FsMode::None {
             return;
         }
         let work = self.places.work.clone();
-        let everywhere = self.table.any_named().iter().any(|(_, origin)| origin.source != Source::BuiltIn);
+        let everywhere = self
+            .table
+            .any_named()
+            .iter()
+            .any(|(_, origin)| origin.source != Source::BuiltIn);
         let mut starts = vec![self.places.home.clone()];
         // Beside the working directory and above it, but not from the root, which is not the user's.
-        starts.extend(work.ancestors().skip(1).take(2).filter(|path| path.components().count() > 1).map(Path::to_owned));
+        starts.extend(
+            work.ancestors()
+                .skip(1)
+                .take(2)
+                .filter(|path| path.components().count() > 1)
+                .map(Path::to_owned),
+        );
         if everywhere {
             starts.push(work.clone());
         }
@@ -453,7 +566,10 @@ impl<'a> Builder<'a> {
         let leave_out = |path: &Path| path == work && !everywhere;
         let found = named::search(&starts, &names, &leave_out);
         let cover = |builder: &mut Self, path: &Path, kind| {
-            let visible = matches!(builder.around(path), Around::HostRead | Around::HostWrite | Around::Overlay);
+            let visible = matches!(
+                builder.around(path),
+                Around::HostRead | Around::HostWrite | Around::Overlay
+            );
             let hidden = builder.table.decide(path, belljar_policy::FileOp::Read);
             if !hidden.is_allow() && kind == Kind::File || kind == Kind::Directory {
                 if visible {
@@ -466,7 +582,11 @@ impl<'a> Builder<'a> {
         for file in &found.files {
             cover(self, file, Kind::File);
         }
-        for directory in found.unsearched.iter().filter(|path| !work.starts_with(path)) {
+        for directory in found
+            .unsearched
+            .iter()
+            .filter(|path| !work.starts_with(path))
+        {
             cover(self, directory, Kind::Directory);
         }
         if !found.unsearched.is_empty() {
@@ -503,7 +623,9 @@ enum Found {
 }
 
 fn children(directory: &Path) -> Vec<(PathBuf, Found)> {
-    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
+    let Ok(entries) = fs::read_dir(directory) else {
+        return Vec::new();
+    };
     entries
         .flatten()
         .filter_map(|entry| {
@@ -548,5 +670,8 @@ fn first_missing(path: &Path) -> PathBuf {
 
 /// A directory name for the changes of one writable path.
 pub(crate) fn overlay_name(path: &Path) -> String {
-    path.to_string_lossy().trim_matches('/').replace('%', "%25").replace('/', "%2F")
+    path.to_string_lossy()
+        .trim_matches('/')
+        .replace('%', "%25")
+        .replace('/', "%2F")
 }

@@ -21,17 +21,30 @@ pub(crate) enum Step {
     /// Make a symbolic link.
     Link { at: CString, target: CString },
     /// Show a tree of the host's.
-    Bind { source: CString, at: CString, flags: u64 },
+    Bind {
+        source: CString,
+        at: CString,
+        flags: u64,
+    },
     /// Show a tree that the keeper has already cloned (number of its descriptor).
     Attach { tree: usize, at: CString },
     /// Mount an empty file system of the box's own.
-    Private { at: CString, size: CString, mode: CString },
+    Private {
+        at: CString,
+        size: CString,
+        mode: CString,
+    },
     /// Mount a pseudo-terminal file system of the box's own.
     Terminals { at: CString },
     /// Cover with something empty that nobody can write.
     Cover { at: CString, kind: Kind },
     /// The host's directory with changes kept aside. `mapped`: the lower tree the keeper cloned.
-    Overlay { lower: Lower, upper: CString, work: CString, at: CString },
+    Overlay {
+        lower: Lower,
+        upper: CString,
+        work: CString,
+        at: CString,
+    },
 }
 
 /// Where an overlay's read-only side comes from.
@@ -112,7 +125,12 @@ impl Script {
             uid: plan.identity.uid,
             gid: plan.identity.gid,
             program: c_path(&plan.program)?,
-            argv: CStrings::new(plan.argv.iter().map(|s| c_string(s, "an argument")).collect::<Result<_, _>>()?),
+            argv: CStrings::new(
+                plan.argv
+                    .iter()
+                    .map(|s| c_string(s, "an argument"))
+                    .collect::<Result<_, _>>()?,
+            ),
             env: CStrings::new(plan.env.iter().map(variable).collect::<Result<_, _>>()?),
             workdir: c_path(&plan.workdir)?,
             filter: filter::compile(&rules),
@@ -121,10 +139,18 @@ impl Script {
             landlock: None,
             cgroup_tasks: Vec::new(),
         };
-        let own: Own<'_> = plan.view.iter().map(|entry| (entry.path.as_os_str().as_bytes(), is_own(entry))).collect();
+        let own: Own<'_> = plan
+            .view
+            .iter()
+            .map(|entry| (entry.path.as_os_str().as_bytes(), is_own(entry)))
+            .collect();
         let mut grants = vec![(c"/".to_owned(), right::READ)];
         // The root itself is init's to make; what it shows is a frame in every plan.
-        for entry in plan.view.iter().filter(|entry| entry.path != Path::new("/")) {
+        for entry in plan
+            .view
+            .iter()
+            .filter(|entry| entry.path != Path::new("/"))
+        {
             script.place(entry, &own)?;
             if writable(entry) {
                 grants.push((c_path(&entry.path)?, u64::MAX));
@@ -132,8 +158,14 @@ impl Script {
         }
         script.devices()?;
         // Descriptors, terminals and the like are written through these two; other walls hold what is in them.
-        grants.push((c"/dev".to_owned(), right::READ | right::WRITE_FILE | right::TRUNCATE | right::IOCTL_DEV));
-        grants.push((c"/proc".to_owned(), right::READ | right::WRITE_FILE | right::TRUNCATE));
+        grants.push((
+            c"/dev".to_owned(),
+            right::READ | right::WRITE_FILE | right::TRUNCATE | right::IOCTL_DEV,
+        ));
+        grants.push((
+            c"/proc".to_owned(),
+            right::READ | right::WRITE_FILE | right::TRUNCATE,
+        ));
         script.landlock = host.landlock_abi.map(|abi| Landlock {
             abi,
             handled: handled_rights(abi),
@@ -157,18 +189,33 @@ impl Script {
                 self.push(Step::Directory { at, mode: 0o755 }, path);
             }
             Shows::Link(target) => {
-                let step = Step::Link { at: relative(path)?, target: c_path(target)? };
+                let step = Step::Link {
+                    at: relative(path)?,
+                    target: c_path(target)?,
+                };
                 self.push(step, path);
             }
-            Shows::Host { source, kind, access, ownership } => {
+            Shows::Host {
+                source,
+                kind,
+                access,
+                ownership,
+            } => {
                 self.mount_point(path, *kind, own)?;
                 let flags = flags_for(*access);
                 let at = relative(path)?;
                 let step = match ownership {
-                    Ownership::Host => Step::Bind { source: c_path(source)?, at, flags },
+                    Ownership::Host => Step::Bind {
+                        source: c_path(source)?,
+                        at,
+                        flags,
+                    },
                     Ownership::Mapped => {
                         self.mapped.push((source.clone(), flags));
-                        Step::Attach { tree: self.mapped.len() - 1, at }
+                        Step::Attach {
+                            tree: self.mapped.len() - 1,
+                            at,
+                        }
                     }
                 };
                 self.push(step, path);
@@ -185,10 +232,19 @@ impl Script {
             }
             Shows::Hidden(kind) => {
                 self.mount_point(path, *kind, own)?;
-                let step = Step::Cover { at: relative(path)?, kind: *kind };
+                let step = Step::Cover {
+                    at: relative(path)?,
+                    kind: *kind,
+                };
                 self.push(step, path);
             }
-            Shows::Overlay { lower, stand_ins, changes, scratch, ownership } => {
+            Shows::Overlay {
+                lower,
+                stand_ins,
+                changes,
+                scratch,
+                ownership,
+            } => {
                 self.mount_point(path, Kind::Directory, own)?;
                 let lower = match ownership {
                     Ownership::Host => {
@@ -228,7 +284,9 @@ impl Script {
         let between: Vec<&Path> = path
             .ancestors()
             .skip(1)
-            .take_while(|parent| !own.contains_key(parent.as_os_str().as_bytes()) && *parent != Path::new("/"))
+            .take_while(|parent| {
+                !own.contains_key(parent.as_os_str().as_bytes()) && *parent != Path::new("/")
+            })
             .collect();
         for parent in between.into_iter().rev() {
             let at = relative(parent)?;
@@ -257,12 +315,30 @@ impl Script {
             if source.exists() {
                 let at = relative(&source)?;
                 self.push(Step::Touch { at: at.clone() }, &source);
-                self.push(Step::Bind { source: c_path(&source)?, at, flags: mount_flag::NO_SUID }, &source);
+                self.push(
+                    Step::Bind {
+                        source: c_path(&source)?,
+                        at,
+                        flags: mount_flag::NO_SUID,
+                    },
+                    &source,
+                );
             }
         }
         let terminals = Path::new("/dev/pts");
-        self.push(Step::Directory { at: relative(terminals)?, mode: 0o755 }, terminals);
-        self.push(Step::Terminals { at: relative(terminals)? }, terminals);
+        self.push(
+            Step::Directory {
+                at: relative(terminals)?,
+                mode: 0o755,
+            },
+            terminals,
+        );
+        self.push(
+            Step::Terminals {
+                at: relative(terminals)?,
+            },
+            terminals,
+        );
         for (name, target) in [
             ("/dev/ptmx", "pts/ptmx"),
             ("/dev/fd", "/proc/self/fd"),
@@ -270,7 +346,10 @@ impl Script {
             ("/dev/stdout", "/proc/self/fd/1"),
             ("/dev/stderr", "/proc/self/fd/2"),
         ] {
-            let step = Step::Link { at: relative(Path::new(name))?, target: c_path(Path::new(target))? };
+            let step = Step::Link {
+                at: relative(Path::new(name))?,
+                target: c_path(Path::new(target))?,
+            };
             self.push(step, Path::new(name));
         }
         Ok(())
@@ -288,7 +367,12 @@ fn flags_for(access: Access) -> u64 {
 fn writable(entry: &View) -> bool {
     matches!(
         entry.shows,
-        Shows::Private { .. } | Shows::Overlay { .. } | Shows::Host { access: Access::Write, .. }
+        Shows::Private { .. }
+            | Shows::Overlay { .. }
+            | Shows::Host {
+                access: Access::Write,
+                ..
+            }
     )
 }
 
@@ -303,7 +387,11 @@ fn is_own(entry: &View) -> bool {
 fn is_in_own(path: &Path, own: &Own<'_>) -> bool {
     let mut rest = path.as_os_str().as_bytes();
     while let Some(slash) = rest.iter().rposition(|byte| *byte == b'/') {
-        let parent = if slash == 0 { &b"/"[..] } else { &rest[..slash] };
+        let parent = if slash == 0 {
+            &b"/"[..]
+        } else {
+            &rest[..slash]
+        };
         if let Some(own) = own.get(parent) {
             return *own;
         }
@@ -318,7 +406,11 @@ fn is_in_own(path: &Path, own: &Own<'_>) -> bool {
 /// Limits that the kernel holds each process to.
 fn resource_limits(plan: &Plan, sampled: bool) -> Vec<(libc::__rlimit_resource_t, u64)> {
     let limits = &plan.limits;
-    let mut out = vec![(libc::RLIMIT_CORE, 0), (libc::RLIMIT_MEMLOCK, 8 << 20), (libc::RLIMIT_MSGQUEUE, 1 << 20)];
+    let mut out = vec![
+        (libc::RLIMIT_CORE, 0),
+        (libc::RLIMIT_MEMLOCK, 8 << 20),
+        (libc::RLIMIT_MSGQUEUE, 1 << 20),
+    ];
     if let Some(files) = limits.open_files {
         out.push((libc::RLIMIT_NOFILE, u64::from(files)));
     }
@@ -335,7 +427,10 @@ fn resource_limits(plan: &Plan, sampled: bool) -> Vec<(libc::__rlimit_resource_t
     }
     if sampled && let Some(bytes) = limits.memory_bytes {
         // A backstop between two looks. Generous: reserved memory is not used memory.
-        out.push((libc::RLIMIT_DATA, bytes.saturating_mul(4).saturating_add(256 << 20)));
+        out.push((
+            libc::RLIMIT_DATA,
+            bytes.saturating_mul(4).saturating_add(256 << 20),
+        ));
     }
     out
 }
@@ -352,7 +447,9 @@ fn relative(path: &Path) -> Result<CString, LaunchError> {
     c_path(path.strip_prefix("/").unwrap_or(path))
 }
 
-fn variable((name, value): &(std::ffi::OsString, std::ffi::OsString)) -> Result<CString, LaunchError> {
+fn variable(
+    (name, value): &(std::ffi::OsString, std::ffi::OsString),
+) -> Result<CString, LaunchError> {
     let mut both = name.clone();
     both.push("=");
     both.push(value);

@@ -45,7 +45,12 @@ pub(crate) fn has_notifications() -> bool {
     let action = libc::SECCOMP_RET_USER_NOTIF;
     // SAFETY: `action` is a readable u32, which is what this operation takes.
     check(unsafe {
-        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0u32, &raw const action)
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_GET_ACTION_AVAIL,
+            0u32,
+            &raw const action,
+        )
     })
     .is_ok()
 }

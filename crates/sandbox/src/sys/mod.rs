@@ -20,7 +20,11 @@ use rustix::io::Errno;
 
 /// Turns a raw system call's result into a `Result`.
 fn check(result: libc::c_long) -> Result<libc::c_long, Errno> {
-    if result < 0 { Err(last_errno()) } else { Ok(result) }
+    if result < 0 {
+        Err(last_errno())
+    } else {
+        Ok(result)
+    }
 }
 
 fn last_errno() -> Errno {
