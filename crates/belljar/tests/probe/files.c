@@ -48,12 +48,26 @@ static int write_file(int argc, char **argv)
 	return report("write", fd < 0 ? -1 : write(fd, "!", 1));
 }
 
+/* Opens for writing and leaves it at that: for files the host could not do without if the wall were missing. */
+static int open_to_write(int argc, char **argv)
+{
+	(void)argc;
+	return report("open-to-write", open(argv[1], O_WRONLY | O_APPEND | O_NONBLOCK | O_CLOEXEC));
+}
+
 static int create_file(int argc, char **argv)
 {
 	int fd = open(argv[1], O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
 
 	(void)argc;
 	return report("create", fd < 0 ? -1 : write(fd, "made in the box\n", 16));
+}
+
+/* Asks without doing. */
+static int may_write(int argc, char **argv)
+{
+	(void)argc;
+	return report("may-write", faccessat(AT_FDCWD, argv[1], W_OK, AT_EACCESS));
 }
 
 static int truncate_file(int argc, char **argv)
@@ -291,6 +305,7 @@ const struct command file_commands[] = {
 	{ "read", "PATH", 1, read_file },
 	{ "list", "DIRECTORY", 1, list_directory },
 	{ "write", "PATH", 1, write_file },
+	{ "open-to-write", "PATH", 1, open_to_write },
 	{ "create", "PATH", 1, create_file },
 	{ "truncate", "PATH", 1, truncate_file },
 	{ "mkdir", "PATH", 1, make_directory },
@@ -305,6 +320,7 @@ const struct command file_commands[] = {
 	{ "chmod", "PATH OCTAL", 2, change_mode },
 	{ "chown", "PATH ID", 2, change_owner },
 	{ "set-id", "DIRECTORY", 1, set_id },
+	{ "may-write", "PATH", 1, may_write },
 	{ "mknod", "PATH char|block|fifo", 2, make_node },
 	{ "open-device", "PATH", 1, open_device },
 	{ "fifo-write", "PATH", 1, write_fifo },

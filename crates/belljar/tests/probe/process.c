@@ -4,7 +4,9 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <sys/ptrace.h>
+#include <sys/ipc.h>
 #include <sys/resource.h>
+#include <sys/shm.h>
 #include <sys/uio.h>
 
 extern char **environ;
@@ -162,6 +164,36 @@ static int become(int argc, char **argv)
 	return report("setuid", setuid((uid_t)number(argv[1])));
 }
 
+/* A shared memory segment any process of the same IPC namespace may attach by number. */
+static int make_segment(int argc, char **argv)
+{
+	(void)argc;
+	(void)argv;
+	return report("shm-make", shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0666));
+}
+
+static int attach_segment(int argc, char **argv)
+{
+	void *memory = shmat((int)number(argv[1]), NULL, 0);
+
+	(void)argc;
+	return report("shm-attach", memory == (void *)-1 ? -1 : 0);
+}
+
+static int remove_segment(int argc, char **argv)
+{
+	(void)argc;
+	return report("shm-remove", shmctl((int)number(argv[1]), IPC_RMID, NULL));
+}
+
+/* Start a set-user-id program and let it say who it became. */
+static int execute(int argc, char **argv)
+{
+	(void)argc;
+	execv(argv[1], argv + 1);
+	return report("execute", -1);
+}
+
 /* Descriptors the program was started with; 0, 1 and 2 are its own. */
 static int list_descriptors(int argc, char **argv)
 {
@@ -224,6 +256,10 @@ const struct command process_commands[] = {
 	{ "caps", "", 0, show_capabilities },
 	{ "ids", "", 0, show_ids },
 	{ "setuid", "UID", 1, become },
+	{ "shm-make", "", 0, make_segment },
+	{ "shm-attach", "ID", 1, attach_segment },
+	{ "shm-remove", "ID", 1, remove_segment },
+	{ "execute", "PROGRAM ARGUMENT…", 1, execute },
 	{ "fds", "", 0, list_descriptors },
 	{ "after-input", "SUBCOMMAND…", 1, after_input },
 	{ "wait", "", 0, say_and_wait },
