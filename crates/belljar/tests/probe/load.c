@@ -48,9 +48,27 @@ static void *take(const char *kind, size_t size)
 	return memory;
 }
 
+/* Pages of a file that is never mapped are in no process's resident set. */
+static int write_memfd(long megabytes)
+{
+	static char block[MEGABYTE];
+	int fd = memfd_create("probe", 0);
+
+	if (fd < 0)
+		return report("alloc", -1);
+	for (long done = 0; done < megabytes; done++) {
+		if (write(fd, block, sizeof block) != sizeof block)
+			return report("alloc", -1);
+		note(done + 1);
+	}
+	return allowed("alloc", "%ld MB", megabytes);
+}
+
 /* Touch memory one megabyte at a time, saying after each how much there is. */
 static int allocate(const char *kind, long megabytes)
 {
+	if (!strcmp(kind, "memfd-written"))
+		return write_memfd(megabytes);
 	char *memory = take(kind, (size_t)megabytes * MEGABYTE);
 
 	if (memory == MAP_FAILED)
@@ -404,8 +422,8 @@ static int raise_limit(int argc, char **argv)
 }
 
 const struct command load_commands[] = {
-	{ "alloc", "anonymous|memfd|sysv MB [PROGRESS]", 2, alloc },
-	{ "alloc-grandchild", "anonymous|memfd|sysv MB [PROGRESS]", 2, alloc_grandchild },
+	{ "alloc", "anonymous|memfd|memfd-written|sysv MB [PROGRESS]", 2, alloc },
+	{ "alloc-grandchild", "anonymous|memfd|memfd-written|sysv MB [PROGRESS]", 2, alloc_grandchild },
 	{ "alloc-many", "CHILDREN MB", 2, alloc_many },
 	{ "fill", "PATH MB [PROGRESS]", 2, fill },
 	{ "burn", "SECONDS", 1, burn },
