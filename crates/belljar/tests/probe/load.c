@@ -355,6 +355,8 @@ static int catch_signal(int argc, char **argv)
 		signal((int)number(argv[i]), catch);
 	open_progress(argv[1]);
 	note(getpid());
+	puts("ready: allowed");
+	fflush(stdout);
 	while (!caught)
 		sigsuspend(&none);
 	printf("caught: allowed %d\n", (int)caught);

@@ -1,8 +1,8 @@
 //! Waiting with a bound: a program that hangs fails its test instead of stopping the suite.
 
 use std::io::{Read, Write};
-use std::process::{Child, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::process::{Child, ExitStatus};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -47,37 +47,65 @@ pub(crate) fn finish_with_input(mut child: Child, input: Vec<u8>) -> Finished {
     let stdin = child.stdin.take();
     // A program may end without reading its input: a broken pipe here is its right.
     let feeder = thread::spawn(move || stdin.map(|mut pipe| pipe.write_all(&input)));
-    let stdout = drain(child.stdout.take());
-    let stderr = drain(child.stderr.take());
+    let (stdout, stderr) = (
+        Drain::start(child.stdout.take()),
+        Drain::start(child.stderr.take()),
+    );
+    let so_far = (Arc::clone(&stdout.text), Arc::clone(&stderr.text));
     let (report, ended) = mpsc::channel();
     thread::spawn(move || {
         let status = child.wait();
-        let texts = (stdout.join(), stderr.join());
-        report.send((status, texts)).ok();
+        stdout.finish();
+        stderr.finish();
+        report.send(status).ok();
     });
-    let Ok((status, (stdout, stderr))) = ended.recv_timeout(PATIENCE) else {
+    let Ok(status) = ended.recv_timeout(PATIENCE) else {
         kill_process(pid, Signal::KILL).ok();
         panic!(
-            "process {} hangs (or something it started holds its output open)",
-            pid.as_raw_nonzero()
+            "process {} hangs (or something it started holds its output open); so far it said\n{}\n{}",
+            pid.as_raw_nonzero(),
+            String::from_utf8_lossy(&taken(&so_far.0)),
+            String::from_utf8_lossy(&taken(&so_far.1)),
         );
     };
     drop(feeder);
     Finished {
         status: status.expect("wait for the program"),
-        stdout: stdout.expect("read standard output"),
-        stderr: stderr.expect("read standard error"),
+        stdout: taken(&so_far.0),
+        stderr: taken(&so_far.1),
     }
 }
 
-fn drain(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
-    thread::spawn(move || {
-        let mut text = Vec::new();
-        if let Some(mut pipe) = pipe {
-            pipe.read_to_end(&mut text).expect("read a pipe");
-        }
-        text
-    })
+/// Reads a pipe to its end in the background.
+struct Drain {
+    text: Arc<Mutex<Vec<u8>>>,
+    reader: JoinHandle<()>,
+}
+
+impl Drain {
+    fn start(pipe: Option<impl Read + Send + 'static>) -> Drain {
+        let text = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&text);
+        let reader = thread::spawn(move || {
+            let mut block = vec![0; 1 << 16];
+            let Some(mut pipe) = pipe else { return };
+            // A read fails on a terminal whose other side is gone; what came before is what there is.
+            while let Ok(length @ 1..) = pipe.read(&mut block) {
+                kept.lock()
+                    .expect("no reader panics")
+                    .extend_from_slice(&block[..length]);
+            }
+        });
+        Drain { text, reader }
+    }
+
+    fn finish(self) {
+        self.reader.join().expect("read a pipe");
+    }
+}
+
+fn taken(text: &Mutex<Vec<u8>>) -> Vec<u8> {
+    std::mem::take(&mut *text.lock().expect("no reader panics"))
 }
 
 /// Polls until the condition holds; a condition that never does fails the test by its description.
