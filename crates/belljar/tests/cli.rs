@@ -348,7 +348,7 @@ fn the_result_has_its_documented_fields(who: Who) {
         violation["count"].as_u64().is_some_and(|count| count >= 1),
         "{violation}"
     );
-    assert!(violation["hint"].is_string(), "{violation}");
+    assert!(violation["why"].is_string(), "{violation}");
     assert!(outcome.usage("cpu_seconds") >= 0.0 && outcome.usage("peak_memory_mb") > 0.0);
 }
 

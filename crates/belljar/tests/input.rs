@@ -407,13 +407,13 @@ fn programs_that_cannot_be_run(who: Who) {
         ("/no/such/program", NOT_FOUND, "not_found"),
         ("./no-such-program", NOT_FOUND, "not_found"),
         ("./lost.sh", NOT_FOUND, "not_found"),
-        ("", NOT_FOUND, "not_found"),
+        ("", INVALID, "invalid_input"),
         ("./plain.txt", NOT_EXECUTABLE, "not_executable"),
         (&plain, NOT_EXECUTABLE, "not_executable"),
         (".", NOT_EXECUTABLE, "not_executable"),
         ("/etc", NOT_EXECUTABLE, "not_executable"),
         ("./garbage", NOT_EXECUTABLE, "not_executable"),
-        (&hidden, NOT_FOUND, "not_found"),
+        (&hidden, REFUSED, "refused"),
     ] {
         let outcome = jail.run(&[program]);
         assert_eq!(outcome.code(), code, "{program}: {outcome:#?}");

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::process::Stdio;
 
 use support::{Finished, Jail, Outcome, Who, assert_all_refused, finish, for_each_user};
 
@@ -66,6 +67,9 @@ const CHANGES: &str = "
     rm -r emptied/* && echo fresh > emptied/fresh
     ln -sfn elsewhere existing-link
     : > truncated.txt
+    rm -r remade && mkdir remade && echo fresh > remade/fresh
+    chmod 700 mode-directory
+    rm -r nested && mkdir -p nested/a && echo new > nested/a/file
     printf 'a\\nb' > 'odd name
 with newline'
 ";
@@ -85,6 +89,10 @@ impl Changed {
             ("emptied/one", "1\n"),
             ("emptied/two", "2\n"),
             ("truncated.txt", "long\n"),
+            ("remade/one", "1\n"),
+            ("mode-directory/file", "same\n"),
+            ("nested/a/file", "old\n"),
+            ("nested/b/file", "old\n"),
             ("untouched.txt", "same\n"),
         ] {
             jail.put(&jail.work.join(name), text);
@@ -254,6 +262,72 @@ fn apply_refuses_when_a_file_changed_underneath(who: Who) {
     }
 }
 
+/// The agent removed a directory; the user put something new in it meanwhile.
+fn apply_refuses_to_remove_what_it_has_not_seen(who: Who) {
+    let changed = Changed::make(who);
+    let fresh = changed.jail.work.join("gone-directory/the-users");
+    changed.jail.put(&fresh, "the user's\n");
+    let finished = changed.do_with("apply", &[]);
+    assert_eq!(
+        finished.code(),
+        REFUSED,
+        "{}{}",
+        finished.stdout(),
+        finished.stderr()
+    );
+    assert_eq!(
+        fs::read_to_string(&fresh).expect("the user's file"),
+        "the user's\n"
+    );
+}
+
+/// A change that the user makes while the box still runs is one the agent has not seen.
+fn apply_refuses_when_a_file_changed_during_the_run(who: Who) {
+    let jail = Jail::new(who);
+    let script = "echo agent > main.txt; echo up; cat > /dev/null";
+    let mut command = jail.belljar(&[
+        "run",
+        "--output",
+        "json",
+        "--workspace",
+        "overlay",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("start belljar");
+    support::eventually("the agent has written", || {
+        let reading = support::processes_marked(&jail.base)
+            .into_iter()
+            .any(|(_, words)| words.starts_with("cat "));
+        reading.then_some(())
+    });
+    jail.put(&jail.work.join("main.txt"), "the user's");
+    drop(child.stdin.take());
+    let outcome = Outcome::from_json(finish(child));
+    outcome.assert_exit(0);
+    let finished = finish(
+        jail.belljar(&["apply", outcome.sandbox_id()])
+            .spawn()
+            .expect("start belljar"),
+    );
+    assert_eq!(
+        finished.code(),
+        REFUSED,
+        "{}{}",
+        finished.stdout(),
+        finished.stderr()
+    );
+    assert_eq!(
+        fs::read_to_string(jail.work.join("main.txt")).expect("the file"),
+        "the user's"
+    );
+}
+
 /// A changed file elsewhere in the tree is no conflict.
 fn apply_keeps_what_only_the_user_changed(who: Who) {
     let changed = Changed::make(who);
@@ -354,6 +428,8 @@ for_each_user!(
     apply_makes_the_workspace_what_the_agent_saw,
     discard_leaves_the_workspace_untouched,
     apply_refuses_when_a_file_changed_underneath,
+    apply_refuses_to_remove_what_it_has_not_seen,
+    apply_refuses_when_a_file_changed_during_the_run,
     apply_keeps_what_only_the_user_changed,
     protected_and_hidden_files_stay_so_under_an_overlay,
     apply_does_not_follow_links_out_of_the_workspace,

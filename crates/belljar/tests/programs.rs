@@ -99,6 +99,20 @@ fn node_with_workers_and_children(who: Who) {
     );
 }
 
+fn npm_runs_scripts(who: Who) {
+    let jail = Jail::new(who);
+    need(&jail, "npm");
+    jail.put(
+        &jail.work.join("package.json"),
+        r#"{"name": "agent", "version": "1.0.0", "scripts": {"hello": "echo hello"}}"#,
+    );
+    let outcome = script(
+        &jail,
+        "npm run --silent hello && npm ls --silent > /dev/null",
+    );
+    assert_eq!(outcome.stdout(), "hello\n", "{outcome:#?}");
+}
+
 const NODE_AGENT: &str = r#"
 const { execFileSync } = require("child_process");
 const fs = require("fs");
@@ -557,6 +571,12 @@ fn the_home_directory_as_workspace_keeps_its_secrets(who: Who) {
     );
     jail.attack(&["read", &jail.home_file(".ssh/id_ed25519")]);
     jail.attack(&["write", &jail.home_file(".bashrc")]);
+    // Programs that read their settings from home find none that trip them.
+    let tools = script(
+        &jail,
+        "git config --list > /dev/null; bash -ic 'echo interactive' 2> /dev/null",
+    );
+    assert_eq!(tools.stdout(), "interactive\n", "{tools:#?}");
     assert_all_refused(
         &jail
             .inside(&["create", &jail.home_file(".profile")])
@@ -628,6 +648,7 @@ fn programs_are_found_as_a_shell_would(who: Who) {
 for_each_user!(
     python_with_a_virtual_environment,
     node_with_workers_and_children,
+    npm_runs_scripts,
     git_commits,
     cargo_builds_offline,
     a_compiler_and_make,

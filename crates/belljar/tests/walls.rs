@@ -260,20 +260,22 @@ fn protected_files_cannot_be_written_or_created(who: Who) {
 }
 
 fn protected_files_cannot_be_replaced_by_moving_what_is_around_them(who: Who) {
-    let jail = Jail::new(who);
-    let config = fs::read_to_string(jail.work.join(".git/config")).expect("the config");
     let tries = [
         "mv .git gone; mkdir -p .git/hooks; echo evil > .git/hooks/pre-commit",
+        "mv .git gone; mkdir -p new/hooks; echo evil > new/hooks/pre-commit; mv new .git",
+        "mv .git gone; ln -s gone2 .git; mkdir -p gone2/hooks; echo evil > gone2/hooks/pre-commit",
         "mkdir -p fake/hooks; echo evil > fake/hooks/pre-commit; mv -T fake/hooks .git/hooks",
         "echo evil > fake-config; mv fake-config .git/config",
+        "rm -rf .git; mkdir -p .git/hooks; echo evil > .git/hooks/pre-commit",
         "rm -rf .git/hooks; mkdir .git/hooks; echo evil > .git/hooks/pre-commit",
         "ln -sfn /tmp .git/hooks; echo evil > .git/hooks/pre-commit",
         "echo evil > .git/hooks/../hooks/pre-commit",
         "ln -s .git/hooks alias; echo evil > alias/pre-commit",
-        "ln .git/config alias2; echo evil > alias2",
-        "mkdir -p .GIT/hooks; cp /bin/sh .git/hooks/pre-commit",
+        "ln .git/config alias; echo evil > alias",
     ];
     for attempt in tries {
+        let jail = Jail::new(who);
+        let config = fs::read_to_string(jail.work.join(".git/config")).expect("the config");
         jail.run(&["/bin/sh", "-c", attempt]);
         assert!(
             !jail.work.join(".git/hooks/pre-commit").exists(),
@@ -281,16 +283,76 @@ fn protected_files_cannot_be_replaced_by_moving_what_is_around_them(who: Who) {
         );
         assert_eq!(
             fs::read_to_string(jail.work.join(".git/config")).ok(),
-            Some(config.clone()),
+            Some(config),
             "{attempt}"
         );
     }
+    let jail = Jail::new(who);
     let swap = [
         "exchange",
         &jail.work_file("main.txt"),
         &jail.work_file(".git/config"),
     ];
     assert_all_refused(&jail.inside(&swap).attempts());
+    let swap = [
+        "exchange",
+        &jail.work_file("tools"),
+        &jail.work_file(".git"),
+    ];
+    assert_all_refused(&jail.inside(&swap).attempts());
+}
+
+/// Protection must not depend on who else is working in the directory, nor end when they do.
+fn protected_files_stay_protected_when_another_box_ends(who: Who) {
+    let jail = Jail::new(who);
+    let program = jail.probe_path().to_string_lossy().into_owned();
+    let target = jail.work_file(".bashrc");
+    let mut command = jail.json_command(&[&program, "after-input", "create", &target]);
+    let mut waiting = command
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .expect("start the first box");
+    // The first box is up once its agent has said so in the second's sight.
+    support::eventually("the first box is up", || {
+        let up = support::processes_marked(&jail.base)
+            .iter()
+            .any(|(_, words)| words.contains("/probe after-input"));
+        let inside = up && jail.work.join(".bashrc").exists();
+        inside.then_some(())
+    });
+    let second = support::Outcome::from_json(finish(
+        jail.json_command(&["true"])
+            .spawn()
+            .expect("the second box"),
+    ));
+    second.assert_exit(0);
+    drop(waiting.stdin.take());
+    let outcome = jail.conclude(waiting);
+    let attempts: Vec<Attempt> = outcome
+        .attempts()
+        .into_iter()
+        .filter(|a| a.name == "create")
+        .collect();
+    assert_all_refused(&attempts);
+    assert!(!jail.work.join(".bashrc").exists());
+}
+
+/// What stands in for a missing protected file must not trip the programs that look for it.
+fn missing_protected_files_look_missing_or_empty(who: Who) {
+    let jail = Jail::new(who);
+    for name in [
+        ".npmrc",
+        ".gitmodules",
+        ".envrc",
+        ".mcp.json",
+        ".gitattributes",
+        ".inputrc",
+    ] {
+        let attempts = jail.inside(&["read", &jail.work_file(name)]).attempts();
+        let missing = !attempts[0].allowed && attempts[0].detail == "ENOENT";
+        let empty = attempts[0].allowed && attempts[0].detail.is_empty();
+        assert!(missing || empty, "{name}: {attempts:?}");
+    }
 }
 
 fn read_only_mode_writes_nothing_but_private_tmp(who: Who) {
@@ -386,9 +448,14 @@ fn secrets_in_the_environment_are_stripped(who: Who) {
         .into_iter()
         .map(|a| a.detail)
         .collect();
+    // One variable tells a program where it is; where Belljar keeps its state is none of its business.
+    let own: Vec<&String> = names
+        .iter()
+        .filter(|line| line.starts_with("BELLJAR_"))
+        .collect();
     assert!(
-        !names.iter().any(|line| line.starts_with("BELLJAR_")),
-        "Belljar's own variables leak: {names:?}"
+        own.iter().all(|line| line.starts_with("BELLJAR_SANDBOX=")),
+        "Belljar's own variables leak: {own:?}"
     );
 }
 
@@ -608,6 +675,8 @@ for_each_user!(
     the_workspace_can_be_written,
     protected_files_cannot_be_written_or_created,
     protected_files_cannot_be_replaced_by_moving_what_is_around_them,
+    protected_files_stay_protected_when_another_box_ends,
+    missing_protected_files_look_missing_or_empty,
     read_only_mode_writes_nothing_but_private_tmp,
     temporary_directories_are_private,
     mode_none_shows_nothing_of_the_users,
