@@ -17,6 +17,7 @@ use super::{Who, belljar, probe, runner_is_root};
 
 pub(crate) const SSH_SECRET: &str = "not a real private key";
 pub(crate) const AWS_SECRET: &str = "not a real access key";
+pub(crate) const NETRC_SECRET: &str = "machine example.org password not-real";
 pub(crate) const DOTENV_SECRET: &str = "DATABASE_PASSWORD=not-real";
 
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -67,7 +68,7 @@ impl Jail {
         let files = [
             (".ssh/id_ed25519", SSH_SECRET),
             (".aws/credentials", AWS_SECRET),
-            (".netrc", "machine example.org password not-real"),
+            (".netrc", NETRC_SECRET),
             (".bashrc", "# shell start-up"),
             ("notes.txt", "the user's notes"),
             ("other/.env", DOTENV_SECRET),
@@ -82,11 +83,9 @@ impl Jail {
             self.put(&self.home.join(path), text);
         }
         let program = self.probe_path();
-        fs::create_dir_all(program.parent().expect("a parent"))
-            .expect("create the probe's directory");
+        fs::create_dir_all(program.parent().expect("a parent")).expect("create the probe's directory");
         fs::copy(probe(), &program).expect("copy the probe");
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755))
-            .expect("make the probe executable");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("make the probe executable");
         self.own(&self.home);
         self.own(&self.state);
         if !reachable_by_others(&belljar()) && !self.who.is_runner() {
@@ -157,20 +156,10 @@ impl Jail {
     /// A program started as the user in the workspace, outside any box.
     pub(crate) fn outside(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
-        command
-            .env_clear()
-            .env("PATH", SEARCH_PATH)
-            .env("LANG", "C.UTF-8")
-            .env("TERM", "dumb");
-        command
-            .env("HOME", &self.home)
-            .env("BELLJAR_STATE_DIR", &self.state);
+        command.env_clear().env("PATH", SEARCH_PATH).env("LANG", "C.UTF-8").env("TERM", "dumb");
+        command.env("HOME", &self.home).env("BELLJAR_STATE_DIR", &self.state);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
-        command
-            .current_dir(&self.work)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.current_dir(&self.work).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         if !self.who.is_runner() {
             // Also drops supplementary groups, since the runner is root here.
             command.uid(self.who.uid()).gid(self.who.uid());
@@ -179,11 +168,7 @@ impl Jail {
     }
 
     pub(crate) fn belljar_path(&self) -> PathBuf {
-        if self.belljar.exists() {
-            self.belljar.clone()
-        } else {
-            belljar()
-        }
+        if self.belljar.exists() { self.belljar.clone() } else { belljar() }
     }
 
     /// `belljar` with these arguments, as the user.
@@ -248,15 +233,8 @@ impl Jail {
     #[track_caller]
     pub(crate) fn privileged_control(&self, arguments: &[&str]) -> Vec<Attempt> {
         let mut command = Command::new(self.probe_path());
-        command
-            .env_clear()
-            .current_dir(&self.work)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped());
-        command
-            .arg("privileged")
-            .arg(self.probe_path())
-            .args(arguments);
+        command.env_clear().current_dir(&self.work).stdin(Stdio::null()).stdout(Stdio::piped());
+        command.arg("privileged").arg(self.probe_path()).args(arguments);
         Attempt::parse(&finish(spawn(command)).stdout())
     }
 
@@ -268,13 +246,8 @@ impl Jail {
         super::assert_all_allowed(&control);
         let outcome = self.inside(arguments);
         super::assert_all_refused(&outcome.attempts());
-        let names =
-            |attempts: &[Attempt]| attempts.iter().map(|a| a.name.clone()).collect::<Vec<_>>();
-        assert_eq!(
-            names(&control),
-            names(&outcome.attempts()),
-            "an attempt is missing from the box's report"
-        );
+        let names = |attempts: &[Attempt]| attempts.iter().map(|a| a.name.clone()).collect::<Vec<_>>();
+        assert_eq!(names(&control), names(&outcome.attempts()), "an attempt is missing from the box's report");
         outcome
     }
 }
@@ -288,9 +261,7 @@ impl Drop for Jail {
 
 #[track_caller]
 pub(crate) fn spawn(mut command: Command) -> Child {
-    command
-        .spawn()
-        .unwrap_or_else(|error| panic!("{}: {error}", command.get_program().to_string_lossy()))
+    command.spawn().unwrap_or_else(|error| panic!("{}: {error}", command.get_program().to_string_lossy()))
 }
 
 /// Root works outside /tmp, whose contents a box replaces by its own; others have nowhere else to write.

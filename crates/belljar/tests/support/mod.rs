@@ -6,24 +6,21 @@
 //!
 //! Settings for hosts that cannot build (a minimal VM guest): `BELLJAR_BIN` and `BELLJAR_PROBE` name ready-made
 //! programs; `BELLJAR_EXPECT_LIMITS` says which `limits_by` the user who runs the tests must get.
-#![allow(
-    dead_code,
-    unused_imports,
-    unused_macros,
-    reason = "each test file uses its own part of this module"
-)]
+#![allow(dead_code, unused_imports, unused_macros, reason = "each test file uses its own part of this module")]
 
 mod build;
 mod jail;
 mod leftovers;
 mod outcome;
+mod picture;
 mod scratch;
 mod watch;
 
 pub(crate) use build::{belljar, probe};
-pub(crate) use jail::{AWS_SECRET, DOTENV_SECRET, Jail, SSH_SECRET};
+pub(crate) use jail::{AWS_SECRET, DOTENV_SECRET, Jail, NETRC_SECRET, SSH_SECRET};
 pub(crate) use leftovers::{cgroups_of, processes_marked};
 pub(crate) use outcome::{Attempt, Outcome, assert_all_allowed, assert_all_refused};
+pub(crate) use picture::picture;
 pub(crate) use scratch::Scratch;
 pub(crate) use watch::{Finished, eventually, finish, finish_with_input};
 
@@ -74,14 +71,8 @@ pub(crate) fn runner_is_root() -> bool {
 /// A user id without an account. The tests own every process of this user.
 fn spare_uid() -> u32 {
     let accounts = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let taken = |uid: u32| {
-        accounts
-            .lines()
-            .any(|line| line.split(':').nth(2) == Some(&uid.to_string()))
-    };
-    (FIRST_SPARE_UID..FIRST_SPARE_UID + 1000)
-        .find(|uid| !taken(*uid))
-        .expect("an unused user id")
+    let taken = |uid: u32| accounts.lines().any(|line| line.split(':').nth(2) == Some(&uid.to_string()));
+    (FIRST_SPARE_UID..FIRST_SPARE_UID + 1000).find(|uid| !taken(*uid)).expect("an unused user id")
 }
 
 /// Turns `fn name(who: Who)` into one test per user: `as_root::name` and `as_user::name`.
