@@ -4,7 +4,7 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Stdio;
 
@@ -92,8 +92,8 @@ fn the_workspace_is_untouched_until_changes_are_applied(who: Who) {
 
 fn the_agent_sees_its_own_changes(who: Who) {
     let jail = Jail::new(who);
-    let outcome = overlaid(&jail, "echo changed > main.txt; rm .env; cat main.txt; ls -A | grep -c env || true");
-    assert_eq!(outcome.stdout(), "changed\n0\n", "{outcome:#?}");
+    let outcome = overlaid(&jail, "echo changed > main.txt; rm .env; cat main.txt; test -e .env || echo gone");
+    assert_eq!(outcome.stdout(), "changed\ngone\n", "{outcome:#?}");
     assert_eq!(fs::read_to_string(jail.work.join("main.txt")).expect("the file"), "the agent's work");
 }
 
@@ -224,11 +224,31 @@ fn apply_keeps_what_only_the_user_changed(who: Who) {
 fn protected_and_hidden_files_stay_so_under_an_overlay(who: Who) {
     let mut jail = Jail::new(who);
     jail.option(&["--workspace", "overlay"]);
-    for path in [jail.work_file(".git/hooks/pre-commit"), jail.work_file(".bashrc"), jail.home_file("stray.txt")] {
+    for path in [jail.work_file(".git/hooks/pre-commit"), jail.work_file(".bashrc"), jail.home_file("other/stray.txt")]
+    {
         let program = jail.probe_path().to_string_lossy().into_owned();
         let finished = finish(jail.text_command(&[&program, "create", &path]).spawn().expect("start belljar"));
         assert_all_refused(&support::Attempt::parse(&finished.stdout()));
         assert!(!Path::new(&path).exists(), "{path}");
+    }
+}
+
+/// Kept files may come from a private workspace, and whoever could edit the list of changes could make `apply`
+/// write anywhere.
+fn kept_changes_are_private(who: Who) {
+    let changed = Changed::make(who);
+    let kept = support::files_below(&changed.jail.state);
+    assert!(kept.iter().any(|path| path.ends_with("created.txt")), "{kept:?}");
+    let list = kept.iter().find(|path| path.ends_with("changes.json")).expect("the list of changes");
+    for ancestor in list.ancestors().skip(1).take_while(|path| path.starts_with(&changed.jail.state)) {
+        assert_eq!(fs::metadata(ancestor).expect("metadata").uid(), who.uid(), "{}", ancestor.display());
+    }
+    for path in kept.iter().filter(|path| !path.is_symlink()) {
+        let open_to_others = path
+            .ancestors()
+            .take_while(|above| above.starts_with(&changed.jail.state))
+            .all(|above| fs::metadata(above).is_ok_and(|metadata| metadata.permissions().mode() & 0o005 != 0));
+        assert!(!open_to_others, "others can read {}", path.display());
     }
 }
 
@@ -276,6 +296,7 @@ for_each_user!(
     apply_refuses_when_a_file_changed_during_the_run,
     apply_keeps_what_only_the_user_changed,
     protected_and_hidden_files_stay_so_under_an_overlay,
+    kept_changes_are_private,
     apply_does_not_follow_links_out_of_the_workspace,
     a_run_that_changed_nothing_leaves_nothing,
     unknown_ids_are_an_error,

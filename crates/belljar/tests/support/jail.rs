@@ -96,11 +96,10 @@ impl Jail {
     /// Writes a file outside the box, as the host's user would, owned by that user.
     pub(crate) fn put(&self, path: &Path, text: &str) {
         let parent = path.parent().expect("a file has a parent");
+        let fresh = parent.ancestors().take_while(|above| !above.exists()).last().map(Path::to_owned);
         fs::create_dir_all(parent).expect("create a parent directory");
         fs::write(path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        if path.starts_with(&self.base) {
-            self.own(path);
-        }
+        self.own(fresh.as_deref().unwrap_or(path));
     }
 
     /// Gives a tree to the user.

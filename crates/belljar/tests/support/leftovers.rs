@@ -64,7 +64,7 @@ fn mounts_naming(text: &str) -> Vec<String> {
 }
 
 /// Files below a directory, directories left out: an empty skeleton is no leftover.
-fn files_below(directory: &Path) -> Vec<PathBuf> {
+pub(crate) fn files_below(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(directory) else {
         return Vec::new();
     };

@@ -18,7 +18,7 @@ mod watch;
 
 pub(crate) use build::{belljar, probe};
 pub(crate) use jail::{AWS_SECRET, DOTENV_SECRET, Jail, NETRC_SECRET, SSH_SECRET};
-pub(crate) use leftovers::{cgroups_of, processes_marked};
+pub(crate) use leftovers::{cgroups_of, files_below, processes_marked};
 pub(crate) use outcome::{Attempt, Outcome, assert_all_allowed, assert_all_refused};
 pub(crate) use picture::picture;
 pub(crate) use scratch::Scratch;
