@@ -7,10 +7,10 @@ use std::collections::VecDeque;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How deep below each starting point. `~/a/b/c/.env` is found, `~/a/b/c/d/.env` is not.
-const LEVELS: usize = 4;
+/// How deep below each starting point. `~/a/b/.env` is found, `~/a/b/c/.env` is not.
+const LEVELS: usize = 3;
 /// How many directories in all.
-const DIRECTORIES: usize = 2_000;
+const DIRECTORIES: usize = 1_000;
 /// Never entered: large, and no place where people keep secrets by these names.
 const SKIPPED: &[&str] = &["node_modules", "target", "venv", "__pycache__", "site-packages", "vendor", "dist"];
 
