@@ -1,0 +1,82 @@
+//! Two hundred boxes at once: all finish, and nothing of them is left.
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::process::Child;
+
+use support::{Jail, Outcome, Who, cgroups_of, eventually, finish, for_each_user};
+
+const BOXES: usize = 200;
+
+/// Namespaces of the host's processes, by kind, that are not the tests' own.
+fn namespaces() -> BTreeMap<String, usize> {
+    let mut seen: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for entry in fs::read_dir("/proc").expect("read /proc").flatten() {
+        for link in fs::read_dir(entry.path().join("ns")).into_iter().flatten().flatten() {
+            if let Ok(target) = fs::read_link(link.path()) {
+                let name = target.to_string_lossy().into_owned();
+                let kind = name.split(':').next().unwrap_or_default().to_owned();
+                seen.entry(kind).or_default().insert(name);
+            }
+        }
+    }
+    seen.into_iter().map(|(kind, names)| (kind, names.len())).collect()
+}
+
+fn mounts() -> usize {
+    fs::read_to_string("/proc/self/mountinfo").expect("the mount table").lines().count()
+}
+
+/// Every box waits until all are up, so that they really are there at once.
+fn two_hundred_boxes_at_once(who: Who) {
+    let mut jail = Jail::new(who);
+    jail.limits(&["max_memory_mb: 64", "max_processes: 16"]);
+    let (mounts_before, kinds_before) = (mounts(), namespaces());
+    let script = "echo $1 > ready-$1; while [ ! -e go ]; do sleep 0.1; done; echo box $1";
+    let start = |number: usize| {
+        let number = number.to_string();
+        jail.json_command(&["sh", "-c", script, "sh", &number]).spawn().expect("start belljar")
+    };
+    let running: Vec<Child> = (0..BOXES).map(start).collect();
+    eventually("all boxes are up", || {
+        (0..BOXES).all(|number| jail.work.join(format!("ready-{number}")).exists()).then_some(())
+    });
+    jail.put(&jail.work.join("go"), "");
+    let outcomes: Vec<Outcome> = running.into_iter().map(|child| Outcome::from_json(finish(child))).collect();
+    let mut ids = BTreeSet::new();
+    for (number, outcome) in outcomes.iter().enumerate() {
+        outcome.assert_exit(0);
+        assert_eq!(outcome.stdout(), format!("box {number}\n"));
+        assert!(ids.insert(outcome.sandbox_id()), "two boxes are both called {}", outcome.sandbox_id());
+    }
+    for id in ids {
+        assert_eq!(cgroups_of(id), Vec::<std::path::PathBuf>::new());
+    }
+    jail.assert_nothing_left(None);
+    assert_eq!(mounts(), mounts_before);
+    // Other tests may have boxes of their own just now; two hundred left-over namespaces would stand out.
+    for (kind, count) in namespaces() {
+        let before = kinds_before.get(&kind).copied().unwrap_or_default();
+        assert!(count < before + BOXES / 4, "{count} {kind} namespaces, {before} before");
+    }
+}
+
+/// Starting and ending in quick succession, by several hands.
+fn boxes_in_quick_succession(who: Who) {
+    let jail = Jail::new(who);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..25 {
+                    let child = jail.json_command(&["true"]).spawn().expect("start belljar");
+                    Outcome::from_json(finish(child)).assert_exit(0);
+                }
+            });
+        }
+    });
+    jail.assert_nothing_left(None);
+}
+
+for_each_user!(two_hundred_boxes_at_once, boxes_in_quick_succession);

@@ -1,0 +1,89 @@
+//! What the tests of the real binary share: users to run as, a home and workspace to attack, the probe, and the
+//! check that a finished run left nothing behind.
+//!
+//! Every test runs twice, as root and as an ordinary user. Run as root, the suite plays both; run as an ordinary
+//! user, the `as_root::` half fails by name and can be left out with `--skip as_root::`.
+//!
+//! Settings for hosts that cannot build (a minimal VM guest): `BELLJAR_BIN` and `BELLJAR_PROBE` name ready-made
+//! programs; `BELLJAR_EXPECT_LIMITS` says which `limits_by` the user who runs the tests must get.
+#![allow(dead_code, unused_imports, unused_macros, reason = "each test file uses its own part of this module")]
+
+mod build;
+mod jail;
+mod leftovers;
+mod outcome;
+mod picture;
+mod scratch;
+mod watch;
+
+pub(crate) use build::{belljar, probe};
+pub(crate) use jail::{AWS_SECRET, DOTENV_SECRET, Jail, NETRC_SECRET, SSH_SECRET};
+pub(crate) use leftovers::{cgroups_of, files_below, processes_marked};
+pub(crate) use outcome::{Attempt, Outcome, assert_all_allowed, assert_all_refused};
+pub(crate) use picture::picture;
+pub(crate) use scratch::Scratch;
+pub(crate) use watch::{Finished, eventually, finish, finish_with_input};
+
+use std::fs;
+
+/// Where the search for an unused user id starts; high enough to be nobody's on an ordinary machine.
+const FIRST_SPARE_UID: u32 = 54321;
+
+/// Whom a test runs Belljar as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Who {
+    Root,
+    User,
+}
+
+impl Who {
+    /// The id Belljar is started with.
+    pub(crate) fn uid(self) -> u32 {
+        match self {
+            Who::Root => 0,
+            Who::User if runner_is_root() => spare_uid(),
+            Who::User => runner_uid(),
+        }
+    }
+
+    /// Fails the test by name where this user cannot be played.
+    pub(crate) fn require(self) {
+        assert!(
+            self != Who::Root || runner_is_root(),
+            "this half of the suite needs root; run it as root, or leave it out with `--skip as_root::`"
+        );
+    }
+
+    /// True when this is the user who started the tests, without a change of id.
+    pub(crate) fn is_runner(self) -> bool {
+        self.uid() == runner_uid()
+    }
+}
+
+pub(crate) fn runner_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+pub(crate) fn runner_is_root() -> bool {
+    runner_uid() == 0
+}
+
+/// A user id without an account. The tests own every process of this user.
+fn spare_uid() -> u32 {
+    let accounts = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let taken = |uid: u32| accounts.lines().any(|line| line.split(':').nth(2) == Some(&uid.to_string()));
+    (FIRST_SPARE_UID..FIRST_SPARE_UID + 1000).find(|uid| !taken(*uid)).expect("an unused user id")
+}
+
+/// Turns `fn name(who: Who)` into one test per user: `as_root::name` and `as_user::name`.
+macro_rules! for_each_user {
+    ($($name:ident),+ $(,)?) => {
+        mod as_root {
+            $(#[test] fn $name() { $crate::support::Who::Root.require(); super::$name($crate::support::Who::Root) })+
+        }
+        mod as_user {
+            $(#[test] fn $name() { $crate::support::Who::User.require(); super::$name($crate::support::Who::User) })+
+        }
+    };
+}
+pub(crate) use for_each_user;

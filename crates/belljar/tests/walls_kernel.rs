@@ -1,0 +1,215 @@
+//! What an agent may not ask of the kernel, of other processes, or of the user's terminal.
+
+mod support;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Stdio};
+
+use support::{Attempt, Jail, Who, assert_all_allowed, assert_all_refused, finish, for_each_user};
+
+/// System calls that some kernels lack. Where the control meets ENOSYS there is nothing to attack.
+fn present_outside(control: Vec<Attempt>) -> Vec<Attempt> {
+    let absent = |a: &Attempt| !a.allowed && ["ENOSYS", "EAFNOSUPPORT", "ESOCKTNOSUPPORT"].contains(&a.detail.as_str());
+    control.into_iter().filter(|attempt| !absent(attempt)).collect()
+}
+
+fn io_uring_is_refused(who: Who) {
+    let jail = Jail::new(who);
+    jail.attack(&["io_uring"]);
+}
+
+fn nested_user_namespaces_are_refused(who: Who) {
+    let jail = Jail::new(who);
+    jail.attack(&["userns"]);
+}
+
+/// Libraries start processes and threads with clone3 first: refusing it must be something they fall back from.
+fn ordinary_processes_and_threads_still_start(who: Who) {
+    let jail = Jail::new(who);
+    let attempts = jail.inside(&["clone3-fork"]).attempts();
+    assert!(attempts[0].allowed || attempts[0].detail == "ENOSYS", "{attempts:?}");
+    assert_all_allowed(&jail.inside(&["burn-threads", "0.01", "4"]).attempts());
+    jail.run(&["/bin/sh", "-c", "echo a | cat"]).assert_exit(0);
+}
+
+fn kernel_interfaces_are_refused(who: Who) {
+    let jail = Jail::new(who);
+    for attempt in ["userfaultfd", "perf", "keyctl", "personality", "bpf"] {
+        assert_all_allowed(&present_outside(jail.privileged_control(&[attempt])));
+        assert_all_refused(&jail.inside(&[attempt]).attempts());
+    }
+}
+
+fn privileged_system_calls_are_refused_by_name(who: Who) {
+    let jail = Jail::new(who);
+    let control = present_outside(jail.privileged_control(&["syscall", "all"]));
+    assert!(control.len() > 20, "the control reached only {control:?}");
+    // A namespace's root may be refused some of these by the kernel; root itself none.
+    if support::runner_is_root() {
+        assert_all_allowed(&control);
+    }
+    let outcome = jail.inside(&["syscall", "all"]);
+    assert_all_refused(&outcome.attempts());
+    let counted = outcome.violations();
+    for name in ["mount", "ptrace", "process_vm_readv", "open_tree", "fsopen", "move_mount", "pivot_root"] {
+        assert!(counted.contains(&name), "{name} is not among the violations {counted:?}");
+    }
+}
+
+fn unusual_socket_families_are_refused(who: Who) {
+    let jail = Jail::new(who);
+    let control = present_outside(jail.privileged_control(&["socket", "all"]));
+    assert!(control.iter().any(|a| a.name == "packet" && a.allowed), "no control: {control:?}");
+    let boxed = jail.inside(&["socket", "all"]).attempts();
+    // A multipath socket is TCP by another name; it meets the same empty network.
+    let unusual: Vec<Attempt> = boxed.into_iter().filter(|a| a.name != "mptcp").collect();
+    assert_all_refused(&unusual);
+    assert_all_refused(&jail.inside(&["socket-high"]).attempts());
+}
+
+fn other_instruction_set_tables_are_closed(who: Who) {
+    let jail = Jail::new(who);
+    for table in ["x32", "int80"] {
+        let control = present_outside(jail.control(&[table]));
+        assert!(control.iter().all(|a| a.allowed || a.detail == "SEGV"), "{control:?}");
+        assert_all_refused(&jail.inside(&[table]).attempts());
+    }
+}
+
+fn other_namespaces_cannot_be_joined(who: Who) {
+    let jail = Jail::new(who);
+    for kind in ["user", "net", "mnt", "pid", "ipc"] {
+        assert_all_refused(&jail.inside(&["setns", &format!("/proc/1/ns/{kind}")]).attempts());
+        assert_all_refused(&jail.inside(&["setns", &format!("/proc/self/ns/{kind}")]).attempts());
+    }
+    if who == Who::Root {
+        assert_all_allowed(&jail.control(&["setns", "/proc/self/ns/net"]));
+    }
+}
+
+/// A process of the same user outside the box, for the agent to attack. Ends with the test.
+struct Victim {
+    process: Child,
+    /// Held open: a victim whose output is gone might end for that reason.
+    _output: BufReader<ChildStdout>,
+}
+
+impl Victim {
+    fn start(jail: &Jail) -> Victim {
+        let mut command = jail.outside(support::probe());
+        // Not in the test's own directory, so that it is not taken for a leftover of the run.
+        command.arg("wait").current_dir("/").env_clear().stdin(Stdio::piped());
+        let mut process = command.spawn().expect("start the victim");
+        let mut output = BufReader::new(process.stdout.take().expect("its output"));
+        let mut line = String::new();
+        output.read_line(&mut line).expect("its first line");
+        assert_eq!(line, format!("waiting: allowed {}\n", process.id()));
+        Victim { process, _output: output }
+    }
+
+    fn pid(&self) -> String {
+        self.process.id().to_string()
+    }
+
+    fn assert_alive(&mut self) {
+        assert!(self.process.try_wait().expect("look at the victim").is_none(), "the victim was killed");
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        self.process.kill().ok();
+        self.process.wait().ok();
+    }
+}
+
+fn processes_of_the_host_are_out_of_reach(who: Who) {
+    let jail = Jail::new(who);
+    let mut victim = Victim::start(&jail);
+    let pid = victim.pid();
+    // The static probe is linked at a fixed address.
+    let address = "0x400000";
+    jail.attack(&["kill", &pid, "0"]);
+    jail.attack(&["setpriority", &pid]);
+    jail.attack(&["ptrace", &pid]);
+    jail.attack(&["vm-read", &pid, address]);
+    jail.attack(&["proc-mem", &pid, address]);
+    jail.attack(&["read", &format!("/proc/{pid}/status")]);
+    assert_all_refused(&jail.inside(&["kill", &pid, "9"]).attempts());
+    victim.assert_alive();
+}
+
+fn only_the_boxs_processes_are_visible(who: Who) {
+    let jail = Jail::new(who);
+    let listed = |attempts: &[Attempt]| attempts[0].detail.split_whitespace().count();
+    assert!(listed(&jail.control(&["procs"])) > 3, "the control shows too few processes to tell");
+    let inside = jail.inside(&["procs"]).attempts();
+    assert!(listed(&inside) <= 2, "more than init and the probe: {inside:?}");
+}
+
+fn the_agent_cannot_harm_its_init(who: Who) {
+    let jail = Jail::new(who);
+    // Were the box without a process namespace, process 1 would be the host's: look before aiming at it.
+    let own = fs::read_link("/proc/self/ns/pid").expect("the host's process namespace");
+    let there = jail.run(&["readlink", "/proc/self/ns/pid"]);
+    there.assert_exit(0);
+    assert_ne!(there.stdout().trim_end(), own.to_string_lossy(), "the box shares the host's process namespace");
+    for signal in ["9", "15", "19", "2"] {
+        let script = format!("'{0}' kill 1 {signal}; '{0}' own-loopback", jail.probe_path().display());
+        let outcome = jail.run(&["/bin/sh", "-c", &script]);
+        assert!(outcome.stdout().contains("own-loopback:"), "signal {signal} to init ended the box: {outcome:#?}");
+        assert_eq!(outcome.killed_by(), None, "{outcome:#?}");
+    }
+    for attempt in [&["ptrace", "1"][..], &["vm-read", "1", "0x400000"], &["proc-mem", "1", "0x400000"]] {
+        assert_all_refused(&jail.inside(attempt).attempts());
+    }
+}
+
+fn shared_memory_of_the_host_is_out_of_reach(who: Who) {
+    let jail = Jail::new(who);
+    let made = jail.control(&["shm-make"]);
+    let id = made[0].detail.clone();
+    assert_all_allowed(&made);
+    let control = jail.control(&["shm-attach", &id]);
+    let boxed = jail.inside(&["shm-attach", &id]).attempts();
+    assert_all_allowed(&jail.control(&["shm-remove", &id]));
+    assert_all_allowed(&control);
+    assert_all_refused(&boxed);
+}
+
+/// Characters pushed into the terminal's input would be run by the user's shell after the agent has gone.
+fn nothing_can_be_typed_into_the_users_terminal(who: Who) {
+    let jail = Jail::new(who);
+    let program = jail.probe_path().to_string_lossy().into_owned();
+    let on_terminal = |words: &[&str]| {
+        let mut command = jail.outside(&program);
+        command.args(["on-terminal", "--"]).args(words);
+        let finished = finish(command.spawn().expect("a terminal"));
+        // Pushed characters are echoed in front of the probe's lines.
+        let text = finished.stdout().replace("\r\n", "\n").replace("xtioc", "tioc");
+        Attempt::parse(&text).into_iter().filter(|a| a.name.contains("tioc")).collect::<Vec<_>>()
+    };
+    assert_all_allowed(&on_terminal(&[&program, "tiocsti"]));
+    let belljar = jail.belljar_path().to_string_lossy().into_owned();
+    let boxed = on_terminal(&[&belljar, "run", "--", &program, "tiocsti"]);
+    assert_eq!(boxed.len(), 3, "{boxed:?}");
+    assert_all_refused(&boxed);
+    jail.assert_nothing_left(None);
+}
+
+for_each_user!(
+    io_uring_is_refused,
+    nested_user_namespaces_are_refused,
+    ordinary_processes_and_threads_still_start,
+    kernel_interfaces_are_refused,
+    privileged_system_calls_are_refused_by_name,
+    unusual_socket_families_are_refused,
+    other_instruction_set_tables_are_closed,
+    other_namespaces_cannot_be_joined,
+    processes_of_the_host_are_out_of_reach,
+    only_the_boxs_processes_are_visible,
+    the_agent_cannot_harm_its_init,
+    shared_memory_of_the_host_is_out_of_reach,
+    nothing_can_be_typed_into_the_users_terminal,
+);
