@@ -52,6 +52,7 @@ fmt-check:
 
 clippy:
 	$(STEP) clippy cargo clippy --workspace --all-targets --locked -- -D warnings
+	$(STEP) clippy-guest cargo clippy --package xtask --test guest --locked -- -D warnings
 
 nextest:
 	$(STEP) tests cargo nextest run --workspace --locked --no-fail-fast
