@@ -34,7 +34,7 @@ links_static() {
 
 list_missing_packages() {
     want build-essential links_static
-    want python3 has python3
+    want python3 test -x /usr/bin/python3
     [[ $job == demo ]] && return
     # python3 without ensurepip is how Debian ships it: `python3 -m venv` then fails.
     want python3-venv python3 -c 'import ensurepip'
@@ -53,7 +53,7 @@ install_missing_packages() {
     local as_root=()
     has apt-get >/dev/null || die "please install: ${missing[*]} (this script knows only apt)"
     if ((EUID != 0)); then
-        has sudo >/dev/null && sudo -n true 2>/dev/null ||
+        sudo -n true 2>/dev/null ||
             die "please run once as root: apt-get install --no-install-recommends ${missing[*]}"
         as_root=(sudo -n)
     fi
