@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-COLOUR = sys.stdout.isatty() and not os.environ.get("NO_COLOR") or bool(os.environ.get("CLICOLOR_FORCE"))
+COLOUR = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "white on red": "37;41"}
 
 

@@ -9,7 +9,7 @@ belljar=$(realpath "${BELLJAR:?set BELLJAR to the belljar binary}")
 examples=$PWD/examples
 # The system's own Python: one in your home directory would be hidden along with it.
 python=/usr/bin/python3
-if [[ -t 1 && -z ${NO_COLOR-} || -n ${CLICOLOR_FORCE-} ]]; then
+if [[ -t 1 && -z ${NO_COLOR-} ]]; then
     bold=$'\e[1m' cyan=$'\e[36m' red=$'\e[31m' plain=$'\e[0m'
 else
     bold='' cyan='' red='' plain=''
