@@ -5,8 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 if ! command -v cargo-deny >/dev/null; then
-    echo "deny: cargo-deny is missing; compiling it once takes a few minutes"
-    if ! cargo install cargo-deny --locked --debug --config profile.dev.debug=0; then
+    echo "deny: compiling cargo-deny once, which takes a minute or two"
+    if ! cargo install cargo-deny --quiet --locked --debug --config profile.dev.debug=0; then
         echo "deny: LICENCES, BANS, SOURCES AND ADVISORIES NOT CHECKED: cargo-deny could not be installed" >&2
         # On a developer's train ride that is bearable; where a merge depends on it, it is not.
         [[ -z ${CI-} ]] && exit 0 || exit 1

@@ -77,8 +77,11 @@ install_rust_tools() {
     for component in rustfmt clippy; do
         cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1 || rustup component add "$component"
     done
-    # Built unoptimised where speed of the tool matters less than the wait for its compilation.
-    has cargo-nextest >/dev/null || cargo install cargo-nextest --locked --debug --config profile.dev.debug=0
+    if ! has cargo-nextest >/dev/null; then
+        echo "setup: compiling cargo-nextest once, which takes a few minutes"
+        # Unoptimised: the wait for its compilation is longer than all it could save.
+        cargo install cargo-nextest --quiet --locked --debug --config profile.dev.debug=0
+    fi
 }
 
 list_missing_packages
