@@ -1,1 +1,110 @@
-//! manifest
+//! Files into policy: `capability.yaml` and `sandbox.toml` become a [`Capability`].
+//!
+//! A document is read under bounds, turned into one tree with positions, checked against a static
+//! [`Shape`](shape::Shape), and only then decoded. The same shape generates the JSON Schema, so what
+//! an editor accepts and what Belljar accepts can't drift apart.
+
+mod capability_file;
+mod decode;
+mod error;
+mod node;
+mod profiles;
+mod sandbox_file;
+mod schema;
+mod shape;
+mod text;
+mod toml_tree;
+mod yaml_tree;
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use belljar_policy::{Capability, Source};
+
+pub use error::{Colour, ManifestError, ReadError};
+pub use profiles::{PROFILES, profile, profile_source};
+pub use schema::{schema_capability, schema_sandbox_toml};
+pub use text::MAX_FILE_BYTES;
+
+use text::Text;
+
+/// Reads a capability file from its bytes. The format goes by the extension: `.yaml`, `.yml` and
+/// `.json` are YAML, `.toml` is TOML; anything else is told by its first line.
+///
+/// # Errors
+/// The first thing wrong with the file, with its place.
+pub fn parse_capability(file_name: &str, bytes: &[u8]) -> Result<Capability, ManifestError> {
+    parse_as(file_name, bytes, Source::Document)
+}
+
+/// Reads a capability file from the disk, and never more of it than a capability file may hold.
+///
+/// # Errors
+/// When the file can't be read, or the first thing wrong with it.
+pub fn read_capability_file(path: &Path) -> Result<Capability, ReadError> {
+    let name = path.display().to_string();
+    let failed = |source| ReadError::Io {
+        file: name.clone(),
+        source,
+    };
+    let file = File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    // One byte beyond the bound is enough to know that the file is too large.
+    let most = u64::try_from(MAX_FILE_BYTES)
+        .unwrap_or(u64::MAX)
+        .saturating_add(1);
+    file.take(most).read_to_end(&mut bytes).map_err(failed)?;
+    Ok(parse_capability(&name, &bytes)?)
+}
+
+pub(crate) fn parse_as(
+    file_name: &str,
+    bytes: &[u8],
+    source: Source,
+) -> Result<Capability, ManifestError> {
+    let file: Arc<str> = Arc::from(file_name);
+    let text = Text::read(&file, bytes)?;
+    let decoded = match format_of(file_name, &text) {
+        Format::Yaml => {
+            yaml_tree::parse(&text).and_then(|root| capability_file::decode(&root, &file, source))
+        }
+        Format::Toml => {
+            toml_tree::parse(&text).and_then(|root| sandbox_file::decode(&root, &file, source))
+        }
+    };
+    decoded.map_err(|problem| problem.into_error(&file, &text))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Yaml,
+    Toml,
+}
+
+fn format_of(file_name: &str, text: &Text<'_>) -> Format {
+    match Path::new(file_name)
+        .extension()
+        .and_then(|extension| extension.to_str())
+    {
+        Some("yaml" | "yml" | "json") => Format::Yaml,
+        Some("toml") => Format::Toml,
+        _ => format_by_looking(text.as_str()),
+    }
+}
+
+/// The first line that says anything: `[table]` or `key = value` is TOML.
+fn format_by_looking(text: &str) -> Format {
+    let mut lines = text.lines().map(str::trim);
+    let first = lines
+        .find(|line| !line.is_empty() && !line.starts_with('#'))
+        .unwrap_or_default();
+    let key = first.split([':', '=']).next().unwrap_or_default();
+    let assigns = first[key.len()..].starts_with('=');
+    if assigns || first.starts_with('[') {
+        Format::Toml
+    } else {
+        Format::Yaml
+    }
+}

@@ -1,1 +1,32 @@
-//! policy
+//! Belljar's policy vocabulary and its pure decisions.
+//!
+//! A [`Capability`] says what an agent may touch and spend. The functions here answer stateless
+//! questions about it (may this path be read, does this variable pass, is this host reachable) and
+//! compare two of them ([`Capability::attenuate`], [`Capability::meet`]). Nothing in this crate does
+//! I/O, reads a clock or asks the network: the caller supplies every fact, so a decision made in a
+//! simulation is the decision made in production.
+
+mod attenuate;
+mod builtin_paths;
+mod capability;
+mod decision;
+mod egress;
+mod env;
+mod env_patterns;
+mod limits;
+mod meet;
+mod origin;
+mod path_rule;
+mod path_table;
+mod tools;
+
+pub use attenuate::Excess;
+pub use capability::{Capability, Degraded, Filesystem, FsMode, Permission, Tier, Workspace};
+pub use decision::{Because, Decision, Reason, Verdict};
+pub use egress::{DomainPattern, EgressEffect, EgressRule, InvalidDomain, IpBlock, decide_host};
+pub use env::{EnvAllow, EnvPolicy, decide_env};
+pub use limits::Limits;
+pub use origin::{Origin, Rule, Source};
+pub use path_rule::{InvalidPathRule, PathRule};
+pub use path_table::{Access, Entry, FileOp, PathTable, Places};
+pub use tools::{InvalidToolPattern, ToolPattern, ToolRules, decide_tool};

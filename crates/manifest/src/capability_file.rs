@@ -1,0 +1,425 @@
+//! `capability.yaml`: its shape, and how it becomes a capability.
+
+use std::sync::Arc;
+
+use belljar_policy::{
+    Capability, Degraded, EgressEffect, EgressRule, EnvAllow, FsMode, Permission, Rule, Source,
+    Tier, Workspace,
+};
+
+use crate::decode::{
+    Written, add_withheld, domain, limit, mebibytes, number, permission, ports, replace, seconds,
+    text, truth, unexpected, whole,
+};
+use crate::node::{Node, Problem};
+use crate::profiles;
+use crate::shape::{Case, Choice, Object, Shape, field, required};
+
+/// About a hundred years: longer than anything runs, and far from overflowing a clock.
+pub(crate) const MOST_SECONDS: f64 = 3_155_760_000.0;
+
+/// 16 TiB, in MiB.
+pub(crate) const MOST_MEBIBYTES: u64 = 16_777_216;
+
+/// Requests per minute when a rule does not say.
+pub(crate) const DEFAULT_RATE: u32 = 60;
+
+const MOST_ITEMS: usize = 10_000;
+
+pub(crate) const PATH: Shape = Shape::Text { most: 4096 };
+pub(crate) const PATHS: Shape = Shape::List {
+    item: &PATH,
+    most: MOST_ITEMS,
+};
+pub(crate) const TEXTS: Shape = Shape::List {
+    item: &Shape::Text { most: 4096 },
+    most: MOST_ITEMS,
+};
+pub(crate) const PORTS: Shape = Shape::List {
+    item: &Shape::Whole {
+        least: 1,
+        most: 65_535,
+    },
+    most: MOST_ITEMS,
+};
+pub(crate) const RATE: Shape = Shape::Whole {
+    least: 1,
+    most: 1_000_000,
+};
+pub(crate) const SIZE: Shape = Shape::Whole {
+    least: 1,
+    most: MOST_MEBIBYTES,
+};
+pub(crate) const SECONDS: Shape = Shape::Number {
+    above: 0.0,
+    most: MOST_SECONDS,
+};
+pub(crate) const CPU_PERCENT: Shape = Shape::Number {
+    above: 0.0,
+    most: 102_400.0,
+};
+pub(crate) const PROCESSES: Shape = Shape::Whole {
+    least: 1,
+    most: 4_194_304,
+};
+pub(crate) const OPEN_FILES: Shape = Shape::Whole {
+    least: 16,
+    most: 1_048_576,
+};
+
+const fn words(words: &'static [&'static str]) -> Choice {
+    Choice {
+        words,
+        case: Case::Exact,
+        refused: &[],
+    }
+}
+
+pub(crate) static WORKSPACE: Choice = words(&["direct", "overlay"]);
+
+/// The whole document.
+pub(crate) static CAPABILITY: Object = Object {
+    name: "",
+    doc: "What an agent may touch and spend. Every key is optional; what is not said is not granted.",
+    fields: &[
+        field(
+            "extends",
+            Shape::Choice(&words(&["strict", "moderate", "permissive"])),
+            "The profile this file changes. Without it, small defaults apply.",
+        ),
+        field(
+            "sandbox_tier",
+            Shape::Choice(&words(&["seccomp", "gvisor", "firecracker"])),
+            "How strong the wall is.",
+        ),
+        field(
+            "degraded",
+            Shape::Bool,
+            "Whether to start on a host that cannot hold every wall.",
+        ),
+        field(
+            "network_egress_rules",
+            Shape::List {
+                item: &Shape::Object(&EGRESS),
+                most: MOST_ITEMS,
+            },
+            "Where the agent may connect; an empty list is nowhere.",
+        ),
+        field(
+            "filesystem_config",
+            Shape::Object(&FILESYSTEM),
+            "What the agent sees of the host's files.",
+        ),
+        field(
+            "resource_limits",
+            Shape::Object(&LIMITS),
+            "What the whole process tree may use; null is no limit.",
+        ),
+        field(
+            "permissions",
+            Shape::List {
+                item: &Shape::Choice(&words(&["read_env", "spawn_subprocess"])),
+                most: MOST_ITEMS,
+            },
+            "Named powers.",
+        ),
+        field(
+            "env_allowlist",
+            Shape::OrNull(&TEXTS),
+            "Variables the agent sees beside PATH, HOME, LANG and their like. Secrets never pass.",
+        ),
+    ],
+};
+
+static EGRESS: Object = Object {
+    name: "a network_egress_rules item",
+    doc: "One destination.",
+    fields: &[
+        required(
+            "domain",
+            Shape::Text { most: 4096 },
+            "A host name, `*.suffix` for every host below it, an address, or an address block.",
+        ),
+        field("ports", PORTS, "Its ports; an empty list is all of them."),
+        field("rate_limit_per_min", RATE, "Requests per minute."),
+    ],
+};
+
+static FILESYSTEM: Object = Object {
+    name: "filesystem_config",
+    doc: "What the agent sees of the host's files. The longest path that contains a file decides.",
+    fields: &[
+        field(
+            "mode",
+            Shape::Choice(&words(&["none", "read_only", "read_write"])),
+            "none: what a program needs to start. read_only: the tree less hidden paths. read_write: the same, and the writable paths can be written.",
+        ),
+        field(
+            "workspace",
+            Shape::Choice(&WORKSPACE),
+            "direct: writes land in the files. overlay: writes are kept apart until applied.",
+        ),
+        field(
+            "writable_paths",
+            PATHS,
+            "Paths that may be written, in mode read_write; an empty list is the working directory.",
+        ),
+        field(
+            "readable_paths",
+            PATHS,
+            "Paths that may be read although they would be hidden.",
+        ),
+        field(
+            "hidden_paths",
+            PATHS,
+            "Paths that are not there, beside the built-in ones; `**/NAME` hides every file of that name.",
+        ),
+        field(
+            "protected_paths",
+            PATHS,
+            "Paths that may not be written though they are under a writable one, beside the built-in ones.",
+        ),
+    ],
+};
+
+static LIMITS: Object = Object {
+    name: "resource_limits",
+    doc: "What the whole process tree may use; null is no limit.",
+    fields: &[
+        field("max_memory_mb", Shape::OrNull(&SIZE), "Memory, in MiB."),
+        field(
+            "max_cpu_seconds",
+            Shape::OrNull(&SECONDS),
+            "CPU time of all processes together.",
+        ),
+        field(
+            "max_cost_usd",
+            Shape::OrNull(&Shape::Number {
+                above: 0.0,
+                most: 1e9,
+            }),
+            "Spending on metered services, in US dollars.",
+        ),
+        field(
+            "max_tokens",
+            Shape::OrNull(&Shape::Whole {
+                least: 1,
+                most: 1_000_000_000_000_000,
+            }),
+            "Model tokens.",
+        ),
+        field(
+            "max_wall_seconds",
+            Shape::OrNull(&SECONDS),
+            "Time from start to end.",
+        ),
+        field(
+            "max_cpu_percent",
+            Shape::OrNull(&CPU_PERCENT),
+            "Share of one CPU; 200 is two CPUs.",
+        ),
+        field(
+            "max_processes",
+            Shape::OrNull(&PROCESSES),
+            "Processes and threads at once.",
+        ),
+        field(
+            "max_open_files",
+            Shape::OrNull(&OPEN_FILES),
+            "Open files per process.",
+        ),
+        field(
+            "max_file_size_mb",
+            Shape::OrNull(&SIZE),
+            "Size of any one file written, in MiB.",
+        ),
+        field(
+            "max_disk_mb",
+            Shape::OrNull(&SIZE),
+            "Everything written to disk, in MiB.",
+        ),
+    ],
+};
+
+/// Turns a tree into a capability.
+pub(crate) fn decode(
+    root: &Node<'_>,
+    file: &Arc<str>,
+    source: Source,
+) -> Result<Capability, Problem> {
+    Shape::Object(&CAPABILITY).check(root, "a capability file")?;
+    let written = Written { file, source };
+    let mut capability = base(root, source)?;
+    capability.name = Arc::clone(file);
+    replace(&mut capability.tier, root.get("sandbox_tier"), tier)?;
+    replace(&mut capability.degraded, root.get("degraded"), degraded)?;
+    replace(
+        &mut capability.egress,
+        root.get("network_egress_rules"),
+        |list| {
+            list.items()
+                .iter()
+                .map(|item| egress(item, written))
+                .collect()
+        },
+    )?;
+    if let Some(section) = root.get("filesystem_config") {
+        decode_filesystem(&mut capability, section, written)?;
+    }
+    if let Some(section) = root.get("resource_limits") {
+        decode_limits(&mut capability, section)?;
+    }
+    replace(
+        &mut capability.permissions,
+        root.get("permissions"),
+        |list| list.items().iter().map(permission).collect(),
+    )?;
+    decode_env(&mut capability, root.get("env_allowlist"), written)?;
+    Ok(capability)
+}
+
+/// What the document changes. Shipped documents say everything themselves.
+fn base(root: &Node<'_>, source: Source) -> Result<Capability, Problem> {
+    match root.get("extends") {
+        None if source == Source::Document => Ok(profiles::seed()),
+        None => Ok(Capability::closed(Arc::from(""))),
+        Some(node) => profiles::profile(text(node)?).ok_or_else(|| unexpected(node)),
+    }
+}
+
+fn tier(node: &Node<'_>) -> Result<Tier, Problem> {
+    match text(node)? {
+        "seccomp" => Ok(Tier::Native),
+        "gvisor" => Ok(Tier::Gvisor),
+        "firecracker" => Ok(Tier::Firecracker),
+        _ => Err(unexpected(node)),
+    }
+}
+
+fn degraded(node: &Node<'_>) -> Result<Degraded, Problem> {
+    Ok(if truth(node)? {
+        Degraded::Accept
+    } else {
+        Degraded::Refuse
+    })
+}
+
+fn mode(node: &Node<'_>) -> Result<FsMode, Problem> {
+    match text(node)? {
+        "none" => Ok(FsMode::None),
+        "read_only" => Ok(FsMode::ReadOnly),
+        "read_write" => Ok(FsMode::ReadWrite),
+        _ => Err(unexpected(node)),
+    }
+}
+
+pub(crate) fn workspace(node: &Node<'_>) -> Result<Workspace, Problem> {
+    match text(node)? {
+        "direct" => Ok(Workspace::Direct),
+        "overlay" => Ok(Workspace::Overlay),
+        _ => Err(unexpected(node)),
+    }
+}
+
+fn egress(item: &Node<'_>, written: Written<'_>) -> Result<Rule<EgressRule>, Problem> {
+    let mut rule = EgressRule {
+        domain: item
+            .get("domain")
+            .map_or_else(|| Err(unexpected(item)), domain)?,
+        ports: Vec::new(),
+        rate_limit_per_min: DEFAULT_RATE,
+        effect: EgressEffect::Allow,
+    };
+    replace(&mut rule.ports, item.get("ports"), ports)?;
+    replace(
+        &mut rule.rate_limit_per_min,
+        item.get("rate_limit_per_min"),
+        whole,
+    )?;
+    Ok(Rule::new(rule, written.at(item)))
+}
+
+fn decode_filesystem(
+    capability: &mut Capability,
+    section: &Node<'_>,
+    written: Written<'_>,
+) -> Result<(), Problem> {
+    let filesystem = &mut capability.filesystem;
+    replace(&mut filesystem.mode, section.get("mode"), mode)?;
+    replace(
+        &mut filesystem.workspace,
+        section.get("workspace"),
+        workspace,
+    )?;
+    replace(
+        &mut filesystem.readable,
+        section.get("readable_paths"),
+        |list| written.granted_paths(list),
+    )?;
+    replace(
+        &mut filesystem.writable,
+        section.get("writable_paths"),
+        |list| written.granted_paths(list),
+    )?;
+    add_withheld(filesystem, section, written)?;
+    let first_writable = section
+        .get("writable_paths")
+        .and_then(|list| list.items().first());
+    if filesystem.mode == FsMode::ReadWrite {
+        return Ok(());
+    }
+    match first_writable {
+        Some(path) => {
+            let message = format!("mode {} has no writable paths", filesystem.mode.as_str());
+            Err(Problem::new(path.span, message).with_hint("use mode: read_write"))
+        }
+        None => {
+            // The base's writable paths end with the mode that gave them a meaning.
+            filesystem.writable.clear();
+            Ok(())
+        }
+    }
+}
+
+fn decode_limits(capability: &mut Capability, section: &Node<'_>) -> Result<(), Problem> {
+    let limits = &mut capability.limits;
+    let get = |key| section.get(key);
+    limit(&mut limits.memory_bytes, get("max_memory_mb"), mebibytes)?;
+    limit(&mut limits.cpu_time, get("max_cpu_seconds"), seconds)?;
+    limit(&mut limits.cost_usd, get("max_cost_usd"), number)?;
+    limit(&mut limits.tokens, get("max_tokens"), whole)?;
+    limit(&mut limits.wall_time, get("max_wall_seconds"), seconds)?;
+    limit(&mut limits.cpu_percent, get("max_cpu_percent"), number)?;
+    limit(&mut limits.processes, get("max_processes"), whole)?;
+    limit(&mut limits.open_files, get("max_open_files"), whole)?;
+    limit(
+        &mut limits.file_size_bytes,
+        get("max_file_size_mb"),
+        mebibytes,
+    )?;
+    limit(&mut limits.disk_bytes, get("max_disk_mb"), mebibytes)
+}
+
+/// A list, here or in the base, is the list; without one, `read_env` decides.
+fn decode_env(
+    capability: &mut Capability,
+    list: Option<&Node<'_>>,
+    written: Written<'_>,
+) -> Result<(), Problem> {
+    let inherited = match &capability.env.allow {
+        EnvAllow::Listed(names) => Some(EnvAllow::Listed(names.clone())),
+        EnvAllow::Base | EnvAllow::All => None,
+    };
+    let listed = match list {
+        None => inherited,
+        Some(node) if node.is_null() => None,
+        Some(node) => Some(written.names(node)?),
+    };
+    let unlisted = if capability.permissions.contains(&Permission::ReadEnv) {
+        EnvAllow::All
+    } else {
+        EnvAllow::Base
+    };
+    capability.env.allow = listed.unwrap_or(unlisted);
+    Ok(())
+}

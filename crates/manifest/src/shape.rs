@@ -1,0 +1,330 @@
+//! What a document may look like, as static data. It checks a tree before anything is decoded, and
+//! `schema.rs` writes the JSON Schema from the same data.
+
+use crate::node::{Key, Node, Problem, Span, Value, quoted, shown_float};
+
+/// What a value may be.
+#[derive(Debug)]
+pub(crate) enum Shape {
+    Object(&'static Object),
+    List {
+        item: &'static Shape,
+        most: usize,
+    },
+    Text {
+        most: usize,
+    },
+    Choice(&'static Choice),
+    Whole {
+        least: u64,
+        most: u64,
+    },
+    /// Above `above`, at most `most`, and a number at all.
+    Number {
+        above: f64,
+        most: f64,
+    },
+    Bool,
+    /// `true` and nothing else: what can't be switched off, and the answer to whoever tries.
+    OnlyTrue {
+        refusal: &'static str,
+        hint: &'static str,
+    },
+    /// The shape inside, or null.
+    OrNull(&'static Shape),
+}
+
+/// A mapping with known keys.
+#[derive(Debug)]
+pub(crate) struct Object {
+    /// How messages name it; empty for the whole document.
+    pub(crate) name: &'static str,
+    pub(crate) doc: &'static str,
+    pub(crate) fields: &'static [Field],
+}
+
+#[derive(Debug)]
+pub(crate) struct Field {
+    pub(crate) key: &'static str,
+    pub(crate) doc: &'static str,
+    pub(crate) shape: Shape,
+    pub(crate) presence: Presence,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    Optional,
+    Required,
+}
+
+/// One of a few words.
+#[derive(Debug)]
+pub(crate) struct Choice {
+    pub(crate) words: &'static [&'static str],
+    pub(crate) case: Case,
+    /// Words someone may well write, and why they are not offered.
+    pub(crate) refused: &'static [(&'static str, &'static str)],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Case {
+    Exact,
+    Ignored,
+}
+
+pub(crate) const fn field(key: &'static str, shape: Shape, doc: &'static str) -> Field {
+    Field {
+        key,
+        doc,
+        shape,
+        presence: Presence::Optional,
+    }
+}
+
+pub(crate) const fn required(key: &'static str, shape: Shape, doc: &'static str) -> Field {
+    Field {
+        key,
+        doc,
+        shape,
+        presence: Presence::Required,
+    }
+}
+
+impl Choice {
+    /// The word as the table spells it.
+    pub(crate) fn find(&self, text: &str) -> Option<&'static str> {
+        let same = |word: &&&str| match self.case {
+            Case::Exact => **word == text,
+            Case::Ignored => word.eq_ignore_ascii_case(text),
+        };
+        self.words.iter().find(same).copied()
+    }
+}
+
+impl Shape {
+    /// Checks a tree. `name` is how messages call the value.
+    pub(crate) fn check(&self, node: &Node<'_>, name: &str) -> Result<(), Problem> {
+        match (self, &node.value) {
+            (Self::OrNull(_), Value::Null) => Ok(()),
+            (Self::OrNull(inner), _) => inner.check(node, name),
+            (Self::Object(object), Value::Map(entries)) => object.check(entries, node.span),
+            (Self::List { item, most }, Value::List(items)) => {
+                check_list(item, *most, items, node.span, name)
+            }
+            (Self::Text { most }, Value::Text(text)) => check_text(text, *most, node.span, name),
+            (Self::Choice(choice), Value::Text(text)) => choice.check(text, node.span, name),
+            (Self::Whole { least, most }, value) => {
+                check_whole(value, *least, *most, node.span, name)
+            }
+            (Self::Number { above, most }, value) => {
+                check_number(value, *above, *most, node.span, name)
+            }
+            (Self::Bool | Self::OnlyTrue { .. }, Value::Bool(true)) => Ok(()),
+            (Self::Bool, Value::Bool(false)) => Ok(()),
+            (Self::OnlyTrue { refusal, hint }, Value::Bool(false)) => {
+                Err(Problem::new(node.span, *refusal).with_hint(*hint))
+            }
+            (_, value) => Err(self.mismatch(value, node.span, name)),
+        }
+    }
+
+    fn mismatch(&self, value: &Value<'_>, span: Span, name: &str) -> Problem {
+        let expected = match self {
+            Self::Object(_) => "a mapping".to_owned(),
+            Self::List { .. } => "a list".to_owned(),
+            Self::Text { .. } => "text".to_owned(),
+            Self::Choice(choice) => format!("one of {}", choice.words.join(", ")),
+            Self::Whole { .. } => "a whole number".to_owned(),
+            Self::Number { .. } => "a number".to_owned(),
+            Self::Bool | Self::OnlyTrue { .. } => "true or false".to_owned(),
+            Self::OrNull(inner) => return inner.mismatch(value, span, name),
+        };
+        let problem = Problem::new(
+            span,
+            format!("{name} must be {expected}, not {}", value.describe()),
+        );
+        match (self, value) {
+            (_, Value::Null) => problem.with_hint("write a value, or remove the key"),
+            (Self::Text { .. }, Value::Int(_) | Value::Float(_) | Value::Bool(_)) => {
+                problem.with_hint("put it in quotes")
+            }
+            (Self::List { .. }, Value::Text(_)) => problem.with_hint("put it in brackets: [ ]"),
+            (Self::Whole { .. } | Self::Number { .. }, Value::Text(text)) if is_number(text) => {
+                problem.with_hint("remove the quotes")
+            }
+            _ => problem,
+        }
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    text.parse::<f64>().is_ok_and(f64::is_finite)
+}
+
+impl Object {
+    fn check(&self, entries: &[(Key<'_>, Node<'_>)], span: Span) -> Result<(), Problem> {
+        for (key, node) in entries {
+            match self.fields.iter().find(|field| field.key == key.text) {
+                Some(field) => field.shape.check(node, field.key)?,
+                None => return Err(self.unknown(key)),
+            }
+        }
+        let missing = self.fields.iter().find(|field| {
+            field.presence == Presence::Required
+                && !entries.iter().any(|(k, _)| k.text == field.key)
+        });
+        match missing {
+            None => Ok(()),
+            Some(field) => Err(Problem::new(
+                span,
+                format!("the key '{}' is missing{}", field.key, self.within()),
+            )),
+        }
+    }
+
+    fn unknown(&self, key: &Key<'_>) -> Problem {
+        let message = format!("unknown key {}{}", quoted(&key.text), self.within());
+        let problem = Problem::new(key.span, message);
+        let known = self.fields.iter().map(|field| field.key);
+        match nearest(&key.text, known) {
+            Some(known) => problem.with_hint(format!("did you mean '{known}'?")),
+            None => {
+                let keys: Vec<_> = self.fields.iter().map(|field| field.key).collect();
+                problem.with_hint(format!("the keys are {}", keys.join(", ")))
+            }
+        }
+    }
+
+    fn within(&self) -> String {
+        if self.name.is_empty() {
+            String::new()
+        } else {
+            format!(" in {}", self.name)
+        }
+    }
+}
+
+impl Choice {
+    fn check(&self, text: &str, span: Span, name: &str) -> Result<(), Problem> {
+        if self.find(text).is_some() {
+            return Ok(());
+        }
+        let refused = self
+            .refused
+            .iter()
+            .find(|(word, _)| word.eq_ignore_ascii_case(text));
+        if let Some((_, why)) = refused {
+            return Err(Problem::new(span, *why));
+        }
+        let words = self.words.join(", ");
+        let message = format!("{name} must be one of {words}, not {}", quoted(text));
+        let problem = Problem::new(span, message);
+        Err(match nearest(text, self.words.iter().copied()) {
+            Some(word) => problem.with_hint(format!("did you mean '{word}'?")),
+            None => problem,
+        })
+    }
+}
+
+fn check_list(
+    item: &Shape,
+    most: usize,
+    items: &[Node<'_>],
+    span: Span,
+    name: &str,
+) -> Result<(), Problem> {
+    if items.len() > most {
+        return Err(Problem::new(
+            span,
+            format!("{name} has more than {most} items"),
+        ));
+    }
+    let label = format!("an item of {name}");
+    items.iter().try_for_each(|node| item.check(node, &label))
+}
+
+fn check_text(text: &str, most: usize, span: Span, name: &str) -> Result<(), Problem> {
+    if text.is_empty() {
+        return Err(Problem::new(span, format!("{name} is empty text")));
+    }
+    if text.chars().count() > most {
+        return Err(Problem::new(
+            span,
+            format!("{name} is longer than {most} characters"),
+        ));
+    }
+    Ok(())
+}
+
+fn check_whole(
+    value: &Value<'_>,
+    least: u64,
+    most: u64,
+    span: Span,
+    name: &str,
+) -> Result<(), Problem> {
+    let within = match value {
+        Value::Int(number) => (i128::from(least)..=i128::from(most)).contains(number),
+        // 5.0 is a whole number, in JSON Schema and here; the bounds are exact in a float.
+        Value::Float(number) if number.is_finite() && number.fract() == 0.0 => {
+            (least as f64..=most as f64).contains(number)
+        }
+        Value::Float(number) if number.is_infinite() => false,
+        other => {
+            let shape = Shape::Whole { least, most };
+            return Err(shape.mismatch(other, span, name));
+        }
+    };
+    if within {
+        return Ok(());
+    }
+    let shown = value.describe();
+    Err(Problem::new(
+        span,
+        format!("{name} must be between {least} and {most}, not {shown}"),
+    ))
+}
+
+fn check_number(
+    value: &Value<'_>,
+    above: f64,
+    most: f64,
+    span: Span,
+    name: &str,
+) -> Result<(), Problem> {
+    let number = match value {
+        Value::Int(number) => *number as f64,
+        Value::Float(number) if !number.is_nan() => *number,
+        other => {
+            let shape = Shape::Number { above, most };
+            return Err(shape.mismatch(other, span, name));
+        }
+    };
+    if number > above && number <= most {
+        return Ok(());
+    }
+    let (above, most, shown) = (shown_float(above), shown_float(most), value.describe());
+    Err(Problem::new(
+        span,
+        format!("{name} must be above {above} and at most {most}, not {shown}"),
+    ))
+}
+
+/// The known word someone most likely meant.
+fn nearest(text: &str, known: impl Iterator<Item = &'static str>) -> Option<&'static str> {
+    // Comparing is quadratic in the length, and nobody mistypes a word by that much.
+    if text.len() > 64 {
+        return None;
+    }
+    let lower = text.to_ascii_lowercase();
+    known
+        .map(|word| {
+            (
+                strsim::normalized_damerau_levenshtein(&lower, &word.to_ascii_lowercase()),
+                word,
+            )
+        })
+        .filter(|(likeness, _)| *likeness >= 0.6)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, word)| word)
+}

@@ -1,0 +1,285 @@
+//! Documents that are right: what they come to.
+
+use std::time::Duration;
+
+use belljar_manifest::{PROFILES, parse_capability, profile, profile_source, read_capability_file};
+use belljar_policy::{
+    Capability, Degraded, EgressEffect, EnvAllow, FsMode, Permission, Source, Tier, Workspace,
+};
+
+const MIB: u64 = 1024 * 1024;
+
+#[track_caller]
+fn yaml(text: &str) -> Capability {
+    parse_capability("capability.yaml", text.as_bytes()).unwrap_or_else(|e| panic!("{e}"))
+}
+
+#[track_caller]
+fn toml(text: &str) -> Capability {
+    parse_capability("sandbox.toml", text.as_bytes()).unwrap_or_else(|e| panic!("{e}"))
+}
+
+#[test]
+fn an_empty_mapping_has_the_seeds_defaults() {
+    let capability = yaml("{}");
+    assert_eq!(&*capability.name, "capability.yaml");
+    assert_eq!(capability.tier, Tier::Native);
+    assert_eq!(capability.degraded, Degraded::Refuse);
+    assert!(capability.egress.is_empty() && capability.permissions.is_empty());
+    assert_eq!(capability.filesystem.mode, FsMode::ReadOnly);
+    assert_eq!(capability.env.allow, EnvAllow::Base);
+    let limits = &capability.limits;
+    assert_eq!(limits.memory_bytes, Some(512 * MIB));
+    assert_eq!(limits.cpu_time, Some(Duration::from_secs(30)));
+    assert_eq!(limits.wall_time, Some(Duration::from_secs(60)));
+    assert_eq!(limits.cost_usd, Some(0.10));
+    assert_eq!(limits.tokens, Some(100_000));
+    assert_eq!(
+        (limits.processes, limits.open_files),
+        (Some(256), Some(1024))
+    );
+    assert_eq!(
+        (
+            limits.disk_bytes,
+            limits.file_size_bytes,
+            limits.cpu_percent
+        ),
+        (None, None, None)
+    );
+}
+
+#[test]
+fn profiles_are_what_they_say() {
+    let [strict, moderate, permissive] = PROFILES.map(|name| profile(name).unwrap());
+    assert_eq!(strict.filesystem.mode, FsMode::None);
+    assert_eq!(strict.filesystem.readable.len(), 1);
+    assert_eq!(strict.limits.memory_bytes, Some(512 * MIB));
+    assert_eq!(strict.limits.file_size_bytes, Some(64 * MIB));
+    assert_eq!(moderate.filesystem.mode, FsMode::ReadWrite);
+    assert_eq!(moderate.limits.memory_bytes, Some(4096 * MIB));
+    assert_eq!(
+        (moderate.limits.cpu_time, moderate.limits.wall_time),
+        (None, None)
+    );
+    assert!(moderate.permissions.contains(&Permission::SpawnSubprocess));
+    assert_eq!(moderate.env.allow, EnvAllow::Base);
+    assert_eq!(permissive.env.allow, EnvAllow::All);
+    assert_eq!(permissive.limits.processes, Some(4096));
+    assert!(profile("loose").is_none() && profile_source("seed").is_none());
+}
+
+#[test]
+fn a_rule_knows_its_line_and_who_wrote_it() {
+    let strict = profile("strict").unwrap();
+    let origin = &strict.filesystem.readable[0].origin;
+    let line = usize::try_from(origin.line).unwrap();
+    assert_eq!(
+        (&*origin.file, origin.source),
+        ("profile strict", Source::Profile)
+    );
+    assert!(
+        profile_source("strict")
+            .unwrap()
+            .lines()
+            .nth(line - 1)
+            .unwrap()
+            .contains("\".\"")
+    );
+
+    let own = yaml("extends: strict\nfilesystem_config:\n  hidden_paths:\n    - /data\n");
+    assert_eq!(
+        own.filesystem.hidden[0].origin.to_string(),
+        "capability.yaml:4"
+    );
+    assert_eq!(own.filesystem.hidden[0].origin.column, 7);
+    assert_eq!(own.filesystem.hidden[0].origin.source, Source::Document);
+    assert_eq!(own.filesystem.readable[0].origin.source, Source::Profile);
+}
+
+#[test]
+fn the_seeds_example_reads() {
+    let capability = yaml(
+        "sandbox_tier: seccomp\nresource_limits:\n  max_memory_mb: 256\n  max_cpu_seconds: 10.0\n  \
+         max_cost_usd: 0.05\n  max_tokens: 50000\nnetwork_egress_rules:\n  - domain: \
+         \"api.openai.com\"\n    ports: [443]\n    rate_limit_per_min: 30\nfilesystem_config:\n  \
+         mode: read_only\npermissions:\n  - read_env\nenv_allowlist:\n  - PATH\n  - PYTHONPATH\n",
+    );
+    assert_eq!(capability.limits.memory_bytes, Some(256 * MIB));
+    assert_eq!(capability.limits.wall_time, Some(Duration::from_secs(60)));
+    let rule = &capability.egress[0].value;
+    assert_eq!(rule.domain.to_string(), "api.openai.com");
+    assert_eq!(
+        (rule.ports.as_slice(), rule.rate_limit_per_min),
+        ([443].as_slice(), 30)
+    );
+    let EnvAllow::Listed(names) = &capability.env.allow else {
+        panic!("no list")
+    };
+    assert_eq!(names.keys().collect::<Vec<_>>(), ["PATH", "PYTHONPATH"]);
+    assert_eq!(names["PYTHONPATH"].to_string(), "capability.yaml:17");
+}
+
+#[test]
+fn extending_replaces_grants_and_adds_to_what_is_withheld() {
+    let capability = yaml(
+        "extends: moderate\ndegraded: true\nresource_limits: {max_memory_mb: null, max_processes: 2}\n\
+         filesystem_config: {workspace: overlay, readable_paths: [/a], hidden_paths: ['**/x.key'], \
+         protected_paths: [docs]}\npermissions: []\n",
+    );
+    assert_eq!(capability.filesystem.mode, FsMode::ReadWrite);
+    assert_eq!(capability.filesystem.workspace, Workspace::Overlay);
+    assert_eq!(capability.degraded, Degraded::Accept);
+    assert_eq!(capability.limits.memory_bytes, None);
+    assert_eq!(capability.limits.processes, Some(2));
+    assert_eq!(capability.limits.open_files, Some(4096));
+    assert!(capability.permissions.is_empty());
+    assert_eq!(capability.filesystem.protected.len(), 1);
+}
+
+#[test]
+fn the_environment_follows_list_and_permission() {
+    let env = |text: &str| yaml(text).env.allow;
+    assert_eq!(env("permissions: [read_env]"), EnvAllow::All);
+    assert_eq!(env("extends: permissive"), EnvAllow::All);
+    assert_eq!(env("extends: permissive\npermissions: []"), EnvAllow::Base);
+    assert_eq!(
+        env("permissions: [read_env]\nenv_allowlist: null"),
+        EnvAllow::All
+    );
+    assert!(matches!(env("env_allowlist: [FOO]"), EnvAllow::Listed(names) if names.len() == 1));
+    assert!(
+        matches!(env("permissions: [read_env]\nenv_allowlist: []"), EnvAllow::Listed(names) if names.is_empty())
+    );
+}
+
+#[test]
+fn the_seeds_sandbox_file_reads() {
+    let capability = toml(
+        "[sandbox]\nenabled = true\nmode = \"moderate\"\n[sandbox.filesystem]\nroot = \"/sandbox\"\n\
+         write_paths = [\"/sandbox/workspace\"]\nmax_file_size_mb = 10\n[sandbox.network]\n\
+         mode = \"Filtered\"\nallowed_domains = [\"api.anthropic.com\"]\nblocked_domains = [\"x.com\"]\n\
+         allowed_ports = [443, 80, 443]\nblocked_ports = [25]\nrate_limit_per_minute = 100\n\
+         max_connections = 5\n[sandbox.resources]\nmax_memory_mb = 512\nmax_cpu_percent = 50.0\n\
+         timeout_seconds = 1.5\n[sandbox.mcp]\nblocked_tools = [\"shell:execute\"]\n",
+    );
+    let workdir = capability.workdir.as_ref().unwrap();
+    assert_eq!(
+        (workdir.value.to_string().as_str(), workdir.origin.line),
+        ("/sandbox", 5)
+    );
+    assert_eq!(capability.filesystem.mode, FsMode::ReadWrite);
+    assert_eq!(
+        capability.filesystem.writable[0].origin.to_string(),
+        "sandbox.toml:6"
+    );
+    assert_eq!(capability.limits.file_size_bytes, Some(10 * MIB));
+    assert_eq!(capability.limits.connections, Some(5));
+    assert_eq!(
+        capability.limits.wall_time,
+        Some(Duration::from_millis(1500))
+    );
+    assert_eq!(capability.limits.processes, Some(1024));
+    let rules: Vec<_> = capability
+        .egress
+        .iter()
+        .map(|rule| rule.value.to_string())
+        .collect();
+    assert_eq!(
+        rules,
+        [
+            "api.anthropic.com ports [80, 443] at 100/min",
+            "x.com blocked",
+            "* ports [25] blocked"
+        ]
+    );
+    assert_eq!(capability.egress[1].value.effect, EgressEffect::Deny);
+    assert_eq!(
+        capability.tools.blocked[0].value.to_string(),
+        "shell:execute"
+    );
+    assert!(capability.tools.allowed.is_none());
+}
+
+#[test]
+fn a_sandbox_file_may_close_what_its_profile_opens() {
+    assert_eq!(toml("[sandbox]").filesystem.mode, FsMode::ReadWrite);
+    assert_eq!(
+        toml("[sandbox]\nmode = 'STRICT'").filesystem.mode,
+        FsMode::None
+    );
+    let shut = toml("[sandbox.filesystem]\nwrite_paths = []");
+    assert_eq!(shut.filesystem.mode, FsMode::ReadOnly);
+    let none = toml("[sandbox.mcp]\nallowed_tools = []");
+    assert_eq!(none.tools.allowed.map(|tools| tools.len()), Some(0));
+}
+
+#[test]
+fn the_same_document_reads_the_same_in_every_dress() {
+    let plain = yaml("extends: strict\nresource_limits:\n  max_tokens: 5\n");
+    for (name, text) in [
+        (
+            "capability.yaml",
+            "\u{feff}extends: strict\nresource_limits:\n  max_tokens: 5\n",
+        ),
+        (
+            "capability.yaml",
+            "extends: strict\r\nresource_limits:\r\n  max_tokens: 5\r\n",
+        ),
+        (
+            "capability.yaml",
+            "---\nextends: strict\nresource_limits: {max_tokens: 5.0}\n...\n",
+        ),
+        (
+            "capability.yaml",
+            "# a comment\n\nextends: 'strict'\nresource_limits: {max_tokens: 0x5}",
+        ),
+        (
+            "capability.json",
+            "{\"extends\": \"strict\", \"resource_limits\": {\"max_tokens\": 5}}",
+        ),
+        (
+            "capability.json",
+            "{\n\t\"extends\": \"strict\",\n\t\"resource_limits\": {\n\t\t\"max_tokens\": 5\n\t}\n}\n",
+        ),
+        (
+            "capability",
+            "# c\nextends: strict\nresource_limits:\n  max_tokens: 5\n",
+        ),
+    ] {
+        let parsed = parse_capability(name, text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(
+            Capability {
+                name: plain.name.clone(),
+                ..parsed
+            },
+            plain,
+            "{text:?}"
+        );
+    }
+    let looked = parse_capability("policy", b"# c\n[sandbox]\nmode = 'Strict'").unwrap();
+    assert_eq!(looked.filesystem.mode, FsMode::None);
+}
+
+#[test]
+fn files_are_read_from_the_disk_under_the_bound() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("capability.yaml");
+    std::fs::write(&path, "extends: strict").unwrap();
+    assert_eq!(
+        read_capability_file(&path).unwrap().filesystem.mode,
+        FsMode::None
+    );
+    std::fs::write(&path, "#".repeat(2 * 1024 * 1024)).unwrap();
+    let error = read_capability_file(&path).unwrap_err().to_string();
+    assert!(
+        error.ends_with(": the file is larger than 1 MiB"),
+        "{error}"
+    );
+    let missing = read_capability_file(&directory.path().join("none")).unwrap_err();
+    assert!(
+        missing
+            .to_string()
+            .starts_with("cannot read the policy file "),
+        "{missing}"
+    );
+}

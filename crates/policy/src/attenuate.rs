@@ -1,0 +1,400 @@
+//! The order of capabilities: whether a child's is within its parent's.
+//!
+//! The order is about what can be done, not about how rules are spelled. Filesystem rules are
+//! therefore compared as the tables they come to at the same [`Places`]: `~/x` and `/home/u/x` may
+//! be the same file, and only the places tell. Everything else is compared field by field.
+
+use std::collections::BTreeSet;
+use std::fmt::{self, Display};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::env::decide_name;
+use crate::limits::MIB;
+use crate::{
+    Access, Capability, Degraded, EgressEffect, EgressRule, EnvAllow, Origin, PathTable, Places,
+    Rule, Source, ToolPattern, ToolRules,
+};
+
+/// One thing a child asks for that its parent does not have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Excess {
+    /// The key of the policy file it is about.
+    pub field: &'static str,
+    /// What the parent has.
+    pub parent: String,
+    /// What the child asks for.
+    pub child: String,
+    /// Where the child asks for it.
+    pub origin: Origin,
+}
+
+impl Display for Excess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            field,
+            parent,
+            child,
+            origin,
+        } = self;
+        write!(
+            f,
+            "{field}: {child} ({origin}) exceeds the parent's {parent}"
+        )
+    }
+}
+
+impl std::error::Error for Excess {}
+
+impl Capability {
+    /// Checks that `child` may do nothing this capability may not.
+    ///
+    /// # Errors
+    /// Every excess of the child's, in the order of the policy file.
+    pub fn attenuate(&self, child: &Self, places: &Places) -> Result<(), Vec<Excess>> {
+        let mut report = Report {
+            origin: Origin::whole(child.name.clone()),
+            found: Vec::new(),
+        };
+        report.isolation(self, child);
+        report.egress(&self.egress, &child.egress);
+        report.paths(&self.path_table(places), &child.path_table(places));
+        report.limits(self, child);
+        report.permissions(self, child);
+        report.env(&self.env.allow, &child.env.allow);
+        report.tools(&self.tools, &child.tools);
+        if report.found.is_empty() {
+            Ok(())
+        } else {
+            Err(report.found)
+        }
+    }
+}
+
+/// How much of the host a path opens: 0 nothing, 1 reading, 2 writing. A private directory is the
+/// box's own and opens nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Exposure {
+    Nothing,
+    Reading,
+    Writing,
+}
+
+impl Exposure {
+    pub(crate) fn of(access: Access) -> Self {
+        match access {
+            Access::Hidden | Access::Private => Self::Nothing,
+            Access::Read | Access::Protected => Self::Reading,
+            Access::Write => Self::Writing,
+        }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Nothing => "no access",
+            Self::Reading => "read",
+            Self::Writing => "write",
+        }
+    }
+}
+
+/// Every path at which either table changes its mind. Between them both tables are constant, so
+/// comparing here compares everywhere.
+pub(crate) fn breakpoints<'a>(
+    tables: impl IntoIterator<Item = &'a PathTable>,
+) -> BTreeSet<PathBuf> {
+    let paths = |table: &'a PathTable| table.iter().map(|(path, _)| path.to_path_buf());
+    tables.into_iter().flat_map(paths).collect()
+}
+
+struct Report {
+    /// Where the child's scalars come from: its file.
+    origin: Origin,
+    found: Vec<Excess>,
+}
+
+impl Report {
+    fn add(&mut self, field: &'static str, parent: impl Display, child: impl Display) {
+        let origin = self.origin.clone();
+        self.add_at(field, parent, child, origin);
+    }
+
+    fn add_at(
+        &mut self,
+        field: &'static str,
+        parent: impl Display,
+        child: impl Display,
+        origin: Origin,
+    ) {
+        let (parent, child) = (parent.to_string(), child.to_string());
+        self.found.push(Excess {
+            field,
+            parent,
+            child,
+            origin,
+        });
+    }
+
+    fn isolation(&mut self, parent: &Capability, child: &Capability) {
+        if child.tier < parent.tier {
+            self.add("sandbox_tier", parent.tier.as_str(), child.tier.as_str());
+        }
+        if child.degraded > parent.degraded {
+            let shown = |degraded| degraded == Degraded::Accept;
+            self.add("degraded", shown(parent.degraded), shown(child.degraded));
+        }
+        let (mine, theirs) = (&parent.workdir, &child.workdir);
+        if let Some(wanted) = theirs
+            && mine.as_ref().map(|rule| &rule.value) != Some(&wanted.value)
+        {
+            let parent = mine
+                .as_ref()
+                .map_or("none".to_owned(), |rule| rule.value.to_string());
+            self.add_at("root", parent, &wanted.value, wanted.origin.clone());
+        }
+        if child.filesystem.workspace > parent.filesystem.workspace {
+            let (parent, child) = (parent.filesystem.workspace, child.filesystem.workspace);
+            self.add(
+                "filesystem_config.workspace",
+                parent.as_str(),
+                child.as_str(),
+            );
+        }
+    }
+
+    fn paths(&mut self, parent: &PathTable, child: &PathTable) {
+        for path in breakpoints([parent, child]) {
+            self.path(&path, parent, child);
+        }
+        for (name, origin) in parent.any_named() {
+            let kept = child.any_named().iter().any(|(own, own_origin)| {
+                own == name && reaches_work(own_origin) >= reaches_work(origin)
+            });
+            if !kept {
+                self.add(
+                    "filesystem_config.hidden_paths",
+                    format!("**/{name}"),
+                    "no such rule",
+                );
+            }
+        }
+    }
+
+    fn path(&mut self, path: &Path, parent: &PathTable, child: &PathTable) {
+        let entry = child.lookup(path);
+        let (has, wants) = (
+            Exposure::of(parent.lookup(path).access),
+            Exposure::of(entry.access),
+        );
+        if wants > has {
+            let field = match wants {
+                Exposure::Writing => "filesystem_config.writable_paths",
+                _ => "filesystem_config.readable_paths",
+            };
+            let child = format!("{} {}", wants.as_str(), path.display());
+            self.add_at(field, has.as_str(), child, entry.origin);
+        }
+    }
+
+    fn limits(&mut self, parent: &Capability, child: &Capability) {
+        let (p, c) = (&parent.limits, &child.limits);
+        let mib = |bytes: &u64| *bytes as f64 / MIB as f64;
+        self.limit(
+            "resource_limits.max_memory_mb",
+            &p.memory_bytes,
+            &c.memory_bytes,
+            mib,
+        );
+        self.limit(
+            "resource_limits.max_cpu_seconds",
+            &p.cpu_time,
+            &c.cpu_time,
+            Duration::as_secs_f64,
+        );
+        self.limit(
+            "resource_limits.max_cpu_percent",
+            &p.cpu_percent,
+            &c.cpu_percent,
+            |v| *v,
+        );
+        self.limit(
+            "resource_limits.max_wall_seconds",
+            &p.wall_time,
+            &c.wall_time,
+            Duration::as_secs_f64,
+        );
+        self.limit(
+            "resource_limits.max_processes",
+            &p.processes,
+            &c.processes,
+            |v| *v,
+        );
+        self.limit(
+            "resource_limits.max_open_files",
+            &p.open_files,
+            &c.open_files,
+            |v| *v,
+        );
+        self.limit(
+            "resource_limits.max_file_size_mb",
+            &p.file_size_bytes,
+            &c.file_size_bytes,
+            mib,
+        );
+        self.limit(
+            "resource_limits.max_disk_mb",
+            &p.disk_bytes,
+            &c.disk_bytes,
+            mib,
+        );
+        self.limit(
+            "resource_limits.max_connections",
+            &p.connections,
+            &c.connections,
+            |v| *v,
+        );
+        self.limit(
+            "resource_limits.max_cost_usd",
+            &p.cost_usd,
+            &c.cost_usd,
+            |v| *v,
+        );
+        self.limit("resource_limits.max_tokens", &p.tokens, &c.tokens, |v| *v);
+    }
+
+    /// No limit is more than any limit. What can't be compared (a NaN) is an excess.
+    fn limit<T: PartialOrd, D: Display>(
+        &mut self,
+        field: &'static str,
+        parent: &Option<T>,
+        child: &Option<T>,
+        show: impl Fn(&T) -> D,
+    ) {
+        let Some(most) = parent else { return };
+        match child {
+            Some(wanted) if wanted <= most => {}
+            Some(wanted) => self.add(field, show(most), show(wanted)),
+            None => self.add(field, show(most), "no limit"),
+        }
+    }
+
+    fn permissions(&mut self, parent: &Capability, child: &Capability) {
+        let names: Vec<_> = parent.permissions.iter().map(|p| p.as_str()).collect();
+        for extra in child.permissions.difference(&parent.permissions) {
+            self.add(
+                "permissions",
+                format!("[{}]", names.join(", ")),
+                extra.as_str(),
+            );
+        }
+    }
+
+    fn env(&mut self, parent: &EnvAllow, child: &EnvAllow) {
+        match child {
+            EnvAllow::Base => {}
+            EnvAllow::All if *parent != EnvAllow::All => {
+                self.add("env_allowlist", "a list", "every variable");
+            }
+            EnvAllow::All => {}
+            EnvAllow::Listed(names) => {
+                for (name, origin) in names {
+                    // A name no list can pass is no excess: it gives the child nothing.
+                    let passes = |allow| decide_name(allow, name).is_allow();
+                    if passes(child) && !passes(parent) {
+                        self.add_at("env_allowlist", "no such name", name, origin.clone());
+                    }
+                }
+            }
+        }
+    }
+
+    fn egress(&mut self, parent: &[Rule<EgressRule>], child: &[Rule<EgressRule>]) {
+        const FIELD: &str = "network_egress_rules";
+        for rule in of_effect(child, EgressEffect::Allow) {
+            let covers = |own: &Rule<EgressRule>| own.value.covers(&rule.value);
+            if !of_effect(parent, EgressEffect::Allow).any(covers) {
+                self.add_at(
+                    FIELD,
+                    "no rule that covers it",
+                    &rule.value,
+                    rule.origin.clone(),
+                );
+            }
+        }
+        for rule in of_effect(parent, EgressEffect::Deny) {
+            let covers = |own: &Rule<EgressRule>| own.value.covers(&rule.value);
+            if !of_effect(child, EgressEffect::Deny).any(covers) {
+                self.add(FIELD, &rule.value, "no rule that blocks it");
+            }
+        }
+    }
+
+    fn tools(&mut self, parent: &ToolRules, child: &ToolRules) {
+        let covered = |rules: &[Rule<ToolPattern>], rule: &Rule<ToolPattern>| {
+            rules.iter().any(|own| own.value.covers(&rule.value))
+        };
+        match (&parent.allowed, &child.allowed) {
+            (None, _) => {}
+            (Some(_), None) => self.add("allowed_tools", "a list", "every tool"),
+            (Some(own), Some(wanted)) => {
+                for rule in wanted.iter().filter(|rule| !covered(own, rule)) {
+                    self.add_at(
+                        "allowed_tools",
+                        "no such tool",
+                        &rule.value,
+                        rule.origin.clone(),
+                    );
+                }
+            }
+        }
+        for rule in parent
+            .blocked
+            .iter()
+            .filter(|rule| !covered(&child.blocked, rule))
+        {
+            self.add("blocked_tools", &rule.value, "not blocked");
+        }
+        let (most, wanted) = (&parent.rate_limit_per_min, &child.rate_limit_per_min);
+        self.limit("mcp.rate_limit_per_minute", most, wanted, |rate| *rate);
+    }
+}
+
+/// Built-in names stop at the working directory, written ones do not.
+pub(crate) fn reaches_work(origin: &Origin) -> bool {
+    origin.source != Source::BuiltIn
+}
+
+pub(crate) fn of_effect(
+    rules: &[Rule<EgressRule>],
+    effect: EgressEffect,
+) -> impl Iterator<Item = &Rule<EgressRule>> {
+    rules.iter().filter(move |rule| rule.value.effect == effect)
+}
+
+impl EgressRule {
+    /// Whether everything `other` matches this rule matches, at the same rate or more. The rate of
+    /// a deny rule says nothing.
+    fn covers(&self, other: &Self) -> bool {
+        let ports = self.ports.is_empty()
+            || (!other.ports.is_empty()
+                && other.ports.iter().all(|port| self.ports.contains(port)));
+        let rate = self.effect == EgressEffect::Deny
+            || other.rate_limit_per_min <= self.rate_limit_per_min;
+        ports && rate && self.domain.covers(&other.domain)
+    }
+}
+
+impl Display for EgressRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.domain)?;
+        if !self.ports.is_empty() {
+            write!(f, " ports {:?}", self.ports)?;
+        }
+        match self.effect {
+            EgressEffect::Allow => write!(f, " at {}/min", self.rate_limit_per_min),
+            EgressEffect::Deny => f.write_str(" blocked"),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! The capability: everything one agent may do, as data.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde::{Serialize, Serializer};
+
+use crate::{EgressRule, EnvPolicy, Limits, PathRule, PathTable, Places, Rule, ToolRules};
+
+/// How strong the wall is. Ordered from weakest to strongest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub enum Tier {
+    /// Namespaces, Landlock and seccomp on the host's kernel; `seccomp` in files.
+    #[serde(rename = "seccomp")]
+    Native,
+    /// A kernel in user space.
+    #[serde(rename = "gvisor")]
+    Gvisor,
+    /// A micro virtual machine.
+    #[serde(rename = "firecracker")]
+    Firecracker,
+}
+
+impl Tier {
+    /// The name used in policy files.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Native => "seccomp",
+            Self::Gvisor => "gvisor",
+            Self::Firecracker => "firecracker",
+        }
+    }
+}
+
+/// What the host's tree looks like from inside. Ordered from least to most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FsMode {
+    /// Only what a program needs to start.
+    None,
+    /// The tree less hidden paths; writes go to private storage only.
+    ReadOnly,
+    /// The same, and the writable paths can be written.
+    ReadWrite,
+}
+
+impl FsMode {
+    /// The name used in policy files.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::ReadOnly => "read_only",
+            Self::ReadWrite => "read_write",
+        }
+    }
+}
+
+/// Where writes to the workspace land. Ordered from least to most power.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Workspace {
+    /// In a layer of their own, applied or discarded afterwards.
+    Overlay,
+    /// In the files themselves.
+    Direct,
+}
+
+impl Workspace {
+    /// The name used in policy files.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Overlay => "overlay",
+        }
+    }
+}
+
+/// A named power.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Permission {
+    /// See the environment beyond the base variables.
+    ReadEnv,
+    /// Start programs.
+    SpawnSubprocess,
+}
+
+impl Permission {
+    /// The name used in policy files.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ReadEnv => "read_env",
+            Self::SpawnSubprocess => "spawn_subprocess",
+        }
+    }
+}
+
+/// What to do on a host that cannot hold every wall. Ordered from least to most risk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Degraded {
+    /// Do not start.
+    Refuse,
+    /// Start with the walls there are, and say so (`degraded: true`).
+    Accept,
+}
+
+/// The part of the host's tree an agent sees, as rules. [`PathTable`] is what they come to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Filesystem {
+    /// How much of the tree is there.
+    pub mode: FsMode,
+    /// Where writes land.
+    pub workspace: Workspace,
+    /// Paths that may be written; empty in `read_write` mode means the working directory.
+    #[serde(rename = "writable_paths")]
+    pub writable: Vec<Rule<PathRule>>,
+    /// Paths that may be read although they would not be.
+    #[serde(rename = "readable_paths")]
+    pub readable: Vec<Rule<PathRule>>,
+    /// Paths that are not there.
+    #[serde(rename = "hidden_paths")]
+    pub hidden: Vec<Rule<PathRule>>,
+    /// Paths that may not be written though they are under a writable one.
+    #[serde(rename = "protected_paths")]
+    pub protected: Vec<Rule<PathRule>>,
+}
+
+/// Everything one agent may do.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Capability {
+    /// File or profile name, for messages.
+    #[serde(serialize_with = "as_text")]
+    pub name: Arc<str>,
+    /// How strong the wall is.
+    #[serde(rename = "sandbox_tier")]
+    pub tier: Tier,
+    /// What to do on a host that cannot hold every wall.
+    pub degraded: Degraded,
+    /// The working directory, where the file chooses one.
+    #[serde(rename = "root")]
+    pub workdir: Option<Rule<PathRule>>,
+    /// The part of the host's tree it sees.
+    #[serde(rename = "filesystem_config")]
+    pub filesystem: Filesystem,
+    /// Where it may connect; nothing listed means nowhere.
+    #[serde(rename = "network_egress_rules")]
+    pub egress: Vec<Rule<EgressRule>>,
+    /// What it may use.
+    #[serde(rename = "resource_limits")]
+    pub limits: Limits,
+    /// Its named powers.
+    pub permissions: BTreeSet<Permission>,
+    /// The variables it sees.
+    pub env: EnvPolicy,
+    /// The MCP tools it may call.
+    pub tools: ToolRules,
+}
+
+impl Capability {
+    /// The capability that grants nothing: the ground every document is built on, so that a field
+    /// nobody wrote is a power nobody has. It has no limits, for there is nothing to limit.
+    #[must_use]
+    pub fn closed(name: Arc<str>) -> Self {
+        Self {
+            name,
+            tier: Tier::Native,
+            degraded: Degraded::Refuse,
+            workdir: None,
+            filesystem: Filesystem {
+                mode: FsMode::None,
+                workspace: Workspace::Direct,
+                writable: Vec::new(),
+                readable: Vec::new(),
+                hidden: Vec::new(),
+                protected: Vec::new(),
+            },
+            egress: Vec::new(),
+            limits: Limits::default(),
+            permissions: BTreeSet::new(),
+            env: EnvPolicy::default(),
+            tools: ToolRules::default(),
+        }
+    }
+
+    /// What the filesystem rules come to on a host with these places.
+    #[must_use]
+    pub fn path_table(&self, places: &Places) -> PathTable {
+        PathTable::resolve(&self.filesystem, places)
+    }
+}
+
+fn as_text<S: Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(text)
+}

@@ -1,0 +1,195 @@
+//! The greatest capability within two others.
+
+use std::collections::BTreeMap;
+
+use crate::attenuate::{Exposure, breakpoints, of_effect};
+use crate::env::decide_name;
+use crate::{
+    Capability, EgressEffect, EgressRule, EnvAllow, EnvPolicy, Filesystem, Limits, Origin,
+    PathRule, PathTable, Places, Rule, Source, ToolRules,
+};
+
+impl Capability {
+    /// The greatest capability that is within both: what a child gets that asks for `other` of a
+    /// parent that has `self`. Its filesystem rules are absolute, for these places.
+    #[must_use]
+    pub fn meet(&self, other: &Self, places: &Places) -> Self {
+        let same_workdir = self.workdir.as_ref().map(|rule| &rule.value)
+            == other.workdir.as_ref().map(|rule| &rule.value);
+        Self {
+            name: format!("{} within {}", other.name, self.name).into(),
+            tier: self.tier.max(other.tier),
+            degraded: self.degraded.min(other.degraded),
+            workdir: self.workdir.clone().filter(|_| same_workdir),
+            filesystem: meet_filesystem(self, other, places),
+            egress: meet_egress(&self.egress, &other.egress),
+            limits: meet_limits(&self.limits, &other.limits),
+            permissions: self
+                .permissions
+                .intersection(&other.permissions)
+                .copied()
+                .collect(),
+            env: EnvPolicy {
+                allow: meet_env(&self.env.allow, &other.env.allow),
+            },
+            tools: meet_tools(&self.tools, &other.tools),
+        }
+    }
+}
+
+/// Starts from the lesser mode with no rules but hidden names, and adds a rule at each path where
+/// the outcome is not yet the lesser of the two. A rule added may change what an unnamed path below
+/// it comes to, so this repeats; each round names more paths of a finite set, and a named path stays
+/// as it is, so it ends.
+fn meet_filesystem(a: &Capability, b: &Capability, places: &Places) -> Filesystem {
+    let tables = [a.path_table(places), b.path_table(places)];
+    let named = |rule: &&Rule<PathRule>| matches!(rule.value, PathRule::AnyNamed(_));
+    let (own, others) = (&a.filesystem, &b.filesystem);
+    let mut meet = Filesystem {
+        mode: own.mode.min(others.mode),
+        workspace: own.workspace.min(others.workspace),
+        writable: Vec::new(),
+        readable: Vec::new(),
+        hidden: own
+            .hidden
+            .iter()
+            .chain(&others.hidden)
+            .filter(named)
+            .cloned()
+            .collect(),
+        protected: Vec::new(),
+    };
+    loop {
+        let reached = PathTable::resolve(&meet, places);
+        let [first, second] = &tables;
+        let mut settled = true;
+        for path in breakpoints([first, second, &reached]) {
+            let entries = tables.each_ref().map(|table| table.lookup(&path));
+            let [wanted, other] = entries.each_ref().map(|entry| Exposure::of(entry.access));
+            let (want, lesser) = if wanted <= other {
+                (wanted, &entries[0])
+            } else {
+                (other, &entries[1])
+            };
+            if Exposure::of(reached.lookup(&path).access) != want {
+                settled = false;
+                // An exception must outrank what is shipped, whoever's rule it goes back to.
+                let origin = Origin {
+                    source: Source::Document,
+                    ..lesser.origin.clone()
+                };
+                let list = match want {
+                    Exposure::Nothing => &mut meet.hidden,
+                    Exposure::Reading => &mut meet.readable,
+                    Exposure::Writing => &mut meet.writable,
+                };
+                list.push(Rule::new(PathRule::Root(path), origin));
+            }
+        }
+        if settled {
+            return meet;
+        }
+    }
+}
+
+fn meet_egress(a: &[Rule<EgressRule>], b: &[Rule<EgressRule>]) -> Vec<Rule<EgressRule>> {
+    let mut rules = Vec::new();
+    for own in of_effect(a, EgressEffect::Allow) {
+        for other in of_effect(b, EgressEffect::Allow) {
+            let Some(domain) = own.value.domain.intersect(&other.value.domain) else {
+                continue;
+            };
+            let Some(ports) = meet_ports(&own.value.ports, &other.value.ports) else {
+                continue;
+            };
+            let rate_limit_per_min = own
+                .value
+                .rate_limit_per_min
+                .min(other.value.rate_limit_per_min);
+            let value = EgressRule {
+                domain,
+                ports,
+                rate_limit_per_min,
+                effect: EgressEffect::Allow,
+            };
+            rules.push(Rule::new(value, other.origin.clone()));
+        }
+    }
+    rules.extend(of_effect(a, EgressEffect::Deny).cloned());
+    rules.extend(of_effect(b, EgressEffect::Deny).cloned());
+    rules
+}
+
+/// The ports in both lists, where an empty list is all ports; `None` when there are none.
+fn meet_ports(a: &[u16], b: &[u16]) -> Option<Vec<u16>> {
+    if a.is_empty() {
+        return Some(b.to_vec());
+    }
+    if b.is_empty() {
+        return Some(a.to_vec());
+    }
+    let both: Vec<u16> = a.iter().filter(|port| b.contains(port)).copied().collect();
+    (!both.is_empty()).then_some(both)
+}
+
+fn meet_limits(a: &Limits, b: &Limits) -> Limits {
+    Limits {
+        memory_bytes: least(a.memory_bytes, b.memory_bytes),
+        cpu_time: least(a.cpu_time, b.cpu_time),
+        cpu_percent: least(a.cpu_percent, b.cpu_percent),
+        wall_time: least(a.wall_time, b.wall_time),
+        processes: least(a.processes, b.processes),
+        open_files: least(a.open_files, b.open_files),
+        file_size_bytes: least(a.file_size_bytes, b.file_size_bytes),
+        disk_bytes: least(a.disk_bytes, b.disk_bytes),
+        connections: least(a.connections, b.connections),
+        cost_usd: least(a.cost_usd, b.cost_usd),
+        tokens: least(a.tokens, b.tokens),
+    }
+}
+
+fn least<T: PartialOrd>(a: Option<T>, b: Option<T>) -> Option<T> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(if b < a { b } else { a }),
+        (a, b) => a.or(b),
+    }
+}
+
+fn meet_env(a: &EnvAllow, b: &EnvAllow) -> EnvAllow {
+    let names = |listed: &BTreeMap<String, Origin>, other: &EnvAllow| {
+        let passes = |name: &String| decide_name(other, name).is_allow();
+        let kept = listed.iter().filter(|(name, _)| passes(name));
+        EnvAllow::Listed(
+            kept.map(|(name, origin)| (name.clone(), origin.clone()))
+                .collect(),
+        )
+    };
+    match (a, b) {
+        (EnvAllow::All, EnvAllow::All) => EnvAllow::All,
+        (EnvAllow::Base, _) | (_, EnvAllow::Base) => EnvAllow::Base,
+        (EnvAllow::Listed(listed), other) | (other, EnvAllow::Listed(listed)) => {
+            names(listed, other)
+        }
+    }
+}
+
+fn meet_tools(a: &ToolRules, b: &ToolRules) -> ToolRules {
+    let allowed = match (&a.allowed, &b.allowed) {
+        (Some(own), Some(others)) => {
+            let pairs = own
+                .iter()
+                .flat_map(|own| others.iter().map(move |other| (own, other)));
+            let both = pairs.filter_map(|(own, other)| {
+                let value = own.value.intersect(&other.value)?;
+                Some(Rule::new(value, other.origin.clone()))
+            });
+            Some(both.collect())
+        }
+        (own, others) => own.clone().or_else(|| others.clone()),
+    };
+    ToolRules {
+        allowed,
+        blocked: a.blocked.iter().chain(&b.blocked).cloned().collect(),
+        rate_limit_per_min: least(a.rate_limit_per_min, b.rate_limit_per_min),
+    }
+}

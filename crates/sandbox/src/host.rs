@@ -1,0 +1,62 @@
+//! What this host can enforce, found out by asking it.
+
+use crate::cgroup::Cgroups;
+use crate::plan::Plan;
+use crate::sys;
+
+/// What was found.
+#[derive(Debug, Clone)]
+pub struct Host {
+    /// Landlock's version, if it is there.
+    pub landlock_abi: Option<u32>,
+    /// Where limits on process trees can be set.
+    pub cgroups: Cgroups,
+}
+
+/// Something a plan asks for that this host can't give.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
+pub struct Missing {
+    /// What can't be held here.
+    pub what: String,
+    /// What to do about it.
+    pub hint: String,
+}
+
+impl Host {
+    /// Asks the running kernel. Costs a few system calls; nothing is changed.
+    pub fn probe() -> Self {
+        Self { landlock_abi: sys::landlock_abi(), cgroups: Cgroups::find() }
+    }
+
+    /// Whether every wall and limit of the plan can stand here; the first that can't, otherwise.
+    pub fn can_carry(&self, plan: &Plan) -> Result<(), Missing> {
+        if self.landlock_abi.is_none() {
+            return Err(Missing {
+                what: "this kernel has no Landlock".into(),
+                hint: "boot a kernel with CONFIG_SECURITY_LANDLOCK and 'landlock' in the lsm= list".into(),
+            });
+        }
+        if plan.limits.cpu_percent.is_some() && !self.cgroups.can_limit_cpu() {
+            return Err(Missing {
+                what: "max_cpu_percent needs a control group, and this user has none to make one in".into(),
+                hint: "run under `systemd-run --user --scope -p Delegate=yes`, as root, or without max_cpu_percent".into(),
+            });
+        }
+        if crate::native::needs_mapped_owner(plan) && !rustix::process::geteuid().is_root() {
+            return Err(Missing {
+                what: "files of another owner can only be mapped by root".into(),
+                hint: "run as root, or as the owner of the files".into(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Tries what a box is made of, in a child that ends at once: `Ok` if user namespaces can be had.
+    pub fn try_namespaces() -> Result<(), rustix::io::Errno> {
+        match sys::clone_into(sys::BOX_NAMESPACES, None)? {
+            sys::Fork::Child => sys::exit_now(0),
+            sys::Fork::Parent { pid, .. } => sys::reap(pid).map(drop),
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! The keeper's side: starting a box, hearing from it, ending it.
+
+use super::idmap::{self, OwnerMap};
+use super::init::{self, Start, Terminal, UserMap};
+use super::message::{Kind, LaunchError, Message, Stage};
+use super::script::Script;
+use crate::cgroup::{Cgroup, Spending};
+use crate::host::Host;
+use crate::plan::{Ownership, Plan, Shows};
+use crate::sample::Sampler;
+use crate::sys::{self, Fork, SignalsBlocked};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use rustix::process::{Signal, pidfd_send_signal};
+use std::ffi::CString;
+use std::time::Duration;
+
+/// The three descriptors a program starts with.
+#[derive(Debug)]
+pub struct Stdio {
+    /// Its input.
+    pub stdin: OwnedFd,
+    /// Its output.
+    pub stdout: OwnedFd,
+    /// Its error output.
+    pub stderr: OwnedFd,
+}
+
+impl Stdio {
+    /// The keeper's own.
+    pub fn inherit() -> Result<Self, Errno> {
+        Ok(Self {
+            stdin: rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?,
+            stdout: rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?,
+            stderr: rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3)?,
+        })
+    }
+}
+
+/// Something a running box tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// The program ended; `status` is its wait status. Others may still run.
+    MainEnded {
+        /// As `wait` gives it.
+        status: i32,
+    },
+    /// The program was stopped.
+    MainStopped,
+    /// A wall was hit.
+    Violation {
+        /// The system call.
+        call: &'static str,
+        /// Why it is refused.
+        why: &'static str,
+        /// How often so far.
+        count: u32,
+    },
+    /// The program could not be started after all (only as the first event).
+    NotStarted {
+        /// Why.
+        errno: Errno,
+    },
+}
+
+/// A box whose walls stand and whose program runs. Dropping it kills the box.
+#[derive(Debug)]
+pub struct Launched {
+    pid: i32,
+    handle: OwnedFd,
+    control: OwnedFd,
+    script: Script,
+    cgroup: Option<Cgroup>,
+    sampler: Option<Sampler>,
+    terminal: Terminal,
+    reaped: bool,
+}
+
+/// What is left of a box when all its processes are gone.
+#[derive(Debug, Clone, Copy)]
+pub struct Ended {
+    /// What it used.
+    pub spent: Spending,
+}
+
+impl std::fmt::Debug for Script {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Script").field("steps", &self.steps.len()).finish_non_exhaustive()
+    }
+}
+
+/// Puts up a box for `plan`. When it returns, the program is about to run, or nothing is left.
+pub fn launch(plan: &Plan, host: &Host, stdio: &Stdio) -> Result<Launched, LaunchError> {
+    let mut cgroup = Cgroup::create(&host.cgroups, &plan.id, &plan.limits)?;
+    let sampled = cgroup.is_none();
+    let mut script = Script::new(plan, host, sampled)?;
+    if let Some(group) = &mut cgroup {
+        script.cgroup_tasks = group.take_entrances();
+    }
+    let terminal = terminal_for(stdio);
+    let trees = clone_trees(plan, &script)?;
+    let (control, theirs) = rustix::net::socketpair(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::SEQPACKET,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(LaunchError::at(Stage::Namespaces))?;
+    let own_map = (plan.identity.uid == rustix::process::geteuid().as_raw()).then(|| own_maps(plan));
+    let start = Start {
+        script: &script,
+        control: theirs.as_fd(),
+        trees: &trees,
+        stdio: [stdio.stdin.as_fd(), stdio.stdout.as_fd(), stdio.stderr.as_fd()],
+        user_map: own_map.as_ref().map_or(UserMap::Keeper, |(uid, gid)| UserMap::Own { uid, gid }),
+        terminal,
+        send_proc: sampled,
+    };
+    // A handler of the host program's must not run in the copy.
+    let quiet = SignalsBlocked::new();
+    let into = cgroup.as_ref().and_then(Cgroup::directory);
+    let (pid, handle) = match sys::clone_into(sys::BOX_NAMESPACES, into) {
+        Ok(Fork::Child) => init::run(&start),
+        Ok(Fork::Parent { pid, handle }) => (pid, handle),
+        Err(errno) => return Err(LaunchError::at(Stage::Namespaces)(errno)),
+    };
+    drop(quiet);
+    let map_by_keeper = matches!(start.user_map, UserMap::Keeper);
+    drop(theirs);
+    script.cgroup_tasks.clear();
+    let mut launched =
+        Launched { pid, handle, control, script, cgroup, sampler: None, terminal, reaped: false };
+    if map_by_keeper {
+        launched.map_user(plan).map_err(LaunchError::at(Stage::UserMap))?;
+    }
+    launched.await_start()?;
+    Ok(launched)
+}
+
+fn own_maps(plan: &Plan) -> (CString, CString) {
+    let line = |id: u32| CString::new(format!("{id} {id} 1")).unwrap_or_default();
+    (line(plan.identity.uid), line(plan.identity.gid))
+}
+
+/// Trees that only the keeper may clone: those whose owner is mapped.
+fn clone_trees(plan: &Plan, script: &Script) -> Result<Vec<OwnedFd>, LaunchError> {
+    if script.mapped.is_empty() {
+        return Ok(Vec::new());
+    }
+    let map = OwnerMap::new(plan.identity).map_err(LaunchError::at(Stage::UserMap))?;
+    script
+        .mapped
+        .iter()
+        .map(|(source, flags)| {
+            map.clone_tree(source, *flags).map_err(|errno| LaunchError::Step {
+                stage: Stage::View,
+                errno,
+                path: Some(source.clone()),
+            })
+        })
+        .collect()
+}
+
+/// Whether the plan needs what only root can do.
+pub(crate) fn needs_mapped_owner(plan: &Plan) -> bool {
+    plan.view.iter().any(|entry| {
+        matches!(
+            entry.shows,
+            Shows::Host { ownership: Ownership::Mapped, .. } | Shows::Overlay { ownership: Ownership::Mapped, .. }
+        )
+    })
+}
+
+fn terminal_for(stdio: &Stdio) -> Terminal {
+    let Some(terminal) = [&stdio.stdin, &stdio.stdout, &stdio.stderr]
+        .into_iter()
+        .find(|fd| rustix::termios::isatty(fd))
+    else {
+        return Terminal::Detached;
+    };
+    match rustix::termios::tcgetpgrp(terminal) {
+        Ok(group) if group == rustix::process::getpgrp() => Terminal::Foreground,
+        Ok(_) => Terminal::Background,
+        // A terminal, but not ours to control.
+        Err(_) => Terminal::Detached,
+    }
+}
+
+impl Launched {
+    /// Becomes readable when the whole box is gone.
+    pub fn handle(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
+    }
+
+    /// Becomes readable when there is an event.
+    pub fn events(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+
+    /// Becomes readable when the kernel ran the box out of memory, where it can tell.
+    pub fn memory_events(&self) -> Option<BorrowedFd<'_>> {
+        self.cgroup.as_ref().and_then(Cgroup::memory_events)
+    }
+
+    /// Pid 1 of the box, in the keeper's pid namespace.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Whether the program holds the keeper's terminal.
+    pub fn holds_terminal(&self) -> bool {
+        self.terminal == Terminal::Foreground
+    }
+
+    /// The next event, if one waits.
+    pub fn next_event(&self) -> Option<Event> {
+        let message = Message::receive(self.control.as_fd(), RecvFlags::DONTWAIT).ok()??;
+        match message.kind {
+            Kind::MainEnded => Some(Event::MainEnded { status: message.a }),
+            Kind::MainStopped => Some(Event::MainStopped),
+            Kind::Violation => {
+                let rule = usize::try_from(message.a).ok().and_then(|n| self.script.rules.get(n))?;
+                Some(Event::Violation { call: rule.name, why: rule.why, count: message.b.unsigned_abs() })
+            }
+            Kind::Failed => Some(Event::NotStarted { errno: Errno::from_raw_os_error(message.b) }),
+            Kind::Mapped | Kind::Applied | Kind::Signal => None,
+        }
+    }
+
+    /// Whether init is gone, so that no event can come any more.
+    pub fn is_deaf(&self) -> bool {
+        let mut nothing = [0u8; 1];
+        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        matches!(rustix::net::recv(&self.control, &mut nothing, flags), Ok((0, _)))
+    }
+
+    /// Whether limits are held by looking, for want of a control group.
+    pub fn is_sampled(&self) -> bool {
+        self.cgroup.is_none()
+    }
+
+    /// Bytes of memory with shared pages counted once, where limits are held by looking.
+    pub fn proportional_memory(&self) -> u64 {
+        self.sampler.as_ref().map_or(0, Sampler::proportional)
+    }
+
+    /// Processes alive, where limits are held by looking.
+    pub fn process_count(&self) -> usize {
+        self.sampler.as_ref().map_or(0, Sampler::count)
+    }
+
+    /// Sends a signal to the program.
+    pub fn signal(&self, signal: i32) {
+        let _ = Message::new(Kind::Signal, signal, 0).send(self.control.as_fd());
+    }
+
+    /// The program was stopped at the terminal: hands the terminal to the keeper's own group, so that the keeper can
+    /// stop as well and the user's shell goes on.
+    pub fn yield_terminal(&self) {
+        if self.holds_terminal() {
+            take_terminal_back();
+        }
+    }
+
+    /// The keeper was continued: gives the terminal to the program again and continues it.
+    pub fn resume(&self) {
+        if self.holds_terminal()
+            && let Some(group) = self.program_group()
+        {
+            give_terminal(group);
+        }
+        self.signal(libc::SIGCONT);
+    }
+
+    /// The program's process group, in the keeper's pid namespace: init's only direct child at the start.
+    fn program_group(&self) -> Option<i32> {
+        let path = format!("/proc/{0}/task/{0}/children", self.pid);
+        std::fs::read_to_string(path).ok()?.split_whitespace().next()?.parse().ok()
+    }
+
+    /// Kills every process of the box. Returns at once; [`Launched::handle`] tells when they are gone.
+    pub fn kill(&self) {
+        // Pid 1's death is the death of all, however they hide: the kernel sees to it.
+        let _ = pidfd_send_signal(&self.handle, Signal::KILL);
+    }
+
+    /// What the box has used so far.
+    pub fn spent(&mut self) -> Spending {
+        match (&self.cgroup, &mut self.sampler) {
+            (Some(group), _) => group.spent(),
+            (None, Some(sampler)) => sampler.look(),
+            (None, None) => Spending::default(),
+        }
+    }
+
+    /// Waits for the last process to go and removes what is left.
+    pub fn finish(mut self) -> Result<Ended, Errno> {
+        let mut spent = self.spent();
+        let reaped = sys::reap(self.pid)?;
+        self.reaped = true;
+        if let Some(group) = self.cgroup.take() {
+            spent = group.spent();
+            group.remove();
+        } else {
+            spent.cpu = spent.cpu.max(reaped.cpu);
+        }
+        spent.peak_memory = spent.peak_memory.max(reaped.largest_process_bytes);
+        if self.holds_terminal() {
+            take_terminal_back();
+        }
+        Ok(Ended { spent })
+    }
+
+    fn map_user(&self, plan: &Plan) -> Result<(), Errno> {
+        idmap::write_map(self.pid, "uid_map", plan.identity.uid, plan.identity.uid)?;
+        idmap::write_map(self.pid, "gid_map", plan.identity.gid, plan.identity.gid)?;
+        Message::new(Kind::Mapped, 0, 0).send(self.control.as_fd())
+    }
+
+    /// Waits until the walls stand, or init says which does not.
+    fn await_start(&mut self) -> Result<(), LaunchError> {
+        let (mut message, handle) = init::receive_with_descriptor(self.control.as_fd());
+        if let Some(proc_directory) = handle {
+            self.sampler = Some(Sampler::new(proc_directory));
+            message = init::receive_with_descriptor(self.control.as_fd()).0;
+        }
+        match message {
+            Some(Message { kind: Kind::Applied, .. }) => Ok(()),
+            Some(Message { kind: Kind::Failed, a, b }) => {
+                let stage = Stage::from_number(a & 0xff).unwrap_or(Stage::Namespaces);
+                let path = match stage {
+                    Stage::View => self.script.step_paths.get((a >> 8) as usize).cloned(),
+                    _ => None,
+                };
+                Err(LaunchError::Step { stage, errno: Errno::from_raw_os_error(b), path })
+            }
+            _ => {
+                let status = sys::reap(self.pid).map(|reaped| reaped.status).unwrap_or(0);
+                self.reaped = true;
+                Err(LaunchError::Vanished(status))
+            }
+        }
+    }
+}
+
+/// Takes the terminal's foreground back from a program that is gone or stopped.
+fn take_terminal_back() {
+    give_terminal(rustix::process::getpgrp().as_raw_nonzero().get());
+}
+
+fn give_terminal(group: i32) {
+    let _quiet = SignalsBlocked::new();
+    for fd in [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()] {
+        if rustix::termios::isatty(fd) {
+            sys::set_foreground(fd, group);
+            return;
+        }
+    }
+}
+
+impl Drop for Launched {
+    fn drop(&mut self) {
+        if !self.reaped {
+            self.kill();
+            let _ = sys::reap(self.pid);
+            if let Some(group) = self.cgroup.take() {
+                group.remove();
+            }
+            if self.holds_terminal() {
+                take_terminal_back();
+            }
+        }
+    }
+}
+
+/// How long a look at the box's usage stays good enough.
+pub const LONGEST_LOOK: Duration = Duration::from_millis(25);

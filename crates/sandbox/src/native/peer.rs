@@ -1,0 +1,237 @@
+//! `connect`, made by init in the box's place.
+//!
+//! A Unix socket is found by its inode, whatever namespace its owner lives in, and before Landlock ABI 9 nothing in
+//! the kernel separates a box's own sockets from the host's where both can be seen. Looking at the address and letting
+//! the call go on would not do: the caller can change it, or swap the descriptor, in between. So init takes a copy of
+//! both and connects that.
+
+use crate::sys::{self, Notification, Reply};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::AddressFamily;
+use std::ffi::{CStr, CString};
+
+/// Whether the call met a socket of the host's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Done,
+    HostSocket,
+}
+
+/// The file systems that only this box has.
+pub(super) struct PrivateDevices {
+    devices: [u64; 32],
+    used: usize,
+}
+
+impl PrivateDevices {
+    pub(super) fn of(mounts: &[CString]) -> Self {
+        let mut found = Self { devices: [0; 32], used: 0 };
+        for mount in mounts.iter().take(found.devices.len()) {
+            if let Ok(stat) = rustix::fs::stat(mount.as_c_str()) {
+                found.devices[found.used] = stat.st_dev;
+                found.used += 1;
+            }
+        }
+        found
+    }
+
+    fn contains(&self, device: u64) -> bool {
+        self.devices.iter().take(self.used).any(|known| *known == device)
+    }
+}
+
+/// Answers one `connect`. A call that may block is handed to a process of its own, which reports by `tell`.
+pub(super) fn connect(
+    call: &Notification,
+    listener: BorrowedFd<'_>,
+    private: &PrivateDevices,
+    tell: impl Fn(),
+) -> Outcome {
+    let socket = match borrow_socket(call, listener) {
+        Ok(socket) => socket,
+        Err(errno) => {
+            call.answer(listener, Reply::Fail(errno));
+            return Outcome::Done;
+        }
+    };
+    let blocks = rustix::fs::fcntl_getfl(&socket).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
+    if !blocks {
+        return perform(call, listener, &socket, private);
+    }
+    match sys::fork() {
+        Ok(0) => {
+            if perform(call, listener, &socket, private) == Outcome::HostSocket {
+                tell();
+            }
+            sys::exit_now(0)
+        }
+        Ok(_) => {}
+        Err(_) => call.answer(listener, Reply::Fail(Errno::AGAIN)),
+    }
+    Outcome::Done
+}
+
+fn perform(call: &Notification, listener: BorrowedFd<'_>, socket: &OwnedFd, private: &PrivateDevices) -> Outcome {
+    match try_connect(call, listener, socket, private) {
+        Ok(()) => call.answer(listener, Reply::Value(0)),
+        Err(Refusal::Failed(errno)) => call.answer(listener, Reply::Fail(errno)),
+        Err(Refusal::HostSocket) => {
+            call.answer(listener, Reply::Fail(Errno::CONNREFUSED));
+            return Outcome::HostSocket;
+        }
+    }
+    Outcome::Done
+}
+
+enum Refusal {
+    Failed(Errno),
+    HostSocket,
+}
+
+impl From<Errno> for Refusal {
+    fn from(errno: Errno) -> Self {
+        Refusal::Failed(errno)
+    }
+}
+
+/// A duplicate of the socket the caller named.
+fn borrow_socket(call: &Notification, listener: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let process = process_of(call.thread).ok_or(Errno::SRCH)?;
+    let handle = rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty())?;
+    if !call.still_waits(listener) {
+        return Err(Errno::SRCH);
+    }
+    sys::take_descriptor(handle.as_fd(), call.args[0] as i32)
+}
+
+/// The process a thread belongs to, from its status file.
+fn process_of(thread: i32) -> Option<rustix::process::Pid> {
+    let mut path = Text::new();
+    path.push(b"/proc/");
+    path.push_number(thread.unsigned_abs());
+    path.push(b"/status");
+    let file = rustix::fs::open(path.as_c_str()?, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut text = [0u8; 512];
+    let length = rustix::io::read(&file, &mut text).ok()?;
+    let line = text.get(..length)?.split(|byte| *byte == b'\n').find(|line| line.starts_with(b"Tgid:"))?;
+    let mut number = 0i32;
+    for digit in line.iter().filter(|byte| byte.is_ascii_digit()) {
+        number = number.checked_mul(10)?.checked_add(i32::from(digit - b'0'))?;
+    }
+    rustix::process::Pid::from_raw(number)
+}
+
+fn try_connect(
+    call: &Notification,
+    listener: BorrowedFd<'_>,
+    socket: &OwnedFd,
+    private: &PrivateDevices,
+) -> Result<(), Refusal> {
+    let mut address = [0u8; 128];
+    let length = (call.args[2] as usize).min(address.len());
+    let read = sys::read_memory(call.thread, call.args[1], &mut address[..length])?;
+    if read != length || !call.still_waits(listener) {
+        return Err(Errno::FAULT.into());
+    }
+    let address = &address[..length];
+    if rustix::net::sockopt::socket_domain(socket)? != AddressFamily::UNIX {
+        return Ok(sys::connect_raw(socket.as_fd(), address)?);
+    }
+    // Abstract names belong to the socket's own network namespace, which is the box's.
+    let path = match address.get(2..) {
+        Some(path) if path.first().is_some_and(|byte| *byte != 0) => path,
+        _ => return Ok(sys::connect_raw(socket.as_fd(), address)?),
+    };
+    let end = path.iter().position(|byte| *byte == 0).unwrap_or(path.len());
+    let place = open_socket_file(call.thread, &path[..end])?;
+    let mut target = Text::new();
+    target.push(&(AddressFamily::UNIX.as_raw()).to_ne_bytes());
+    target.push(b"/proc/self/fd/");
+    target.push_number(place.as_raw_fd().unsigned_abs());
+    target.push(b"\0");
+    if private.contains(rustix::fs::fstat(&place)?.st_dev) {
+        return Ok(sys::connect_raw(socket.as_fd(), target.bytes())?);
+    }
+    connect_elsewhere(call, listener, socket, &target)
+}
+
+/// A socket in a directory that the host can write to as well: it may be the host's. Only a connection shows whose it
+/// is (the kernel has no pid here for a process outside), and the caller must not hold that connection meanwhile.
+fn connect_elsewhere(
+    call: &Notification,
+    listener: BorrowedFd<'_>,
+    socket: &OwnedFd,
+    target: &Text,
+) -> Result<(), Refusal> {
+    use rustix::net::{SocketFlags, socket_with, sockopt};
+    let kind = sockopt::socket_type(socket)?;
+    let fresh = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+    let status = rustix::fs::fcntl_getfl(socket)?;
+    rustix::fs::fcntl_setfl(&fresh, status)?;
+    sys::connect_raw(fresh.as_fd(), target.bytes())?;
+    if sys::peer_process(fresh.as_fd())? == 0 {
+        return Err(Refusal::HostSocket);
+    }
+    Ok(call.replace_descriptor(listener, call.args[0] as i32, fresh.as_fd())?)
+}
+
+/// The socket's file, resolved as the caller would: init shares its root, and starts in its directory.
+fn open_socket_file(thread: i32, path: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let mut text = Text::new();
+    if path.first() != Some(&b'/') {
+        text.push(b"/proc/");
+        text.push_number(thread.unsigned_abs());
+        text.push(b"/cwd/");
+    }
+    text.push(path);
+    rustix::fs::open(text.as_c_str().ok_or(Errno::NAMETOOLONG)?, flags, Mode::empty())
+}
+
+/// A little text, made without allocating.
+struct Text {
+    bytes: [u8; 256],
+    used: usize,
+}
+
+impl Text {
+    fn new() -> Self {
+        Self { bytes: [0; 256], used: 0 }
+    }
+
+    /// Adds what fits; `as_c_str` refuses a text that is full.
+    fn push(&mut self, more: &[u8]) {
+        let room = self.bytes.len() - self.used;
+        let take = more.len().min(room);
+        self.bytes[self.used..self.used + take].copy_from_slice(&more[..take]);
+        self.used += take;
+    }
+
+    fn push_number(&mut self, number: u32) {
+        let mut digits = [0u8; 10];
+        let mut rest = number;
+        let mut at = digits.len();
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        self.push(&digits[at..]);
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.used]
+    }
+
+    fn as_c_str(&self) -> Option<&CStr> {
+        if self.used >= self.bytes.len() {
+            return None;
+        }
+        CStr::from_bytes_until_nul(&self.bytes).ok()
+    }
+}

@@ -1,0 +1,362 @@
+//! A [`Plan`] turned into the exact system calls of the native tier, with every string made beforehand, so that the
+//! new process, which must not allocate, only walks a list.
+
+use super::filter::{self, Rule};
+use super::message::LaunchError;
+use crate::host::Host;
+use crate::plan::{Access, Kind, Ownership, Plan, Shows, View};
+use crate::sys::{CStrings, SockFilter, mount_flag};
+use rustix::fd::OwnedFd;
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// One step of building the view. Paths `at` are relative to the new root.
+pub(crate) enum Step {
+    /// Make a directory, if it is not there.
+    Directory { at: CString, mode: u32 },
+    /// Make an empty file, if it is not there.
+    Touch { at: CString },
+    /// Make a symbolic link.
+    Link { at: CString, target: CString },
+    /// Show a tree of the host's.
+    Bind { source: CString, at: CString, flags: u64 },
+    /// Show a tree that the keeper has already cloned (number of its descriptor).
+    Attach { tree: usize, at: CString },
+    /// Mount an empty file system of the box's own.
+    Private { at: CString, size: CString, mode: CString },
+    /// Mount a pseudo-terminal file system of the box's own.
+    Terminals { at: CString },
+    /// Cover with something empty that nobody can write.
+    Cover { at: CString, kind: Kind },
+    /// The host's directory with changes kept aside. `mapped`: the lower tree the keeper cloned.
+    Overlay { lower: Lower, upper: CString, work: CString, at: CString },
+}
+
+/// Where an overlay's read-only side comes from.
+pub(crate) enum Lower {
+    /// A `lowerdir` value.
+    Path(CString),
+    /// A tree the keeper cloned and mapped, and directories to put above it.
+    Tree { tree: usize, above: Option<CString> },
+}
+
+/// The Landlock rules: what is granted where, as seen inside.
+pub(crate) struct Landlock {
+    pub(crate) abi: u32,
+    pub(crate) handled: u64,
+    pub(crate) scoped: u64,
+    pub(crate) grants: Vec<(CString, u64)>,
+}
+
+/// Everything the new process needs.
+pub(crate) struct Script {
+    pub(crate) steps: Vec<Step>,
+    /// For error messages: the view path of each step.
+    pub(crate) step_paths: Vec<PathBuf>,
+    /// A host tree that the keeper must clone with mapped owners before the start, and whether it is read-only.
+    pub(crate) mapped: Vec<(PathBuf, u64)>,
+    /// Where each private file system is: sockets there can only be the box's own.
+    pub(crate) private: Vec<CString>,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) program: CString,
+    pub(crate) argv: CStrings,
+    pub(crate) env: CStrings,
+    pub(crate) workdir: CString,
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) filter: Vec<SockFilter>,
+    pub(crate) limits: Vec<(libc::__rlimit_resource_t, u64)>,
+    pub(crate) landlock: Option<Landlock>,
+    pub(crate) cgroup_tasks: Vec<OwnedFd>,
+}
+
+mod right {
+    pub(super) const EXECUTE: u64 = 1;
+    pub(super) const WRITE_FILE: u64 = 1 << 1;
+    pub(super) const READ_FILE: u64 = 1 << 2;
+    pub(super) const READ_DIR: u64 = 1 << 3;
+    pub(super) const TRUNCATE: u64 = 1 << 14;
+    pub(super) const IOCTL_DEV: u64 = 1 << 15;
+    pub(super) const READ: u64 = EXECUTE | READ_FILE | READ_DIR;
+}
+
+/// Every right Landlock can withhold at this ABI.
+fn handled_rights(abi: u32) -> u64 {
+    match abi {
+        0 | 1 => (1 << 13) - 1,
+        2 => (1 << 14) - 1,
+        3 | 4 => (1 << 15) - 1,
+        _ => (1 << 16) - 1,
+    }
+}
+
+/// Abstract Unix sockets and signals to processes outside, from ABI 6.
+fn scopes(abi: u32) -> u64 {
+    if abi >= 6 { 0b11 } else { 0 }
+}
+
+/// The device files every program may expect.
+const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
+
+impl Script {
+    /// Works the plan out. `sampled`: memory is counted by looking, not by the kernel.
+    pub(crate) fn new(plan: &Plan, host: &Host, sampled: bool) -> Result<Self, LaunchError> {
+        let rules = filter::rules(plan.spawn, sampled && plan.limits.memory_bytes.is_some());
+        let mut script = Script {
+            steps: Vec::with_capacity(plan.view.len() * 2 + 32),
+            step_paths: Vec::new(),
+            mapped: Vec::new(),
+            private: Vec::new(),
+            uid: plan.identity.uid,
+            gid: plan.identity.gid,
+            program: c_path(&plan.program)?,
+            argv: CStrings::new(plan.argv.iter().map(|s| c_string(s, "an argument")).collect::<Result<_, _>>()?),
+            env: CStrings::new(plan.env.iter().map(variable).collect::<Result<_, _>>()?),
+            workdir: c_path(&plan.workdir)?,
+            filter: filter::compile(&rules),
+            rules,
+            limits: resource_limits(plan, sampled),
+            landlock: None,
+            cgroup_tasks: Vec::new(),
+        };
+        let mut grants = vec![(c"/".to_owned(), right::READ)];
+        // The root itself is init's to make; what it shows is a frame in every plan.
+        for entry in plan.view.iter().filter(|entry| entry.path != Path::new("/")) {
+            script.place(entry, &plan.view)?;
+            if writable(entry) {
+                grants.push((c_path(&entry.path)?, u64::MAX));
+            }
+        }
+        script.devices()?;
+        // Descriptors, terminals and the like are written through these two; other walls hold what is in them.
+        grants.push((c"/dev".to_owned(), right::READ | right::WRITE_FILE | right::TRUNCATE | right::IOCTL_DEV));
+        grants.push((c"/proc".to_owned(), right::READ | right::WRITE_FILE | right::TRUNCATE));
+        script.landlock = host.landlock_abi.map(|abi| Landlock {
+            abi,
+            handled: handled_rights(abi),
+            scoped: scopes(abi),
+            grants,
+        });
+        Ok(script)
+    }
+
+    fn push(&mut self, step: Step, path: &Path) {
+        self.steps.push(step);
+        self.step_paths.push(path.to_owned());
+    }
+
+    fn place(&mut self, entry: &View, view: &[View]) -> Result<(), LaunchError> {
+        let path = &entry.path;
+        self.parents(path, view)?;
+        match &entry.shows {
+            Shows::Frame => {
+                let at = relative(path)?;
+                self.push(Step::Directory { at, mode: 0o755 }, path);
+            }
+            Shows::Link(target) => {
+                let step = Step::Link { at: relative(path)?, target: c_path(target)? };
+                self.push(step, path);
+            }
+            Shows::Host { source, kind, access, ownership } => {
+                self.mount_point(path, *kind, view)?;
+                let flags = flags_for(*access);
+                let at = relative(path)?;
+                let step = match ownership {
+                    Ownership::Host => Step::Bind { source: c_path(source)?, at, flags },
+                    Ownership::Mapped => {
+                        self.mapped.push((source.clone(), flags));
+                        Step::Attach { tree: self.mapped.len() - 1, at }
+                    }
+                };
+                self.push(step, path);
+            }
+            Shows::Private { bytes, mode } => {
+                self.mount_point(path, Kind::Directory, view)?;
+                self.private.push(c_path(path)?);
+                let step = Step::Private {
+                    at: relative(path)?,
+                    size: c_string(OsStr::new(&bytes.to_string()), "a size")?,
+                    mode: c_string(OsStr::new(&format!("{mode:o}")), "a mode")?,
+                };
+                self.push(step, path);
+            }
+            Shows::Hidden(kind) => {
+                self.mount_point(path, *kind, view)?;
+                let step = Step::Cover { at: relative(path)?, kind: *kind };
+                self.push(step, path);
+            }
+            Shows::Overlay { lower, stand_ins, changes, scratch, ownership } => {
+                self.mount_point(path, Kind::Directory, view)?;
+                let lower = match ownership {
+                    Ownership::Host => {
+                        let mut layers = Vec::new();
+                        if let Some(stand_ins) = stand_ins {
+                            layers.extend(escape_layer(stand_ins));
+                            layers.push(b':');
+                        }
+                        layers.extend(escape_layer(lower));
+                        Lower::Path(c_string(OsStr::from_bytes(&layers), "an overlay path")?)
+                    }
+                    Ownership::Mapped => {
+                        self.mapped.push((lower.clone(), mount_flag::READ_ONLY));
+                        Lower::Tree {
+                            tree: self.mapped.len() - 1,
+                            above: stand_ins.as_deref().map(c_layer).transpose()?,
+                        }
+                    }
+                };
+                let step = Step::Overlay {
+                    lower,
+                    upper: c_layer(changes)?,
+                    work: c_layer(scratch)?,
+                    at: relative(path)?,
+                };
+                self.push(step, path);
+            }
+        }
+        Ok(())
+    }
+
+    /// Directories between the nearest entry above and this one, where that entry is the box's own to write.
+    fn parents(&mut self, path: &Path, view: &[View]) -> Result<(), LaunchError> {
+        let Some((above, own)) = nearest_above(path, view) else { return Ok(()) };
+        if !own {
+            return Ok(());
+        }
+        let between: Vec<&Path> = path
+            .ancestors()
+            .skip(1)
+            .take_while(|parent| *parent != above && *parent != Path::new("/"))
+            .collect();
+        for parent in between.into_iter().rev() {
+            let at = relative(parent)?;
+            self.push(Step::Directory { at, mode: 0o755 }, parent);
+        }
+        Ok(())
+    }
+
+    /// Something to mount on, where the directory around it is the box's own.
+    fn mount_point(&mut self, path: &Path, kind: Kind, view: &[View]) -> Result<(), LaunchError> {
+        if nearest_above(path, view).is_some_and(|(_, own)| own) {
+            let at = relative(path)?;
+            let step = match kind {
+                Kind::Directory => Step::Directory { at, mode: 0o755 },
+                Kind::File => Step::Touch { at },
+            };
+            self.push(step, path);
+        }
+        Ok(())
+    }
+
+    /// A minimal /dev. /dev/shm is the plan's own business.
+    fn devices(&mut self) -> Result<(), LaunchError> {
+        for name in DEVICES {
+            let source = Path::new("/dev").join(name);
+            if source.exists() {
+                let at = relative(&source)?;
+                self.push(Step::Touch { at: at.clone() }, &source);
+                self.push(Step::Bind { source: c_path(&source)?, at, flags: mount_flag::NO_SUID }, &source);
+            }
+        }
+        let terminals = Path::new("/dev/pts");
+        self.push(Step::Directory { at: relative(terminals)?, mode: 0o755 }, terminals);
+        self.push(Step::Terminals { at: relative(terminals)? }, terminals);
+        for (name, target) in [
+            ("/dev/ptmx", "pts/ptmx"),
+            ("/dev/fd", "/proc/self/fd"),
+            ("/dev/stdin", "/proc/self/fd/0"),
+            ("/dev/stdout", "/proc/self/fd/1"),
+            ("/dev/stderr", "/proc/self/fd/2"),
+        ] {
+            let step = Step::Link { at: relative(Path::new(name))?, target: c_path(Path::new(target))? };
+            self.push(step, Path::new(name));
+        }
+        Ok(())
+    }
+}
+
+fn flags_for(access: Access) -> u64 {
+    let common = mount_flag::NO_SUID | mount_flag::NO_DEV;
+    match access {
+        Access::Read => common | mount_flag::READ_ONLY,
+        Access::Write => common,
+    }
+}
+
+fn writable(entry: &View) -> bool {
+    matches!(
+        entry.shows,
+        Shows::Private { .. } | Shows::Overlay { .. } | Shows::Host { access: Access::Write, .. }
+    )
+}
+
+/// The closest entry that contains `path`, and whether it is made by us (so that we can make entries in it).
+fn nearest_above<'a>(path: &Path, view: &'a [View]) -> Option<(&'a Path, bool)> {
+    view.iter()
+        .filter(|entry| path != entry.path && path.starts_with(&entry.path))
+        .max_by_key(|entry| entry.path.as_os_str().len())
+        .map(|entry| {
+            (entry.path.as_path(), matches!(entry.shows, Shows::Frame | Shows::Private { .. }))
+        })
+}
+
+/// Limits that the kernel holds each process to.
+fn resource_limits(plan: &Plan, sampled: bool) -> Vec<(libc::__rlimit_resource_t, u64)> {
+    let limits = &plan.limits;
+    let mut out = vec![(libc::RLIMIT_CORE, 0), (libc::RLIMIT_MEMLOCK, 8 << 20), (libc::RLIMIT_MSGQUEUE, 1 << 20)];
+    if let Some(files) = limits.open_files {
+        out.push((libc::RLIMIT_NOFILE, u64::from(files)));
+    }
+    if let Some(bytes) = limits.file_size_bytes {
+        out.push((libc::RLIMIT_FSIZE, bytes));
+    }
+    if let Some(processes) = limits.processes {
+        // Counted in the box's own user namespace, so it holds for the tree. Init is one of them.
+        out.push((libc::RLIMIT_NPROC, u64::from(processes) + 1));
+    }
+    if let Some(cpu) = limits.cpu_time {
+        // A backstop for a keeper that gets no CPU itself: each process alone.
+        out.push((libc::RLIMIT_CPU, cpu.as_secs() + 2));
+    }
+    if sampled && let Some(bytes) = limits.memory_bytes {
+        // A backstop between two looks. Generous: reserved memory is not used memory.
+        out.push((libc::RLIMIT_DATA, bytes.saturating_mul(4).saturating_add(256 << 20)));
+    }
+    out
+}
+
+fn c_string(text: &OsStr, what: &'static str) -> Result<CString, LaunchError> {
+    CString::new(text.as_bytes()).map_err(|_| LaunchError::Nul { what })
+}
+
+fn c_path(path: &Path) -> Result<CString, LaunchError> {
+    c_string(path.as_os_str(), "a path")
+}
+
+fn relative(path: &Path) -> Result<CString, LaunchError> {
+    c_path(path.strip_prefix("/").unwrap_or(path))
+}
+
+fn variable((name, value): &(std::ffi::OsString, std::ffi::OsString)) -> Result<CString, LaunchError> {
+    let mut both = name.clone();
+    both.push("=");
+    both.push(value);
+    c_string(&both, "an environment variable")
+}
+
+/// Colons, commas and backslashes have a meaning in overlay options.
+fn escape_layer(path: &Path) -> Vec<u8> {
+    let mut out = Vec::new();
+    for byte in path.as_os_str().as_bytes() {
+        if matches!(byte, b':' | b'\\' | b',') {
+            out.push(b'\\');
+        }
+        out.push(*byte);
+    }
+    out
+}
+
+fn c_layer(path: &Path) -> Result<CString, LaunchError> {
+    c_string(OsStr::from_bytes(&escape_layer(path)), "an overlay path")
+}

@@ -1,0 +1,144 @@
+//! What a box is to be, as plain data: every choice already made, nothing said about how a tier does it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// A fully resolved box. Any tier can carry it out.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The sandbox's id: names its control groups and its records.
+    pub id: String,
+    /// The program's absolute path, as seen inside.
+    pub program: PathBuf,
+    /// Its arguments, the program's name first.
+    pub argv: Vec<OsString>,
+    /// The whole environment.
+    pub env: Vec<(OsString, OsString)>,
+    /// The directory it starts in, as seen inside.
+    pub workdir: PathBuf,
+    /// Who it runs as.
+    pub identity: Identity,
+    /// What it sees of the file system, parents first.
+    pub view: Vec<View>,
+    /// What it may use.
+    pub limits: Limits,
+    /// Whether it may create processes (threads are always allowed).
+    pub spawn: Spawn,
+}
+
+/// The user a box runs as, and the user it acts for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// The user id of every process inside. Never 0.
+    pub uid: u32,
+    /// The group id of every process inside. Never 0.
+    pub gid: u32,
+    /// Whose files [`Ownership::Mapped`] entries belong to. Differs from `uid` only when root starts a box.
+    pub owner_uid: u32,
+    /// The group that goes with `owner_uid`.
+    pub owner_gid: u32,
+}
+
+/// One entry of the view: what is at `path`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct View {
+    /// Absolute path, as seen inside.
+    pub path: PathBuf,
+    /// What is there.
+    pub shows: Shows,
+}
+
+/// What a path shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shows {
+    /// A directory that holds only what later entries put in it; nobody inside can write to it.
+    Frame,
+    /// A tree or file of the host's.
+    Host {
+        /// Where it is on the host; no symbolic link is followed in its last component.
+        source: PathBuf,
+        /// Directory or other.
+        kind: Kind,
+        /// What may be done with it.
+        access: Access,
+        /// Whose files they appear to be.
+        ownership: Ownership,
+    },
+    /// An empty directory of the box's own, gone when it ends.
+    Private {
+        /// At most so many bytes.
+        bytes: u64,
+        /// Who may write there.
+        mode: u32,
+    },
+    /// Something of the host's that is not to be seen: empty, and not writable.
+    Hidden(Kind),
+    /// A symbolic link.
+    Link(PathBuf),
+    /// The host's directory with all changes kept aside.
+    Overlay {
+        /// The directory that is shown and never written to.
+        lower: PathBuf,
+        /// Empty entries that must exist in it for later entries to cover them, by name relative to `lower`.
+        stand_ins: Option<PathBuf>,
+        /// Where changes go.
+        changes: PathBuf,
+        /// A scratch directory on the same file system as `changes`.
+        scratch: PathBuf,
+        /// Whose files they appear to be.
+        ownership: Ownership,
+    },
+}
+
+/// Whether a path is a directory or anything else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A directory.
+    Directory,
+    /// A file, socket, device…
+    File,
+}
+
+/// What may be done with a host tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Look, read, execute.
+    Read,
+    /// Everything.
+    Write,
+}
+
+/// Whose files a host tree's appear to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ownership {
+    /// Theirs on the host.
+    Host,
+    /// The plan's `owner_uid` appears as its `uid`, so that a box which runs as nobody can work for root.
+    Mapped,
+}
+
+/// What the whole process tree may use. `None` is no limit.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Limits {
+    /// Bytes of memory, swap and private files included.
+    pub memory_bytes: Option<u64>,
+    /// CPU time of all processes together.
+    pub cpu_time: Option<std::time::Duration>,
+    /// Share of CPU time, 100 being one core.
+    pub cpu_percent: Option<f64>,
+    /// Processes and threads alive at once.
+    pub processes: Option<u32>,
+    /// Open files of each process.
+    pub open_files: Option<u32>,
+    /// Bytes of one file.
+    pub file_size_bytes: Option<u64>,
+}
+
+/// Whether processes may be created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spawn {
+    /// Yes.
+    Allow,
+    /// No: fork fails, threads work.
+    Refuse,
+}

@@ -1,0 +1,128 @@
+//! Accounts of a process tree where no control group can be had: by looking at the box's own /proc.
+
+use crate::cgroup::Spending;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{Dir, Mode, OFlags};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// Looks at a box from outside, through a handle on its /proc.
+#[derive(Debug)]
+pub struct Sampler {
+    proc_directory: OwnedFd,
+    known: HashMap<(u32, u64), Ticks>,
+    total: u64,
+    peak: u64,
+}
+
+/// A process's own CPU time and that of children it has waited for, in clock ticks.
+#[derive(Debug, Clone, Copy, Default)]
+struct Ticks {
+    own: u64,
+    children: u64,
+}
+
+/// A process as one look shows it.
+struct Seen {
+    pid: u32,
+    started: u64,
+    ticks: Ticks,
+    resident: u64,
+}
+
+impl Sampler {
+    pub(crate) fn new(proc_directory: OwnedFd) -> Self {
+        Self { proc_directory, known: HashMap::new(), total: 0, peak: 0 }
+    }
+
+    /// One look. Memory is the resident set of every process; where that sum looks dangerous, the caller asks
+    /// [`Sampler::proportional`], which shares pages out fairly but costs more.
+    pub fn look(&mut self) -> Spending {
+        let seen = self.processes();
+        let mut grown_own = 0;
+        let mut grown_children = 0;
+        let mut now = HashMap::with_capacity(seen.len());
+        for process in &seen {
+            let key = (process.pid, process.started);
+            let before = self.known.remove(&key).unwrap_or_default();
+            grown_own += process.ticks.own.saturating_sub(before.own);
+            grown_children += process.ticks.children.saturating_sub(before.children);
+            now.insert(key, process.ticks);
+        }
+        // What is still in `known` has ended: its time moved to a parent's "children", where it is not new.
+        let moved: u64 = self.known.values().map(|ticks| ticks.own + ticks.children).sum();
+        self.total += grown_own + grown_children.saturating_sub(moved);
+        self.known = now;
+        let memory = seen.iter().map(|process| process.resident).sum();
+        self.peak = self.peak.max(memory);
+        Spending {
+            cpu: Duration::from_millis(self.total * 1000 / rustix::param::clock_ticks_per_second().max(1)),
+            memory,
+            peak_memory: self.peak,
+            memory_kills: 0,
+            forks_refused: 0,
+        }
+    }
+
+    /// Bytes of memory with shared pages divided among those who share them.
+    pub fn proportional(&self) -> u64 {
+        self.pids()
+            .iter()
+            .filter_map(|pid| {
+                let text = self.read(&format!("{pid}/smaps_rollup"))?;
+                let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+                line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()
+            })
+            .sum::<u64>()
+            .saturating_mul(1024)
+    }
+
+    /// How many processes there are, init aside.
+    pub fn count(&self) -> usize {
+        self.pids().len().saturating_sub(1)
+    }
+
+    fn processes(&self) -> Vec<Seen> {
+        self.pids().into_iter().filter_map(|pid| self.process(pid)).collect()
+    }
+
+    fn pids(&self) -> Vec<u32> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Ok(directory) = rustix::fs::openat(&self.proc_directory, c".", flags, Mode::empty()) else {
+            return Vec::new();
+        };
+        let Ok(entries) = Dir::new(directory) else { return Vec::new() };
+        entries
+            .filter_map(|entry| entry.ok()?.file_name().to_str().ok()?.parse().ok())
+            .collect()
+    }
+
+    fn process(&self, pid: u32) -> Option<Seen> {
+        let text = self.read(&format!("{pid}/stat"))?;
+        // The name, in parentheses, may contain anything; what follows the last one is numbers.
+        let numbers: Vec<u64> = text
+            .rsplit_once(')')?
+            .1
+            .split_whitespace()
+            .map(|word| word.parse().unwrap_or(0))
+            .collect();
+        let at = |field: usize| numbers.get(field - 3).copied().unwrap_or(0);
+        Some(Seen {
+            pid,
+            started: at(22),
+            ticks: Ticks { own: at(14) + at(15), children: at(16) + at(17) },
+            resident: at(24).saturating_mul(rustix::param::page_size() as u64),
+        })
+    }
+
+    fn read(&self, path: &str) -> Option<String> {
+        let file = rustix::fs::openat(
+            self.proc_directory.as_fd(),
+            path,
+            OFlags::RDONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .ok()?;
+        std::io::read_to_string(std::fs::File::from(file)).ok()
+    }
+}

@@ -1,0 +1,41 @@
+//! Signals as something to wait for, instead of handlers.
+
+use crate::sys;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+
+/// A descriptor that reports signals, which no longer have any other effect on this thread.
+#[derive(Debug)]
+pub struct SignalWatch(OwnedFd);
+
+/// What a keeper passes on to its box.
+pub const FORWARDED: &[i32] =
+    &[libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
+
+/// What tells a keeper that it was continued after a stop.
+pub const CONTINUED: i32 = libc::SIGCONT;
+
+impl SignalWatch {
+    /// Watches the forwarded signals and SIGCONT. To be called while there is one thread.
+    pub fn new() -> Result<Self, Errno> {
+        let mut all = FORWARDED.to_vec();
+        all.push(CONTINUED);
+        sys::watch_signals(&all).map(Self)
+    }
+
+    /// The next signal, if one came.
+    pub fn next(&self) -> Option<i32> {
+        sys::next_signal(self.0.as_fd())
+    }
+}
+
+impl AsFd for SignalWatch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Stops this process, as the terminal's stop key would.
+pub fn stop_self() {
+    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP);
+}

@@ -1,0 +1,41 @@
+//! Installing a seccomp filter.
+
+use super::check;
+use rustix::fd::{FromRawFd, OwnedFd};
+use rustix::io::Errno;
+
+/// One instruction of classic BPF, laid out as the kernel's `sock_filter`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SockFilter {
+    pub(crate) code: u16,
+    pub(crate) jump_true: u8,
+    pub(crate) jump_false: u8,
+    pub(crate) k: u32,
+}
+
+#[repr(C)]
+struct SockFprog {
+    len: u16,
+    filter: *const SockFilter,
+}
+
+/// Installs `filter` on this process for good and returns the descriptor on which its notifications arrive.
+/// `no_new_privs` must be set.
+pub(crate) fn install_filter(filter: &[SockFilter]) -> Result<OwnedFd, Errno> {
+    let program = SockFprog {
+        len: u16::try_from(filter.len()).map_err(|_| Errno::INVAL)?,
+        filter: filter.as_ptr(),
+    };
+    // SAFETY: `program` points at `len` valid instructions that outlive the call; the kernel copies them.
+    let fd = check(unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
+            &raw const program,
+        )
+    })?;
+    // SAFETY: the kernel just made this descriptor for us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}

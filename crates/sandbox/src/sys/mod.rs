@@ -1,0 +1,28 @@
+//! The one module with `unsafe`: system calls that no safe crate wraps.
+//!
+//! Much of it runs between `clone3` and `execve` in a copy of a process that may have had other threads, so nothing
+//! here allocates, locks or panics; callers hand in C strings made beforehand.
+#![allow(unsafe_code)]
+
+mod filter;
+mod landlock;
+mod notify;
+mod process;
+
+pub(crate) use filter::{SockFilter, install_filter};
+pub(crate) use landlock::{LandlockRules, landlock_abi};
+pub(crate) use notify::{Notification, Reply};
+pub(crate) use process::*;
+
+use rustix::io::Errno;
+
+/// Turns a raw system call's result into a `Result`.
+fn check(result: libc::c_long) -> Result<libc::c_long, Errno> {
+    if result < 0 { Err(last_errno()) } else { Ok(result) }
+}
+
+fn last_errno() -> Errno {
+    // SAFETY: __errno_location always returns a valid pointer to this thread's errno.
+    Errno::from_raw_os_error(unsafe { *libc::__errno_location() })
+}
+pub(crate) use notify::{peer_process, read_memory};

@@ -1,0 +1,38 @@
+//! One box from a capability to its result: what `belljar run` is, as a library.
+//!
+//! ```no_run
+//! use belljar_supervisor::{Command, SandboxManager};
+//!
+//! let manager = SandboxManager::new()?;
+//! let capability = belljar_manifest::profile("strict").expect("a shipped profile");
+//! let id = manager.create(capability)?;
+//! let result = manager.execute(&id, &Command::new(["python3", "-c", "print('hello from the box')"]))?;
+//! assert_eq!(result.exit_code, Some(0));
+//! assert_eq!(result.stdout.as_deref(), Some("hello from the box\n"));
+//! manager.destroy(&id)?;
+//! # Ok::<(), belljar_supervisor::RunError>(())
+//! ```
+
+mod capture;
+mod changes;
+mod environment;
+mod error;
+mod keeper;
+mod lower;
+mod manager;
+mod named;
+mod places;
+mod result;
+mod stand_in;
+mod state;
+mod view;
+
+pub use changes::{ApplyError, Change, ChangeKind, Conflict, Overlay};
+pub use environment::{NO_COLOR, STATE_DIR};
+pub use error::RunError;
+pub use keeper::{Output, run};
+pub use lower::{Command, Lowered, lower};
+pub use manager::{SandboxId, SandboxManager};
+pub use places::{Principal, find_places};
+pub use result::{KilledBy, ResourceUsage, RunResult, Violation};
+pub use state::{RunRecord, StateDir};

@@ -1,0 +1,318 @@
+//! From a capability and a command to a plan that leaves nothing to choose.
+
+use crate::environment as names;
+use crate::error::RunError;
+use crate::places::{Principal, find_places};
+use crate::stand_in::StandIn;
+use crate::state::StateDir;
+use crate::view::{BuiltView, Builder, Changes, overlay_name};
+use belljar_policy::{
+    Access, Capability, FileOp, FsMode, PathTable, Permission, Places, Tier, Workspace, decide_env,
+};
+use belljar_sandbox::plan::{Limits, Plan, Spawn};
+use belljar_sandbox::Host;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What to run, and where.
+#[derive(Debug, Clone)]
+pub struct Command {
+    pub(crate) argv: Vec<OsString>,
+    pub(crate) workdir: Option<PathBuf>,
+    pub(crate) timeout: Option<Duration>,
+}
+
+impl Command {
+    /// A program and its arguments.
+    pub fn new<S: Into<OsString>>(argv: impl IntoIterator<Item = S>) -> Self {
+        Self { argv: argv.into_iter().map(Into::into).collect(), workdir: None, timeout: None }
+    }
+
+    /// Starts in this directory instead of the caller's.
+    #[must_use]
+    pub fn workdir(mut self, path: impl Into<PathBuf>) -> Self {
+        self.workdir = Some(path.into());
+        self
+    }
+
+    /// Ends after this long at the latest, whatever the capability says.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+}
+
+/// A plan, and what must live as long as its box.
+#[derive(Debug)]
+pub struct Lowered {
+    /// The plan.
+    pub plan: Plan,
+    /// When the clock runs out.
+    pub wall_time: Option<Duration>,
+    /// Things the user should know.
+    pub notes: Vec<String>,
+    pub(crate) stand_ins: Vec<StandIn>,
+    /// Where changes are kept, with an overlay.
+    pub(crate) overlay: Option<PathBuf>,
+}
+
+/// Resolves everything. Nothing runs yet, but stand-ins may have been put in the workspace; they go with the value.
+pub fn lower(
+    id: &str,
+    capability: &Capability,
+    command: &Command,
+    host: &Host,
+    state: &StateDir,
+) -> Result<Lowered, RunError> {
+    check_tier(capability)?;
+    let work = match (&command.workdir, &capability.workdir) {
+        (Some(path), _) => path.clone(),
+        (None, Some(rule)) => rule_directory(rule)?,
+        (None, None) => std::env::current_dir()
+            .map_err(|source| RunError::System { doing: "finding the working directory", source })?,
+    };
+    let (principal, places) = find_places(&work)?;
+    let table = capability.path_table(&places);
+    check_disk(capability, &table)?;
+    let mut notes = notes_on(capability);
+    let env = environment(capability, &principal, &places, id);
+    let program = find_program(command, &env, &table, &places)?;
+    let overlay = match capability.filesystem.workspace {
+        Workspace::Overlay if capability.filesystem.mode == FsMode::ReadWrite => {
+            Some(make_overlay(id, &table, &principal, state)?)
+        }
+        _ => None,
+    };
+    let changes = overlay.as_deref().map_or(Changes::Direct, Changes::Overlay);
+    let bytes = private_bytes(capability, &table);
+    let built = Builder::new(&table, &places, principal.identity, bytes, changes).build();
+    let BuiltView { entries, stand_ins, notes: more } = built?;
+    notes.extend(more);
+    let plan = Plan {
+        id: id.to_owned(),
+        program,
+        argv: command.argv.clone(),
+        env,
+        workdir: places.work.clone(),
+        identity: principal.identity,
+        view: entries,
+        limits: limits(capability),
+        spawn: if capability.permissions.contains(&Permission::SpawnSubprocess) {
+            Spawn::Allow
+        } else {
+            Spawn::Refuse
+        },
+    };
+    host.can_carry(&plan).map_err(|missing| RunError::Refused { what: missing.what, hint: missing.hint })?;
+    let wall_time = command.timeout.or(capability.limits.wall_time);
+    Ok(Lowered { plan, wall_time, notes, stand_ins, overlay })
+}
+
+/// A tier that is not there is refused, never replaced by another.
+fn check_tier(capability: &Capability) -> Result<(), RunError> {
+    match capability.tier {
+        Tier::Native => Ok(()),
+        tier @ (Tier::Gvisor | Tier::Firecracker) => Err(RunError::Refused {
+            what: format!("sandbox_tier {} is not available on this host", tier.as_str()),
+            hint: "set sandbox_tier: seccomp; this version has no other tier".into(),
+        }),
+    }
+}
+
+fn rule_directory(rule: &belljar_policy::Rule<belljar_policy::PathRule>) -> Result<PathBuf, RunError> {
+    let here = std::env::current_dir()
+        .map_err(|source| RunError::System { doing: "finding the working directory", source })?;
+    let (_, places) = find_places(&here)?;
+    let path = rule.value.resolve(&places).unwrap_or(here);
+    if path.is_dir() {
+        return Ok(path);
+    }
+    Err(RunError::Invalid {
+        what: format!("{}: root {} is not a directory", rule.origin, path.display()),
+        hint: "make the directory, or remove `root` to use the current one".into(),
+    })
+}
+
+/// A limit on disk space can be held on private file systems only.
+fn check_disk(capability: &Capability, table: &PathTable) -> Result<(), RunError> {
+    let written = table.iter().find(|(_, entry)| entry.access == Access::Write);
+    match (capability.limits.disk_bytes, written) {
+        (Some(_), Some((path, _))) => Err(RunError::Refused {
+            what: format!("max_disk_mb can't be held on {}, which is the host's and writable", path.display()),
+            hint: "use filesystem_config.mode: read_only, or max_file_size_mb, or remove max_disk_mb".into(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// What a user may expect of a capability and will not get from a box without a network.
+fn notes_on(capability: &Capability) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !capability.egress.is_empty() {
+        notes.push(format!(
+            "the network is closed: {} egress rule(s) open nothing in this version",
+            capability.egress.len()
+        ));
+    }
+    notes
+}
+
+fn limits(capability: &Capability) -> Limits {
+    let from = &capability.limits;
+    Limits {
+        memory_bytes: from.memory_bytes,
+        cpu_time: from.cpu_time,
+        cpu_percent: from.cpu_percent,
+        processes: from.processes,
+        open_files: from.open_files,
+        file_size_bytes: from.file_size_bytes,
+    }
+}
+
+/// How large each private directory may grow. A disk limit is shared out among them; memory bounds them all anyway.
+fn private_bytes(capability: &Capability, table: &PathTable) -> u64 {
+    const UNLIMITED: u64 = 4 << 30;
+    let own = table.iter().filter(|(_, entry)| entry.access == Access::Private).count() as u64 + 1;
+    let limits = &capability.limits;
+    match (limits.disk_bytes, limits.memory_bytes) {
+        (Some(disk), _) => (disk / own).max(4096),
+        (None, Some(memory)) => memory,
+        (None, None) => UNLIMITED,
+    }
+}
+
+fn environment(
+    capability: &Capability,
+    principal: &Principal,
+    places: &Places,
+    id: &str,
+) -> Vec<(OsString, OsString)> {
+    let replaced = [names::HOME, names::TMPDIR, names::USER, names::LOGNAME, names::INSIDE, names::STATE_DIR];
+    let mut env: Vec<(OsString, OsString)> = std::env::vars_os()
+        .filter(|(name, value)| {
+            name.to_str().is_some_and(|name| {
+                !replaced.contains(&name) && decide_env(&capability.env, name, value.as_bytes()).is_allow()
+            })
+        })
+        .collect();
+    if !env.iter().any(|(name, _)| name == names::PATH) {
+        env.push((names::PATH.into(), names::DEFAULT_PATH.into()));
+    }
+    let home = if places.home.is_dir() { places.home.as_os_str() } else { OsStr::new("/tmp") };
+    env.push((names::HOME.into(), home.into()));
+    env.push((names::TMPDIR.into(), "/tmp".into()));
+    env.push((names::INSIDE.into(), id.into()));
+    if let Some(user) = &principal.user {
+        env.push((names::USER.into(), user.into()));
+        env.push((names::LOGNAME.into(), user.into()));
+    }
+    env
+}
+
+/// The program's path, found as a shell would find it, among what the box shows.
+fn find_program(
+    command: &Command,
+    env: &[(OsString, OsString)],
+    table: &PathTable,
+    places: &Places,
+) -> Result<PathBuf, RunError> {
+    let Some(name) = command.argv.first().filter(|name| !name.is_empty()) else {
+        return Err(RunError::Invalid { what: "no command given".into(), hint: "belljar run -- PROGRAM [ARGS…]".into() });
+    };
+    let shown = name.to_string_lossy().into_owned();
+    if name.as_bytes().contains(&b'/') {
+        let path = places.work.join(name);
+        return match classify(&path, table, places) {
+            Candidate::Good => Ok(path),
+            Candidate::Absent => Err(not_found(shown, "no such file")),
+            Candidate::NotExecutable => Err(not_executable(path)),
+            Candidate::Hidden(what, hint) => Err(RunError::Refused { what, hint }),
+        };
+    }
+    let search = env.iter().find(|(key, _)| key == names::PATH).map(|(_, value)| value.clone()).unwrap_or_default();
+    let mut worse = None;
+    for directory in std::env::split_paths(&search).filter(|path| path.is_absolute()) {
+        let path = directory.join(name);
+        match classify(&path, table, places) {
+            Candidate::Good => return Ok(path),
+            Candidate::Absent => {}
+            Candidate::NotExecutable => worse = worse.or(Some(not_executable(path))),
+            Candidate::Hidden(what, hint) => worse = Some(RunError::Refused { what, hint }),
+        }
+    }
+    let looked = format!("looked in PATH={}", search.to_string_lossy());
+    Err(worse.unwrap_or_else(|| not_found(shown, &looked)))
+}
+
+enum Candidate {
+    Good,
+    Absent,
+    NotExecutable,
+    Hidden(String, String),
+}
+
+fn classify(path: &Path, table: &PathTable, _places: &Places) -> Candidate {
+    let Ok(metadata) = std::fs::metadata(path) else { return Candidate::Absent };
+    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    for seen in [path, &real] {
+        let decision = table.decide(seen, FileOp::Read);
+        if !decision.is_allow() {
+            let because = decision.because();
+            return Candidate::Hidden(
+                format!("{} is not visible in the box ({}, {})", seen.display(), because.reason.code(), because.origin),
+                because.hint.clone().unwrap_or_default(),
+            );
+        }
+    }
+    if metadata.is_file() && metadata.permissions().mode() & 0o111 != 0 {
+        Candidate::Good
+    } else {
+        Candidate::NotExecutable
+    }
+}
+
+fn not_found(program: String, hint: &str) -> RunError {
+    RunError::NotFound { program, hint: hint.to_owned() }
+}
+
+pub(crate) fn not_executable(program: PathBuf) -> RunError {
+    let hint = if program.is_dir() {
+        "it is a directory".to_owned()
+    } else {
+        format!("chmod +x {}, or name an interpreter", program.display())
+    };
+    RunError::NotExecutable { program, hint }
+}
+
+/// Makes the directories an overlay needs, one set for each writable path, owned by the box's user.
+fn make_overlay(id: &str, table: &PathTable, principal: &Principal, state: &StateDir) -> Result<PathBuf, RunError> {
+    let store = state.make_overlay(id)?;
+    let make = |path: &Path| -> Result<(), RunError> {
+        let fail = |source| RunError::State { path: path.to_owned(), source };
+        std::fs::create_dir_all(path).map_err(fail)?;
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(path, Some(principal.identity.uid), Some(principal.identity.gid)).map_err(fail)?;
+        }
+        Ok(())
+    };
+    make(&store)?;
+    let written = table.iter().filter(|(path, entry)| entry.access == Access::Write && path.is_dir());
+    let paths: Vec<PathBuf> = written.filter_map(|(path, _)| path.canonicalize().ok()).collect();
+    for path in &paths {
+        let layers = store.join(overlay_name(path));
+        make(&layers)?;
+        for name in ["changes", "scratch", "stand-ins"] {
+            make(&layers.join(name))?;
+        }
+        // The mount point shows the upper layer's mode.
+        if let Ok(metadata) = std::fs::metadata(path) {
+            let _ = std::fs::set_permissions(layers.join("changes"), metadata.permissions());
+        }
+    }
+    crate::changes::write_roots(&store, &paths)?;
+    Ok(store)
+}

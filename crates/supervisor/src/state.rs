@@ -1,0 +1,181 @@
+//! The state directory: a record of each running box, and changes that wait for a decision.
+//!
+//! A record is locked by its keeper for as long as that lives, so "is it running?" is a question to the kernel and
+//! not a guess from a process number.
+
+use crate::environment;
+use crate::error::RunError;
+use crate::stand_in;
+use belljar_sandbox::cgroup::Cgroups;
+use rustix::fd::OwnedFd;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Where state lives.
+#[derive(Debug, Clone)]
+pub struct StateDir {
+    root: PathBuf,
+}
+
+/// What is known of a box while it runs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// Its id.
+    pub sandbox_id: String,
+    /// The keeper's process.
+    pub keeper_pid: u32,
+    /// When it was started, in seconds since 1970.
+    pub started_at: u64,
+    /// What runs in it.
+    pub command: Vec<String>,
+    /// Where.
+    pub workdir: PathBuf,
+    /// The capability it runs under: a profile's name or a file's.
+    pub capability: String,
+    /// The wall.
+    pub tier: String,
+    /// What holds its limits.
+    pub limits_by: String,
+    /// The capability in full.
+    pub policy: serde_json::Value,
+    /// Directories made on the host so that protected paths can't be created; removed at the end.
+    pub stand_ins: Vec<PathBuf>,
+}
+
+/// A record held by the keeper that wrote it.
+#[derive(Debug)]
+pub(crate) struct HeldRecord {
+    directory: PathBuf,
+    // The lock ends with the descriptor.
+    _lock: OwnedFd,
+}
+
+const RECORD: &str = "record.json";
+
+impl StateDir {
+    /// `$BELLJAR_STATE_DIR`, else the user's XDG state directory, else `/var/lib/belljar` for root.
+    pub fn find() -> Result<Self, RunError> {
+        let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let is_root = rustix::process::geteuid().is_root();
+        let root = variable(environment::STATE_DIR)
+            .or_else(|| is_root.then(|| PathBuf::from("/var/lib/belljar")))
+            .or_else(|| variable(environment::XDG_STATE_HOME).map(|path| path.join("belljar")))
+            .or_else(|| variable(environment::HOME).map(|path| path.join(".local/state/belljar")))
+            .ok_or_else(|| RunError::Invalid {
+                what: "no place for state: neither HOME nor XDG_STATE_HOME is set".into(),
+                hint: "set BELLJAR_STATE_DIR to a directory you can write to".into(),
+            })?;
+        Self::at(root)
+    }
+
+    /// This directory; made if it is not there.
+    pub fn at(root: PathBuf) -> Result<Self, RunError> {
+        let state = Self { root };
+        state.make(&state.runs())?;
+        Ok(state)
+    }
+
+    fn runs(&self) -> PathBuf {
+        self.root.join("runs")
+    }
+
+    pub(crate) fn overlays(&self) -> PathBuf {
+        self.root.join("overlays")
+    }
+
+    /// Makes a directory that others can pass through (a box of root's runs as somebody else) but not read.
+    fn make(&self, path: &Path) -> Result<(), RunError> {
+        let fail = |source| RunError::State { path: path.to_owned(), source };
+        if path.is_dir() {
+            return Ok(());
+        }
+        fs::create_dir_all(path).map_err(fail)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o711)).map_err(fail)
+    }
+
+    pub(crate) fn make_overlay(&self, id: &str) -> Result<PathBuf, RunError> {
+        self.make(&self.overlays())?;
+        let path = self.overlays().join(id);
+        fs::create_dir(&path).map_err(|source| RunError::State { path: path.clone(), source })?;
+        Ok(path)
+    }
+
+    /// Writes the record of a new run and locks it.
+    pub(crate) fn hold(&self, record: &RunRecord) -> Result<HeldRecord, RunError> {
+        let directory = self.runs().join(&record.sandbox_id);
+        let fail = |source| RunError::State { path: directory.clone(), source };
+        fs::create_dir(&directory).map_err(fail)?;
+        let held = || -> std::io::Result<OwnedFd> {
+            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+            let file = rustix::fs::open(directory.join(RECORD), flags, Mode::from_raw_mode(0o600))?;
+            flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+            rustix::io::write(&file, &serde_json::to_vec(record)?)?;
+            Ok(file)
+        };
+        match held() {
+            Ok(lock) => Ok(HeldRecord { directory, _lock: lock }),
+            Err(error) => {
+                let _ = fs::remove_dir_all(&directory);
+                Err(fail(error))
+            }
+        }
+    }
+
+    /// Boxes that run now, oldest first.
+    pub fn running(&self) -> Vec<RunRecord> {
+        let mut records: Vec<RunRecord> =
+            self.records().into_iter().filter(|(_, alive, _)| *alive).filter_map(|(_, _, record)| record).collect();
+        records.sort_by(|a, b| (a.started_at, &a.sandbox_id).cmp(&(b.started_at, &b.sandbox_id)));
+        records
+    }
+
+    /// Every record: where, whether its keeper lives, and what it says (unless it was cut off while being written).
+    fn records(&self) -> Vec<(PathBuf, bool, Option<RunRecord>)> {
+        let Ok(entries) = fs::read_dir(self.runs()) else { return Vec::new() };
+        entries
+            .flatten()
+            .map(|entry| {
+                let path = entry.path();
+                let file = path.join(RECORD);
+                let record = fs::read(&file).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+                (path, is_locked(&file), record)
+            })
+            .collect()
+    }
+
+    /// Clears away what keepers that were killed could not.
+    pub fn sweep(&self, cgroups: &Cgroups) {
+        for (path, alive, record) in self.records() {
+            if alive || is_young(&path) {
+                continue;
+            }
+            if let Some(record) = record {
+                cgroups.remove_leftover(&record.sandbox_id);
+                record.stand_ins.iter().for_each(|path| stand_in::remove(path));
+            }
+            let _ = fs::remove_dir_all(&path);
+        }
+    }
+}
+
+/// A directory whose record is not there yet may be one that is being made this moment.
+fn is_young(directory: &Path) -> bool {
+    let age = fs::metadata(directory).and_then(|metadata| metadata.modified()).ok().and_then(|time| time.elapsed().ok());
+    !directory.join(RECORD).exists() && age.is_some_and(|age| age < std::time::Duration::from_secs(60))
+}
+
+fn is_locked(file: &Path) -> bool {
+    let Ok(fd) = rustix::fs::open(file, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else {
+        return false;
+    };
+    flock(&fd, FlockOperation::NonBlockingLockShared).is_err()
+}
+
+impl Drop for HeldRecord {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
