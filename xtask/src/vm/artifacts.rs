@@ -1,5 +1,6 @@
 //! The programs under test: built by cargo exactly as for the host, and static thanks to `.cargo/config.toml`.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -43,13 +44,18 @@ pub(super) fn build(workshop: &Workshop, contents: Contents) -> Result<Programs,
 
 /// The attack program of belljar's tests, compiled as they compile it.
 fn probe(workshop: &Workshop) -> Result<Program, Failure> {
-    let source = workshop
-        .repository
-        .join("crates/belljar/tests/probe/probe.c");
+    let mut sources = Vec::new();
+    for entry in fs::read_dir(workshop.repository.join("crates/belljar/tests/probe"))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "c") {
+            sources.push(path);
+        }
+    }
     let path = workshop.directory.join("probe");
     run(Command::new("cc")
-        .args(["-static", "-O1", "-o"])
-        .args([&path, &source]))?;
+        .args(["-static", "-O1", "-pthread", "-o"])
+        .arg(&path)
+        .args(sources))?;
     Ok(Program {
         name: "probe",
         path,

@@ -1,6 +1,7 @@
 //! qemu: boots the guest and listens to its console, for a bounded time.
 
-use std::io::{BufRead, BufReader};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -28,20 +29,26 @@ pub(super) enum Ending {
     PrintedTooMuch,
 }
 
-/// Boots the guest and waits for its end; never longer than `time_limit`.
-pub(super) fn boot(kernel: &Path, image: &Path, time_limit: Duration) -> Result<Console, Failure> {
-    let mut machine = Machine(
-        qemu(kernel, image)
-            .spawn()
-            .map_err(|error| format!("vm-test: qemu: {error}; try `make setup`"))?,
-    );
+/// Boots the guest and waits for its end; never longer than `time_limit`. What it prints is in the file
+/// `log` at once, for whoever wonders what it is doing.
+pub(super) fn boot(
+    kernel: &Path,
+    image: &Path,
+    log: &Path,
+    time_limit: Duration,
+) -> Result<Console, Failure> {
+    let mut log = File::create(log)?;
+    let process = qemu(kernel, image)
+        .spawn()
+        .map_err(|error| format!("vm-test: qemu: {error}; try `make setup`"))?;
+    let mut machine = Machine(process);
     let output = machine
         .0
         .stdout
         .take()
         .ok_or("vm-test: qemu has no output")?;
     let lines = lines_of(output);
-    Ok(listen(&lines, Instant::now() + time_limit))
+    Ok(listen(&lines, &mut log, Instant::now() + time_limit)?)
 }
 
 fn qemu(kernel: &Path, image: &Path) -> Command {
@@ -106,12 +113,19 @@ fn lines_of(output: impl std::io::Read + Send + 'static) -> Receiver<Vec<u8>> {
     receiver
 }
 
-fn listen(lines: &Receiver<Vec<u8>>, deadline: Instant) -> Console {
+fn listen(
+    lines: &Receiver<Vec<u8>>,
+    log: &mut impl Write,
+    deadline: Instant,
+) -> io::Result<Console> {
     let mut text = String::new();
     let ending = loop {
         match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(line) => {
-                text.push_str(String::from_utf8_lossy(&line).trim_end_matches('\r'));
+                let line = String::from_utf8_lossy(&line);
+                let line = line.trim_end_matches('\r');
+                writeln!(log, "{line}")?;
+                text.push_str(line);
                 text.push('\n');
             }
             Err(RecvTimeoutError::Timeout) => break Ending::TimedOut,
@@ -121,33 +135,39 @@ fn listen(lines: &Receiver<Vec<u8>>, deadline: Instant) -> Console {
             break Ending::PrintedTooMuch;
         }
     };
-    Console { text, ending }
+    Ok(Console { text, ending })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn far_future() -> Instant {
+        Instant::now() + Duration::from_secs(3600)
+    }
+
     #[test]
-    fn the_console_is_read_to_its_end() {
+    fn the_console_is_read_to_its_end_and_logged() {
         let lines = lines_of(&b"booting\r\nVM-RESULT: 1 passed, 0 failed\r\n"[..]);
-        let console = listen(&lines, Instant::now() + Duration::from_secs(3600));
+        let mut log = Vec::new();
+        let console = listen(&lines, &mut log, far_future()).unwrap();
         assert_eq!(console.text, "booting\nVM-RESULT: 1 passed, 0 failed\n");
         assert_eq!(console.ending, Ending::PoweredOff);
+        assert_eq!(log, console.text.as_bytes());
     }
 
     #[test]
     fn a_silent_guest_is_given_up_at_the_deadline() {
         let (_still_running, lines) = mpsc::channel();
-        assert_eq!(listen(&lines, Instant::now()).ending, Ending::TimedOut);
+        let console = listen(&lines, &mut io::sink(), Instant::now()).unwrap();
+        assert_eq!(console.ending, Ending::TimedOut);
     }
 
     #[test]
     fn a_guest_that_never_stops_printing_is_given_up() {
         let (sender, lines) = mpsc::channel();
-        let endless = vec![b'x'; CONSOLE_LIMIT];
-        sender.send(endless).unwrap();
-        let console = listen(&lines, Instant::now() + Duration::from_secs(3600));
+        sender.send(vec![b'x'; CONSOLE_LIMIT]).unwrap();
+        let console = listen(&lines, &mut io::sink(), far_future()).unwrap();
         assert_eq!(console.ending, Ending::PrintedTooMuch);
     }
 }

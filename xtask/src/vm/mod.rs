@@ -72,8 +72,8 @@ pub(crate) fn test(options: &Options) -> Result<(), Failure> {
     let packages = packages::fetch(&workshop)?;
     let programs = artifacts::build(&workshop, options.contents)?;
     let image = image::assemble(&workshop, &packages, &programs)?;
-    let console = machine::boot(&packages.kernel, &image, options.time_limit)?;
-    std::fs::write(workshop.directory.join("console.log"), &console.text)?;
+    let log = workshop.directory.join("console.log");
+    let console = machine::boot(&packages.kernel, &image, &log, options.time_limit)?;
     report::judge(&console, &programs)
 }
 
