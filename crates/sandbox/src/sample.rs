@@ -1,6 +1,7 @@
 //! Accounts of a process tree where no control group can be had: by looking at the box's own /proc.
 
 use crate::cgroup::Spending;
+use crate::sys;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Dir, Mode, OFlags};
 use std::collections::HashMap;
@@ -13,6 +14,8 @@ pub struct Sampler {
     known: HashMap<(u32, u64), Ticks>,
     total: u64,
     peak: u64,
+    /// The kernel's own count of CPU time, where the host lets us have it.
+    counter: Option<OwnedFd>,
 }
 
 /// A process's own CPU time and that of children it has waited for, in clock ticks.
@@ -32,7 +35,11 @@ struct Seen {
 
 impl Sampler {
     pub(crate) fn new(proc_directory: OwnedFd) -> Self {
-        Self { proc_directory, known: HashMap::new(), total: 0, peak: 0 }
+        Self { proc_directory, known: HashMap::new(), total: 0, peak: 0, counter: None }
+    }
+
+    pub(crate) fn count_with(&mut self, counter: OwnedFd) {
+        self.counter = Some(counter);
     }
 
     /// One look. Memory is the resident set of every process; where that sum looks dangerous, the caller asks
@@ -55,13 +62,18 @@ impl Sampler {
         self.known = now;
         let memory = seen.iter().map(|process| process.resident).sum();
         self.peak = self.peak.max(memory);
+        let looked = Duration::from_millis(self.total * 1000 / rustix::param::clock_ticks_per_second().max(1));
         Spending {
-            cpu: Duration::from_millis(self.total * 1000 / rustix::param::clock_ticks_per_second().max(1)),
+            cpu: self.counted().unwrap_or(Duration::ZERO).max(looked),
             memory,
             peak_memory: self.peak,
             memory_kills: 0,
             forks_refused: 0,
         }
+    }
+
+    fn counted(&self) -> Option<Duration> {
+        sys::read_cpu_counter(self.counter.as_ref()?.as_fd()).ok()
     }
 
     /// Bytes of memory with shared pages divided among those who share them.

@@ -25,13 +25,31 @@ pub enum Output {
     CaptureForeground,
 }
 
-/// Runs a command under a capability, from start to end.
+/// Ends a run from another thread.
+#[derive(Debug)]
+pub struct StopHandle(rustix::fd::OwnedFd);
+
+impl StopHandle {
+    /// A handle for runs that are yet to start.
+    pub fn new() -> Result<Self, RunError> {
+        let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+        rustix::event::eventfd(0, flags).map(Self).map_err(RunError::system("making a stop handle"))
+    }
+
+    /// Kills every box that runs under it, now and from now on.
+    pub fn stop(&self) {
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+}
+
+/// Runs a command under a capability, from start to end, or until `stop` says so.
 pub fn run(
     id: &str,
     capability: &Capability,
     command: &Command,
     output: Output,
     state: &StateDir,
+    stop: Option<&StopHandle>,
 ) -> Result<RunResult, RunError> {
     let host = Host::probe();
     state.sweep(&host.cgroups);
@@ -51,6 +69,7 @@ pub fn run(
     let launched = launch(&lowered.plan, &host, &stdio).map_err(|error| explain(error, &lowered))?;
     drop(stdio);
     let mut keeper = Keeper::new(launched, &lowered, signals, captures, started);
+    keeper.stop = stop.map(|stop| stop.0.as_fd());
     keeper.watch()?;
     let result = keeper.conclude(&lowered, capability, &host)?;
     discard.keep();
@@ -127,7 +146,7 @@ fn cannot_execute(lowered: &Lowered, errno: Errno) -> RunError {
     }
 }
 
-struct Keeper {
+struct Keeper<'a> {
     launched: Launched,
     started: Instant,
     deadline: Option<Instant>,
@@ -142,12 +161,13 @@ struct Keeper {
     killed_by: Option<KilledBy>,
     violations: Vec<Violation>,
     not_started: Option<Errno>,
+    stop: Option<BorrowedFd<'a>>,
     /// No more events will come.
     deaf: bool,
     process_limit_seen: bool,
 }
 
-impl Keeper {
+impl Keeper<'_> {
     fn new(
         launched: Launched,
         lowered: &Lowered,
@@ -172,6 +192,7 @@ impl Keeper {
             killed_by: None,
             violations: Vec::new(),
             not_started: None,
+            stop: None,
             deaf: false,
             process_limit_seen: false,
         };
@@ -188,6 +209,9 @@ impl Keeper {
             }
             if ready.memory {
                 self.kill(KilledBy::Memory);
+            }
+            if ready.stop {
+                self.kill(KilledBy::Operator);
             }
             if ready.signals {
                 self.pass_signals();
@@ -213,7 +237,8 @@ impl Keeper {
             Some([out, err]) => [out.source(), err.source()],
             None => [None, None],
         };
-        let sources = [Some(nothing), events, memory, signals, out, err];
+        let stop = self.stop.filter(|_| self.killed_by.is_none());
+        let sources = [Some(nothing), events, memory, signals, stop, out, err];
         // A source that is not there is waited for as the box's end, which is always waited for.
         let mut fds = sources.map(|fd| PollFd::from_borrowed_fd(fd.unwrap_or(nothing), PollFlags::IN));
         let timeout = self.patience();
@@ -221,12 +246,13 @@ impl Keeper {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(RunError::system("waiting")(errno)),
         }
-        let [ended, heard, starved, signalled, ..] = fds.each_ref().map(|fd| !fd.revents().is_empty());
+        let [ended, heard, starved, signalled, stopped, ..] = fds.each_ref().map(|fd| !fd.revents().is_empty());
         Ok(Ready {
             ended,
             events: unless(events) && heard,
             memory: unless(memory) && starved,
             signals: unless(signals) && signalled,
+            stop: unless(stop) && stopped,
         })
     }
 
@@ -391,6 +417,7 @@ struct Ready {
     events: bool,
     memory: bool,
     signals: bool,
+    stop: bool,
 }
 
 /// The exit code in a wait status, unless a signal ended the process.

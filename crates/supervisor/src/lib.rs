@@ -30,7 +30,7 @@ mod view;
 pub use changes::{ApplyError, Change, ChangeKind, Conflict, Overlay};
 pub use environment::{NO_COLOR, STATE_DIR};
 pub use error::RunError;
-pub use keeper::{Output, run};
+pub use keeper::{Output, StopHandle, run};
 pub use lower::{Command, Lowered, lower};
 pub use manager::{SandboxId, SandboxManager};
 pub use places::{Principal, find_places};

@@ -1,7 +1,7 @@
 //! Boxes as a Rust program uses them: create, execute, destroy.
 
 use crate::error::RunError;
-use crate::keeper::{Output, run};
+use crate::keeper::{Output, StopHandle, run};
 use crate::lower::Command;
 use crate::result::RunResult;
 use crate::state::StateDir;
@@ -40,7 +40,13 @@ impl fmt::Display for SandboxId {
 #[derive(Debug)]
 pub struct SandboxManager {
     state: StateDir,
-    sandboxes: Mutex<HashMap<SandboxId, Arc<Capability>>>,
+    sandboxes: Mutex<HashMap<SandboxId, Arc<Sandbox>>>,
+}
+
+#[derive(Debug)]
+struct Sandbox {
+    capability: Capability,
+    stop: StopHandle,
 }
 
 impl SandboxManager {
@@ -57,25 +63,28 @@ impl SandboxManager {
     /// Registers a capability to run commands under.
     pub fn create(&self, capability: Capability) -> Result<SandboxId, RunError> {
         let id = SandboxId::random()?;
-        self.sandboxes().insert(id.clone(), Arc::new(capability));
+        let sandbox = Sandbox { capability, stop: StopHandle::new()? };
+        self.sandboxes().insert(id.clone(), Arc::new(sandbox));
         Ok(id)
     }
 
     /// Runs a command to its end and returns what it printed (the first MiB of each stream) and used.
     pub fn execute(&self, id: &SandboxId, command: &Command) -> Result<RunResult, RunError> {
-        let capability = self.sandboxes().get(id).cloned();
-        let capability = capability.ok_or_else(|| RunError::UnknownId { id: id.to_string() })?;
+        let sandbox = self.sandboxes().get(id).cloned();
+        let sandbox = sandbox.ok_or_else(|| RunError::UnknownId { id: id.to_string() })?;
         let run_id = SandboxId::random()?;
-        run(run_id.as_str(), &capability, command, Output::Capture, &self.state)
+        run(run_id.as_str(), &sandbox.capability, command, Output::Capture, &self.state, Some(&sandbox.stop))
     }
 
-    /// Forgets a sandbox. Commands that run under it go on to their end.
+    /// Ends a sandbox. Commands that still run in it are killed; their callers get a result that says so.
     pub fn destroy(&self, id: &SandboxId) -> Result<(), RunError> {
         let known = self.sandboxes().remove(id);
-        known.map(drop).ok_or_else(|| RunError::UnknownId { id: id.to_string() })
+        let sandbox = known.ok_or_else(|| RunError::UnknownId { id: id.to_string() })?;
+        sandbox.stop.stop();
+        Ok(())
     }
 
-    fn sandboxes(&self) -> std::sync::MutexGuard<'_, HashMap<SandboxId, Arc<Capability>>> {
+    fn sandboxes(&self) -> std::sync::MutexGuard<'_, HashMap<SandboxId, Arc<Sandbox>>> {
         // A panic elsewhere can't leave the map half changed.
         self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner)
     }

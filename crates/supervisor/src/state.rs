@@ -78,6 +78,11 @@ impl StateDir {
         Ok(state)
     }
 
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.root
+    }
+
     fn runs(&self) -> PathBuf {
         self.root.join("runs")
     }

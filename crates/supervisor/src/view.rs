@@ -5,7 +5,7 @@
 
 use crate::error::RunError;
 use crate::named;
-use crate::stand_in::StandIn;
+use crate::stand_in::{self, StandIn};
 use belljar_policy::{Access, PathTable, Places, Source};
 use belljar_sandbox::plan::{self, Identity, Kind, Ownership, Shows, View};
 use std::collections::HashSet;
@@ -199,7 +199,25 @@ impl<'a> Builder<'a> {
         if matches!(access, Access::Read) && self.around(path) == Around::HostRead && !self.covered(path) {
             return;
         }
+        if matches!(access, Access::Hidden | Access::Protected) {
+            self.pin_above(path);
+        }
         self.show(path, shows);
+    }
+
+    /// A mount holds its own path, not the directories above it: whoever may rename those can put another tree in
+    /// their place. A directory that is a mount itself can't be renamed either, so they become that.
+    fn pin_above(&mut self, path: &Path) {
+        let above: Vec<PathBuf> = path
+            .ancestors()
+            .skip(1)
+            .take_while(|ancestor| self.around(ancestor) == Around::HostWrite && !self.covered(ancestor))
+            .map(Path::to_owned)
+            .collect();
+        for directory in above.into_iter().rev() {
+            let shows = self.host(&directory, Kind::Directory, plan::Access::Write);
+            self.show(directory, shows);
+        }
     }
 
     fn overlay(&self, path: &Path, store: &Path) -> Shows {
@@ -274,12 +292,14 @@ impl<'a> Builder<'a> {
         if self.built.entries.iter().any(|entry| entry.path == missing) {
             return Ok(());
         }
+        self.pin_above(&missing);
         let identity = self.identity;
         let owner = (rustix::process::geteuid().is_root()).then_some((identity.owner_uid, identity.owner_gid));
         match StandIn::put(&missing, owner) {
             Ok(stand_in) => {
                 self.built.stand_ins.extend(stand_in);
-                self.show(missing, Shows::Hidden(Kind::Directory));
+                let kind = stand_in::kind_of(&missing);
+                self.show(missing, Shows::Hidden(kind));
                 Ok(())
             }
             // A directory the user can't write to, nor can the agent.
@@ -303,8 +323,14 @@ impl<'a> Builder<'a> {
         if let Some(layer) = layer
             && !self.built.entries.iter().any(|entry| entry.path == missing)
         {
-            fs::create_dir_all(&layer).map_err(|source| RunError::State { path: layer, source })?;
-            self.show(missing, Shows::Hidden(Kind::Directory));
+            let kind = stand_in::kind_of(&missing);
+            let parent = layer.parent().unwrap_or(&layer);
+            let made = match kind {
+                Kind::Directory => fs::create_dir_all(&layer),
+                Kind::File => fs::create_dir_all(parent).and_then(|()| fs::write(&layer, b"")),
+            };
+            made.map_err(|source| RunError::State { path: layer, source })?;
+            self.show(missing, Shows::Hidden(kind));
         }
         Ok(())
     }

@@ -302,6 +302,10 @@ fn begin(start: &Start<'_>) -> Result<std::convert::Infallible, Failure> {
     if start.send_proc {
         let directory = rustix::fs::open(c"/proc", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         directory.and_then(|fd| send_descriptor(start.control, fd.as_fd())).map_err(&stage)?;
+        // Without it, children that nobody waits for would take their CPU time with them.
+        if let Ok(counter) = sys::open_cpu_counter() {
+            send_descriptor(start.control, counter.as_fd()).map_err(&stage)?;
+        }
     }
     let main = sys::fork().map_err(&stage)?;
     if main == 0 {

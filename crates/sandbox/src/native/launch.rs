@@ -321,11 +321,14 @@ impl Launched {
 
     /// Waits until the walls stand, or init says which does not.
     fn await_start(&mut self) -> Result<(), LaunchError> {
-        let (mut message, handle) = init::receive_with_descriptor(self.control.as_fd());
-        if let Some(proc_directory) = handle {
-            self.sampler = Some(Sampler::new(proc_directory));
-            message = init::receive_with_descriptor(self.control.as_fd()).0;
-        }
+        let message = loop {
+            let (message, handle) = init::receive_with_descriptor(self.control.as_fd());
+            match (handle, &mut self.sampler) {
+                (Some(proc_directory), None) => self.sampler = Some(Sampler::new(proc_directory)),
+                (Some(counter), Some(sampler)) => sampler.count_with(counter),
+                (None, _) => break message,
+            }
+        };
         match message {
             Some(Message { kind: Kind::Applied, .. }) => Ok(()),
             Some(Message { kind: Kind::Failed, a, b }) => {

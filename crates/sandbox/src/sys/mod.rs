@@ -4,11 +4,13 @@
 //! here allocates, locks or panics; callers hand in C strings made beforehand.
 #![allow(unsafe_code)]
 
+mod counter;
 mod filter;
 mod landlock;
 mod notify;
 mod process;
 
+pub(crate) use counter::{open_cpu_counter, read_cpu_counter};
 pub(crate) use filter::{SockFilter, install_filter};
 pub(crate) use landlock::{LandlockRules, landlock_abi};
 pub(crate) use notify::{Notification, Reply};

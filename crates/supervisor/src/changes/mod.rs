@@ -33,13 +33,63 @@ pub struct Change {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept: Option<PathBuf>,
     /// What the host had when the box ended.
-    base: Option<Fingerprint>,
+    base: Base,
+}
+
+/// What the host had at a path, and in it, when the box ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Base {
+    own: Option<Fingerprint>,
+    /// Of a directory that goes: everything in it.
+    within: Option<Vec<(PathBuf, Fingerprint)>>,
+    /// Somebody on the host changed it while the box ran.
+    changed_meanwhile: bool,
+}
+
+impl Base {
+    /// Looks at the host's side of a change in a box that started at `start`.
+    fn look(path: &Path, goes: bool, start: Fingerprint) -> Self {
+        let own = Fingerprint::of(path);
+        let within = (goes && own.is_some_and(|own| own.is_directory)).then(|| tree(path));
+        let after = |seen: &Fingerprint| (seen.changed_s, seen.changed_ns) > (start.changed_s, start.changed_ns);
+        let changed_meanwhile =
+            own.iter().any(after) || within.iter().flatten().any(|(_, seen)| after(seen));
+        Self { own, within, changed_meanwhile }
+    }
+
+    /// Whether the host still has what it had.
+    fn still_holds(&self, path: &Path) -> bool {
+        !self.changed_meanwhile
+            && Fingerprint::of(path) == self.own
+            && self.within.as_ref().is_none_or(|within| *within == tree(path))
+    }
+}
+
+/// Everything below a directory.
+fn tree(directory: &Path) -> Vec<(PathBuf, Fingerprint)> {
+    let mut found = Vec::new();
+    list_tree(directory, &mut found);
+    found
+}
+
+fn list_tree(directory: &Path, into: &mut Vec<(PathBuf, Fingerprint)>) {
+    let Ok(entries) = fs::read_dir(directory) else { return };
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    for path in paths {
+        let Some(seen) = Fingerprint::of(&path) else { continue };
+        into.push((path.clone(), seen));
+        if seen.is_directory {
+            list_tree(&path, into);
+        }
+    }
 }
 
 /// Enough of a file to tell whether it has been touched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Fingerprint {
     inode: u64,
+    is_directory: bool,
     size: u64,
     changed_s: i64,
     changed_ns: i64,
@@ -50,6 +100,7 @@ impl Fingerprint {
         let metadata = fs::symlink_metadata(path).ok()?;
         Some(Self {
             inode: metadata.ino(),
+            is_directory: metadata.is_dir(),
             // A directory's size and times move with what is in it, which is looked at by itself.
             size: if metadata.is_dir() { 0 } else { metadata.size() },
             changed_s: if metadata.is_dir() { 0 } else { metadata.ctime() },
@@ -93,12 +144,17 @@ pub(crate) fn write_roots(store: &Path, roots: &[PathBuf]) -> Result<(), RunErro
 /// Whether changes are kept.
 pub(crate) fn settle(store: &Path, _id: &str) -> Result<bool, RunError> {
     let roots: Vec<PathBuf> = load(&store.join(ROOTS)).unwrap_or_default();
+    // Written just before the box started, by the same clock that stamps the host's files.
+    let start = Fingerprint::of(&store.join(ROOTS)).ok_or_else(|| RunError::State {
+        path: store.to_owned(),
+        source: std::io::Error::from(std::io::ErrorKind::NotFound),
+    })?;
     let mut changes = Vec::new();
     for root in &roots {
         let layers = store.join(crate::view::overlay_name(root));
         remove_tree(&layers.join("scratch"));
         remove_tree(&layers.join("stand-ins"));
-        walk::changes_in(&layers.join("changes"), root, &mut changes);
+        walk::changes_in(&layers.join("changes"), root, start, &mut changes);
     }
     if changes.is_empty() {
         remove_store(store)?;
@@ -187,7 +243,7 @@ impl Overlay {
         let conflicts: Vec<Conflict> = self
             .changes
             .iter()
-            .filter(|change| Fingerprint::of(&change.path) != change.base)
+            .filter(|change| !change.base.still_holds(&change.path))
             .map(|change| Conflict { path: change.path.clone() })
             .collect();
         if !conflicts.is_empty() {

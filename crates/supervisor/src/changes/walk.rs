@@ -1,54 +1,70 @@
 //! Reading an overlay's upper layer: plain files are new content, a 0/0 device is a deletion.
 
-use super::{Change, ChangeKind, Fingerprint};
+use super::{Base, Change, ChangeKind, Fingerprint};
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Adds every change in `layer`, which stands for `root`.
-pub(super) fn changes_in(layer: &Path, root: &Path, into: &mut Vec<Change>) {
-    walk(layer, root, into);
+/// Adds every change in `layer`, which stands for `root`, in a box that started at `start`.
+pub(super) fn changes_in(layer: &Path, root: &Path, start: Fingerprint, into: &mut Vec<Change>) {
+    Walk { start, into }.directory(layer, root);
     into.sort_by(|a, b| a.path.cmp(&b.path));
 }
 
-fn walk(layer: &Path, host: &Path, into: &mut Vec<Change>) {
-    let Ok(entries) = fs::read_dir(layer) else { return };
-    for entry in entries.flatten() {
-        let kept = entry.path();
-        let path = host.join(entry.file_name());
-        let Ok(metadata) = fs::symlink_metadata(&kept) else { continue };
-        let base = Fingerprint::of(&path);
-        if metadata.file_type().is_char_device() && metadata.rdev() == 0 {
-            if base.is_some() {
-                into.push(Change { path, kind: ChangeKind::Deleted, kept: None, base });
-            }
-            continue;
-        }
-        let was_directory = fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_dir());
-        if metadata.is_dir() && was_directory {
-            if is_opaque(&kept) {
-                delete_the_rest(&kept, &path, into);
-            }
-            walk(&kept, &path, into);
-            continue;
-        }
-        let kind = if base.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
-        let is_directory = metadata.is_dir();
-        into.push(Change { path: path.clone(), kind, kept: Some(kept.clone()), base });
-        if is_directory {
-            walk(&kept, &path, into);
-        }
-    }
+struct Walk<'a> {
+    start: Fingerprint,
+    into: &'a mut Vec<Change>,
 }
 
-/// A directory that was removed and made again hides everything it had before.
-fn delete_the_rest(kept: &Path, host: &Path, into: &mut Vec<Change>) {
-    let Ok(entries) = fs::read_dir(host) else { return };
-    for entry in entries.flatten() {
-        if fs::symlink_metadata(kept.join(entry.file_name())).is_err() {
-            let path = entry.path();
-            let base = Fingerprint::of(&path);
-            into.push(Change { path, kind: ChangeKind::Deleted, kept: None, base });
+impl Walk<'_> {
+    fn directory(&mut self, layer: &Path, host: &Path) {
+        let Ok(entries) = fs::read_dir(layer) else { return };
+        for entry in entries.flatten() {
+            let kept = entry.path();
+            let path = host.join(entry.file_name());
+            let Ok(metadata) = fs::symlink_metadata(&kept) else { continue };
+            let before = fs::symlink_metadata(&path).ok();
+            if metadata.file_type().is_char_device() && metadata.rdev() == 0 {
+                if before.is_some() {
+                    self.add(path, ChangeKind::Deleted, None);
+                }
+                continue;
+            }
+            let was_directory = before.as_ref().filter(|before| before.is_dir());
+            match (metadata.is_dir(), was_directory) {
+                (true, Some(before)) => {
+                    if is_opaque(&kept) {
+                        self.delete_the_rest(&kept, &path);
+                    }
+                    if metadata.mode() & 0o777 != before.mode() & 0o777 {
+                        self.add(path.clone(), ChangeKind::Modified, Some(kept.clone()));
+                    }
+                }
+                _ => {
+                    let kind = if before.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
+                    self.add(path.clone(), kind, Some(kept.clone()));
+                }
+            }
+            if metadata.is_dir() {
+                self.directory(&kept, &path);
+            }
+        }
+    }
+
+    fn add(&mut self, path: PathBuf, kind: ChangeKind, kept: Option<PathBuf>) {
+        // A directory stays one when it is only changed; else what is in it goes.
+        let stays = kept.as_ref().is_some_and(|kept| kept.is_dir() && !kept.is_symlink());
+        let base = Base::look(&path, !stays, self.start);
+        self.into.push(Change { path, kind, kept, base });
+    }
+
+    /// A directory that was removed and made again hides everything it had before.
+    fn delete_the_rest(&mut self, kept: &Path, host: &Path) {
+        let Ok(entries) = fs::read_dir(host) else { return };
+        for entry in entries.flatten() {
+            if fs::symlink_metadata(kept.join(entry.file_name())).is_err() {
+                self.add(entry.path(), ChangeKind::Deleted, None);
+            }
         }
     }
 }

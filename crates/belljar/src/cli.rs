@@ -1,0 +1,220 @@
+//! The command line's one definition: help, completions and man pages all come from here.
+
+use crate::exit;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Runs AI agents under glass.
+///
+/// Every control is enforced by the kernel or by a process the agent can't reach, or it is refused with a clear error.
+#[derive(Debug, Parser)]
+#[command(name = "belljar", version, propagate_version = true, after_help = exit::HELP, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a command in a box
+    ///
+    /// Without --config the profile `moderate` holds: the working directory is writable less protected files, the rest
+    /// is readable less hidden paths, /tmp is private, the network is closed. The box ends when its last process does.
+    #[command(after_help = exit::HELP)]
+    Run(Run),
+    /// Check a capability file without running anything: exit 0 if valid, 1 if not
+    Validate(Validate),
+    /// Show a running box
+    Inspect(Inspect),
+    /// List running boxes, and changes that wait to be applied
+    Ps(Format),
+    /// Ask what a policy decides, why, and which line to add: exit 0 if allowed, 1 if denied
+    #[command(subcommand)]
+    Check(Check),
+    /// The shipped profiles
+    #[command(subcommand)]
+    Profile(Profile),
+    /// What this host can enforce, how, and what is missing
+    Doctor(Format),
+    /// Print the JSON Schema of a policy file
+    Schema {
+        /// Which file
+        #[arg(value_enum)]
+        file: SchemaFile,
+    },
+    /// Show what a box with `workspace: overlay` changed
+    Diff(Kept),
+    /// Make those changes in the workspace
+    Apply(Kept),
+    /// Throw those changes away
+    Discard(Kept),
+    /// Print a completion script for a shell
+    Completions {
+        /// Which shell
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages into a directory, or print the main one
+    Man {
+        /// Where to
+        directory: Option<PathBuf>,
+    },
+}
+
+/// Where the policy comes from.
+#[derive(Debug, Args)]
+pub(crate) struct Policy {
+    /// A capability.yaml or sandbox.toml
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// A shipped profile
+    #[arg(long, short, value_name = "NAME", value_parser = belljar_manifest::PROFILES, conflicts_with = "config")]
+    pub(crate) profile: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Format {
+    /// For people or for programs
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    pub(crate) output: OutputFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OutputFormat {
+    /// Lines
+    Text,
+    /// One JSON value
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) policy: Policy,
+    /// End the box after so many seconds, whatever the policy says
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) timeout: Option<std::time::Duration>,
+    /// Make changes in place, or keep them aside for `belljar diff`
+    #[arg(long, value_enum)]
+    pub(crate) workspace: Option<WorkspaceMode>,
+    /// With json, the program's output is captured in the result object
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    pub(crate) output: OutputFormat,
+    /// No summary line
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WorkspaceMode {
+    /// In place
+    Direct,
+    /// Kept aside
+    Overlay,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Validate {
+    /// A capability.yaml or sandbox.toml
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Inspect {
+    /// Its id, or the beginning of it
+    #[arg(value_name = "ID", required_unless_present = "sandbox_id")]
+    pub(crate) id: Option<String>,
+    /// The same, as an option
+    #[arg(long, value_name = "ID", conflicts_with = "id")]
+    pub(crate) sandbox_id: Option<String>,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Kept {
+    /// The id that `belljar run` printed
+    pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Check {
+    /// May this path be read, or written?
+    Path {
+        /// The path, relative to the working directory or absolute
+        path: PathBuf,
+        /// Ask about writing
+        #[arg(long)]
+        write: bool,
+        #[command(flatten)]
+        ask: Ask,
+    },
+    /// Does this variable reach the box?
+    Env {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        ask: Ask,
+    },
+    /// May this host be reached?
+    Host {
+        /// HOST or HOST:PORT (443 if not given)
+        host: String,
+        #[command(flatten)]
+        ask: Ask,
+    },
+    /// May this MCP tool be called?
+    Tool {
+        /// SERVER:TOOL
+        tool: String,
+        #[command(flatten)]
+        ask: Ask,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Ask {
+    #[command(flatten)]
+    pub(crate) policy: Policy,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Profile {
+    /// Their names
+    List,
+    /// One of them, as a file to start from
+    Show {
+        /// Which
+        #[arg(value_parser = belljar_manifest::PROFILES)]
+        name: String,
+    },
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum SchemaFile {
+    /// capability.yaml
+    Capability,
+    /// sandbox.toml
+    Sandbox,
+}
+
+/// A positive number of seconds, at most a century.
+fn seconds(text: &str) -> Result<std::time::Duration, String> {
+    const CENTURY: f64 = 100.0 * 365.25 * 86_400.0;
+    match text.parse::<f64>() {
+        Ok(number) if number > 0.0 && number <= CENTURY => Ok(std::time::Duration::from_secs_f64(number)),
+        Ok(_) => Err(format!("must be more than 0 and at most {CENTURY}")),
+        Err(_) => Err("not a number of seconds".into()),
+    }
+}

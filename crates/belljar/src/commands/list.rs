@@ -1,0 +1,75 @@
+//! `belljar ps` and `belljar inspect`.
+
+use crate::cli::{Format, Inspect, OutputFormat};
+use crate::exit::{self, Failure};
+use crate::print;
+use belljar_supervisor::{Overlay, RunError, RunRecord, StateDir};
+use serde_json::json;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub(crate) fn ps(format: &Format) -> Result<u8, Failure> {
+    let state = StateDir::find()?;
+    let running = state.running();
+    let waiting = Overlay::waiting(&state);
+    if format.output == OutputFormat::Json {
+        print::json(&json!({"running": running, "changes_waiting": waiting}));
+        return Ok(exit::OK);
+    }
+    print::out(&format!("{:<14}{:<9}{:<9}{:<16}COMMAND\n", "ID", "KEEPER", "AGE", "CAPABILITY"));
+    for record in &running {
+        print::out(&format!(
+            "{:<14}{:<9}{:<9}{:<16}{}\n",
+            record.sandbox_id,
+            record.keeper_pid,
+            age(record),
+            record.capability,
+            record.command.join(" ")
+        ));
+    }
+    for id in waiting {
+        print::out(&format!("{id:<14}changes wait: belljar diff | apply | discard {id}\n"));
+    }
+    Ok(exit::OK)
+}
+
+fn age(record: &RunRecord) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    match now.saturating_sub(record.started_at) {
+        seconds @ 0..=119 => format!("{seconds}s"),
+        seconds @ 120..=7199 => format!("{}m", seconds / 60),
+        seconds => format!("{}h", seconds / 3600),
+    }
+}
+
+pub(crate) fn inspect(arguments: &Inspect) -> Result<u8, Failure> {
+    let id = arguments.id.as_ref().or(arguments.sandbox_id.as_ref()).cloned().unwrap_or_default();
+    let running = StateDir::find()?.running();
+    let mut matching = running.iter().filter(|record| !id.is_empty() && record.sandbox_id.starts_with(&id));
+    let record = match (matching.next(), matching.next()) {
+        (Some(record), None) => record,
+        (None, _) => return Err(RunError::UnknownId { id }.into()),
+        (Some(_), Some(_)) => {
+            return Err(Failure::Invalid(format!("{id} is the beginning of several ids"), "give more of it".into()));
+        }
+    };
+    if arguments.format.output == OutputFormat::Json {
+        print::json(record);
+        return Ok(exit::OK);
+    }
+    let rows = [
+        ("sandbox_id", record.sandbox_id.clone()),
+        ("command", record.command.join(" ")),
+        ("workdir", record.workdir.display().to_string()),
+        ("keeper_pid", record.keeper_pid.to_string()),
+        ("age", age(record)),
+        ("capability", record.capability.clone()),
+        ("sandbox_tier", record.tier.clone()),
+        ("limits_by", record.limits_by.clone()),
+    ];
+    for (name, value) in rows {
+        print::out(&format!("  {name:<19}: {value}\n"));
+    }
+    let policy = serde_json::to_string_pretty(&record.policy).unwrap_or_default();
+    print::out(&format!("  {:<19}: {policy}\n", "policy"));
+    Ok(exit::OK)
+}

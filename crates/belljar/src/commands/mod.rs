@@ -1,0 +1,41 @@
+//! One module for each command.
+
+mod check;
+mod doctor;
+mod documents;
+mod kept;
+mod list;
+mod run;
+
+use crate::cli::{Cli, Command, Policy};
+use crate::exit::Failure;
+use belljar_policy::Capability;
+
+/// Carries a command out; the number is the exit code.
+pub(crate) fn dispatch(cli: Cli) -> Result<u8, Failure> {
+    match cli.command {
+        Command::Run(arguments) => run::run(arguments),
+        Command::Validate(arguments) => documents::validate(&arguments),
+        Command::Inspect(arguments) => list::inspect(&arguments),
+        Command::Ps(format) => list::ps(&format),
+        Command::Check(question) => check::check(&question),
+        Command::Profile(what) => documents::profile(&what),
+        Command::Doctor(format) => doctor::doctor(&format),
+        Command::Schema { file } => documents::schema(file),
+        Command::Diff(kept) => kept::diff(&kept),
+        Command::Apply(kept) => kept::apply(&kept),
+        Command::Discard(kept) => kept::discard(&kept),
+        Command::Completions { shell } => documents::completions(shell),
+        Command::Man { directory } => documents::man(directory.as_deref()),
+    }
+}
+
+/// The policy a command line names; `moderate` if it names none.
+fn capability(policy: &Policy) -> Result<Capability, Failure> {
+    if let Some(file) = &policy.config {
+        return Ok(belljar_manifest::read_capability_file(file)?);
+    }
+    let name = policy.profile.as_deref().unwrap_or("moderate");
+    belljar_manifest::profile(name)
+        .ok_or_else(|| Failure::Invalid(format!("no profile {name}"), "`belljar profile list` names them".into()))
+}

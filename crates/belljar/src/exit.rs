@@ -1,0 +1,149 @@
+//! Exit codes, and the one place where an error becomes text.
+
+use crate::print::{self, Line};
+use belljar_manifest::{ManifestError, ReadError};
+use belljar_supervisor::{ApplyError, RunError};
+use std::process::ExitCode;
+
+/// Everything went well, or what was asked about is allowed.
+pub(crate) const OK: u8 = 0;
+/// What was asked about is denied; a document is not valid.
+pub(crate) const NO: u8 = 1;
+/// Something in Belljar or the system went wrong.
+pub(crate) const INTERNAL: u8 = 120;
+/// A configuration file or other input is wrong.
+pub(crate) const INVALID: u8 = 121;
+/// The policy does not allow it, or this host can't enforce it.
+pub(crate) const REFUSED: u8 = 122;
+/// A limit ended the box.
+pub(crate) const LIMIT: u8 = 123;
+/// Time ran out.
+pub(crate) const TIMEOUT: u8 = 124;
+/// The program can't be executed.
+pub(crate) const NOT_EXECUTABLE: u8 = 126;
+/// There is no such program.
+pub(crate) const NOT_FOUND: u8 = 127;
+/// Added to the number of the signal that ended the program.
+pub(crate) const SIGNAL_BASE: i32 = 128;
+
+/// The table in the help.
+pub(crate) const HELP: &str = "\
+Exit codes:
+  the program's own, or 128+N if signal N ended it; else
+    2  wrong usage
+  120  internal error
+  121  invalid configuration or input
+  122  refused: by the policy, or because this host can't enforce it
+  123  a limit ended the box (memory, cpu)
+  124  time ran out
+  126  the program is not executable
+  127  the program was not found";
+
+/// What a command can fail with.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Run(RunError),
+    Config(ReadError),
+    Apply(ApplyError),
+    /// A message and a hint of a command's own.
+    Invalid(String, String),
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        Failure::Run(error)
+    }
+}
+
+impl From<ReadError> for Failure {
+    fn from(error: ReadError) -> Self {
+        Failure::Config(error)
+    }
+}
+
+impl From<ApplyError> for Failure {
+    fn from(error: ApplyError) -> Self {
+        Failure::Apply(error)
+    }
+}
+
+impl Failure {
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            Failure::Run(RunError::Refused { .. }) => REFUSED,
+            Failure::Run(RunError::NotFound { .. }) => NOT_FOUND,
+            Failure::Run(RunError::NotExecutable { .. }) => NOT_EXECUTABLE,
+            Failure::Run(RunError::Invalid { .. } | RunError::UnknownId { .. })
+            | Failure::Config(_)
+            | Failure::Invalid(..) => INVALID,
+            Failure::Apply(ApplyError::Conflicts(_)) => REFUSED,
+            Failure::Run(_) | Failure::Apply(_) => INTERNAL,
+        }
+    }
+
+    /// A stable word for scripts.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Failure::Run(error) => error.code(),
+            Failure::Config(_) => "invalid_config",
+            Failure::Apply(ApplyError::Conflicts(_)) => "conflict",
+            Failure::Apply(_) => "internal",
+            Failure::Invalid(..) => "invalid_input",
+        }
+    }
+
+    pub(crate) fn message(&self) -> String {
+        match self {
+            Failure::Run(error) => error.to_string(),
+            Failure::Config(error) => error.to_string(),
+            Failure::Apply(error) => error.to_string(),
+            Failure::Invalid(message, _) => message.clone(),
+        }
+    }
+
+    pub(crate) fn hint(&self) -> Option<String> {
+        match self {
+            Failure::Run(error) => error.hint(),
+            Failure::Config(ReadError::Manifest(error)) => error.hint.clone(),
+            Failure::Config(_) => Some("name a capability.yaml or sandbox.toml that you can read".into()),
+            Failure::Apply(ApplyError::Conflicts(_)) => {
+                Some("`belljar diff` shows the changes; nothing was applied".into())
+            }
+            Failure::Apply(_) => None,
+            Failure::Invalid(_, hint) => Some(hint.clone()),
+        }
+    }
+
+    /// The error with its place in the file, where it has one.
+    fn manifest(&self) -> Option<&ManifestError> {
+        match self {
+            Failure::Config(ReadError::Manifest(error)) => Some(error),
+            _ => None,
+        }
+    }
+
+    fn show(&self) {
+        if let Some(error) = self.manifest() {
+            eprintln!("{}", error.render(print::manifest_colour()));
+            return;
+        }
+        print::line(Line::Error, &self.message());
+        if let Failure::Apply(ApplyError::Conflicts(conflicts)) = self {
+            conflicts.iter().for_each(|conflict| eprintln!("  {}", conflict.path.display()));
+        }
+        if let Some(hint) = self.hint() {
+            print::line(Line::Hint, &hint);
+        }
+    }
+}
+
+/// Ends the process the way the outcome says.
+pub(crate) fn finish(outcome: Result<u8, Failure>) -> ExitCode {
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            failure.show();
+            ExitCode::from(failure.code())
+        }
+    }
+}
