@@ -202,6 +202,10 @@ fn perform(root: BorrowedFd<'_>, step: &Step, trees: &[OwnedFd]) -> Result<(), E
         }
         Step::Attach { tree, at } => attach(trees.get(*tree).ok_or(Errno::BADF)?.as_fd(), root, at),
         Step::Private { at, size, mode } => attach(new_tmpfs(size, mode)?.as_fd(), root, at),
+        Step::Seal { at } => {
+            let place = open_beneath(root, at)?;
+            sys::set_mount_flags(place.as_fd(), mount_flag::READ_ONLY, false, None)
+        }
         Step::Terminals { at } => {
             let context = fsopen(c"devpts", FsOpenFlags::FSOPEN_CLOEXEC)?;
             fsconfig_set_flag(context.as_fd(), c"newinstance")?;

@@ -34,6 +34,8 @@ pub(crate) enum Step {
         size: CString,
         mode: CString,
     },
+    /// Let nobody write to the file system mounted there.
+    Seal { at: CString },
     /// Mount a pseudo-terminal file system of the box's own.
     Terminals { at: CString },
     /// Cover with something empty that nobody can write.
@@ -70,6 +72,8 @@ pub(crate) struct Script {
     pub(crate) step_paths: Vec<PathBuf>,
     /// A host tree that the keeper must clone with mapped owners before the start, and whether it is read-only.
     pub(crate) mapped: Vec<(PathBuf, u64)>,
+    /// Frames that are mounts of their own, to be sealed when their contents are in place.
+    frames: Vec<PathBuf>,
     /// Where each private file system is: sockets there can only be the box's own.
     pub(crate) private: Vec<CString>,
     pub(crate) uid: u32,
@@ -121,6 +125,7 @@ impl Script {
             steps: Vec::with_capacity(plan.view.len() * 2 + 32),
             step_paths: Vec::new(),
             mapped: Vec::new(),
+            frames: Vec::new(),
             private: Vec::new(),
             uid: plan.identity.uid,
             gid: plan.identity.gid,
@@ -156,6 +161,10 @@ impl Script {
                 grants.push((c_path(&entry.path)?, u64::MAX));
             }
         }
+        for frame in std::mem::take(&mut script.frames) {
+            let at = relative(&frame)?;
+            script.push(Step::Seal { at }, &frame);
+        }
         script.devices()?;
         // Descriptors, terminals and the like are written through these two; other walls hold what is in them.
         grants.push((
@@ -184,9 +193,19 @@ impl Script {
         let path = &entry.path;
         self.parents(path, own)?;
         match &entry.shows {
-            Shows::Frame => {
+            Shows::Frame if is_in_own(path, own) => {
                 let at = relative(path)?;
                 self.push(Step::Directory { at, mode: 0o755 }, path);
+            }
+            Shows::Frame => {
+                let at = relative(path)?;
+                let step = Step::Private {
+                    at,
+                    size: c"4m".to_owned(),
+                    mode: c"755".to_owned(),
+                };
+                self.push(step, path);
+                self.frames.push(path.clone());
             }
             Shows::Link(target) => {
                 let step = Step::Link {
