@@ -261,7 +261,7 @@ fn protected_files_stay_protected_when_another_box_ends(who: Who) {
 /// What stands in for a missing protected file must not trip the programs that look for it.
 fn missing_protected_files_look_missing_or_empty(who: Who) {
     let jail = Jail::new(who);
-    for name in [".npmrc", ".gitmodules", ".envrc", ".mcp.json", ".gitattributes", ".inputrc"] {
+    for name in [".npmrc", ".gitmodules", ".gitattributes", ".inputrc"] {
         let attempts = jail.inside(&["read", &jail.work_file(name)]).attempts();
         let missing = !attempts[0].allowed && attempts[0].detail == "ENOENT";
         let empty = attempts[0].allowed && attempts[0].detail.is_empty();

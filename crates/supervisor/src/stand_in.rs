@@ -2,7 +2,7 @@
 //!
 //! The kernel can forbid writing to a path by mounting over it, but only a path that is there can be mounted over. So
 //! for the time of the run something empty takes the place; in the box it is covered and can't be changed. It is a
-//! directory, which git, for one, does not see, except for names that programs read as files without asking. Several
+//! directory, which git, for one, does not see, except for names that programs read as files in a home. Several
 //! boxes may share one: each holds a lock on it, and the last to leave takes it away. Directories are not made and
 //! removed each time but moved to and from a pool in the state directory: a file system that has just freed an inode
 //! is slow to give out another.
@@ -20,7 +20,7 @@ const MARK: u32 = 0o1000;
 /// How many directories the pool keeps.
 const POOL: usize = 64;
 
-/// Names that shells, git and others read as a file wherever they are, and complain when it is none.
+/// Names that shells, git and others read as a file in a home directory, and complain when it is none.
 const FILES: &[&str] = &[
     ".bashrc",
     ".bash_profile",
@@ -48,13 +48,14 @@ const FILES: &[&str] = &[
     ".ICEauthority",
 ];
 
-/// What stands in for a path of this name.
-pub(crate) fn kind_of(path: &Path) -> Kind {
-    let is_file = path
-        .file_name()
-        .and_then(|name| name.to_str())
-        .is_some_and(|name| FILES.contains(&name));
-    if is_file { Kind::File } else { Kind::Directory }
+/// What stands in for a path, on behalf of a user whose home is `home`.
+pub(crate) fn kind_of(path: &Path, home: &Path) -> Kind {
+    let name = path.file_name().and_then(|name| name.to_str());
+    if path.parent() == Some(home) && name.is_some_and(|name| FILES.contains(&name)) {
+        Kind::File
+    } else {
+        Kind::Directory
+    }
 }
 
 /// A stand-in in use.
@@ -68,8 +69,8 @@ pub(crate) struct StandIn {
 
 impl StandIn {
     /// Puts a stand-in at `path`, or joins one that another box put there. `None` if something else is there.
-    pub(crate) fn put(path: &Path, pool: &Path) -> Result<Option<Self>, Errno> {
-        match make(path, pool) {
+    pub(crate) fn put(path: &Path, kind: Kind, pool: &Path) -> Result<Option<Self>, Errno> {
+        match make(path, kind, pool) {
             Ok(()) | Err(Errno::EXIST) => Self::join(path, pool),
             Err(errno) => Err(errno),
         }
@@ -80,13 +81,16 @@ impl StandIn {
         let Ok(entry) = open(path) else {
             return Ok(None);
         };
-        if rustix::fs::fstat(&entry)?.st_mode & MARK == 0 {
+        let stat = rustix::fs::fstat(&entry)?;
+        if stat.st_mode & MARK == 0 {
             return Ok(None);
         }
         flock(&entry, FlockOperation::LockShared)?;
         // The last user may have taken it away between our look and our lock.
         if !is_at(&entry, path) {
-            return Self::put(path, pool);
+            let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+            let kind = if is_directory { Kind::Directory } else { Kind::File };
+            return Self::put(path, kind, pool);
         }
         Ok(Some(Self {
             path: path.to_owned(),
@@ -107,8 +111,8 @@ impl Drop for StandIn {
     }
 }
 
-fn make(path: &Path, pool: &Path) -> Result<(), Errno> {
-    match kind_of(path) {
+fn make(path: &Path, kind: Kind, pool: &Path) -> Result<(), Errno> {
+    match kind {
         Kind::Directory => match from_pool(path, pool) {
             Some(result) => result,
             None => rustix::fs::mkdirat(CWD, path, Mode::from_raw_mode(MARK | 0o755)),

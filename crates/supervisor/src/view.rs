@@ -440,10 +440,10 @@ impl<'a> Builder<'a> {
             return Ok(());
         }
         self.pin_above(&missing);
-        match StandIn::put(&missing, self.pool) {
+        let kind = stand_in::kind_of(&missing, &self.places.home);
+        match StandIn::put(&missing, kind, self.pool) {
             Ok(stand_in) => {
                 self.built.stand_ins.extend(stand_in);
-                let kind = stand_in::kind_of(&missing);
                 self.show(missing, Shows::Hidden(kind));
                 Ok(())
             }
@@ -482,7 +482,7 @@ impl<'a> Builder<'a> {
         if let Some(layer) = layer
             && !self.covered(&missing)
         {
-            let kind = stand_in::kind_of(&missing);
+            let kind = stand_in::kind_of(&missing, &self.places.home);
             let parent = layer.parent().unwrap_or(&layer);
             let made = match kind {
                 Kind::Directory => fs::create_dir_all(&layer),
