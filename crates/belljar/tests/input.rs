@@ -63,7 +63,7 @@ fn documents() -> Vec<Bad> {
         bad("two documents", "permissions: []\n---\npermissions: []\n", "2", "document"),
         bad("bomb", bomb(), "1:5", "anchor"),
         bad("anchor", "permissions: &a []\n", "1:14", "anchor"),
-        bad("alias", "permissions: *a\n", "1:", "alias"),
+        bad("alias", "permissions: *a\n", "1:14", "anchor"),
         bad("tab", "resource_limits:\n\tmax_memory_mb: 5\n", "2:", ""),
         bad("unclosed", "permissions: [\n", ":", ""),
         bad("not a mapping", "- a\n- b\n", "1:1", ""),

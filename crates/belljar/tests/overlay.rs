@@ -224,8 +224,7 @@ fn apply_keeps_what_only_the_user_changed(who: Who) {
 fn protected_and_hidden_files_stay_so_under_an_overlay(who: Who) {
     let mut jail = Jail::new(who);
     jail.option(&["--workspace", "overlay"]);
-    for path in [jail.work_file(".git/hooks/pre-commit"), jail.work_file(".bashrc"), jail.home_file("other/stray.txt")]
-    {
+    for path in [jail.work_file(".git/hooks/pre-commit"), jail.work_file(".envrc"), jail.home_file("other/stray.txt")] {
         let program = jail.probe_path().to_string_lossy().into_owned();
         let finished = finish(jail.text_command(&[&program, "create", &path]).spawn().expect("start belljar"));
         assert_all_refused(&support::Attempt::parse(&finished.stdout()));

@@ -189,7 +189,7 @@ fn the_workspace_can_be_written(who: Who) {
 
 fn protected_files_cannot_be_written_or_created(who: Who) {
     let jail = Jail::new(who);
-    let protected_files = [".git/hooks/pre-commit", ".bashrc", ".envrc", ".mcp.json", ".gitmodules", "capability.yaml"];
+    let protected_files = [".git/hooks/pre-commit", ".envrc", ".mcp.json", ".gitlab-ci.yml", ".pre-commit-config.yaml"];
     for name in protected_files {
         let path = jail.work_file(name);
         assert_all_allowed(&jail.control(&["create", &path]));
@@ -240,13 +240,13 @@ fn protected_files_cannot_be_replaced_by_moving_what_is_around_them(who: Who) {
 fn protected_files_stay_protected_when_another_box_ends(who: Who) {
     let jail = Jail::new(who);
     let program = jail.probe_path().to_string_lossy().into_owned();
-    let target = jail.work_file(".bashrc");
+    let target = jail.work_file(".envrc");
     let mut command = jail.json_command(&[&program, "after-input", "create", &target]);
     let mut waiting = command.stdin(std::process::Stdio::piped()).spawn().expect("start the first box");
     // The first box is up once its agent has said so in the second's sight.
     support::eventually("the first box is up", || {
         let up = support::processes_marked(&jail.base).iter().any(|(_, words)| words.contains("/probe after-input"));
-        let inside = up && jail.work.join(".bashrc").exists();
+        let inside = up && jail.work.join(".envrc").exists();
         inside.then_some(())
     });
     let second = support::Outcome::from_json(finish(jail.json_command(&["true"]).spawn().expect("the second box")));
@@ -255,13 +255,13 @@ fn protected_files_stay_protected_when_another_box_ends(who: Who) {
     let outcome = jail.conclude(waiting);
     let attempts: Vec<Attempt> = outcome.attempts().into_iter().filter(|a| a.name == "create").collect();
     assert_all_refused(&attempts);
-    assert!(!jail.work.join(".bashrc").exists());
+    assert!(!jail.work.join(".envrc").exists());
 }
 
 /// What stands in for a missing protected file must not trip the programs that look for it.
 fn missing_protected_files_look_missing_or_empty(who: Who) {
     let jail = Jail::new(who);
-    for name in [".npmrc", ".gitmodules", ".envrc", ".mcp.json", ".gitattributes", ".inputrc"] {
+    for name in [".envrc", ".mcp.json", ".gitlab-ci.yml", ".pre-commit-config.yaml"] {
         let attempts = jail.inside(&["read", &jail.work_file(name)]).attempts();
         let missing = !attempts[0].allowed && attempts[0].detail == "ENOENT";
         let empty = attempts[0].allowed && attempts[0].detail.is_empty();
