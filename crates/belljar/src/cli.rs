@@ -105,7 +105,7 @@ pub(crate) struct Run {
     #[arg(long, short)]
     pub(crate) quiet: bool,
     /// The program and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "COMMAND")]
+    #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -213,7 +213,9 @@ pub(crate) enum SchemaFile {
 fn seconds(text: &str) -> Result<std::time::Duration, String> {
     const CENTURY: f64 = 100.0 * 365.25 * 86_400.0;
     match text.parse::<f64>() {
-        Ok(number) if number > 0.0 && number <= CENTURY => Ok(std::time::Duration::from_secs_f64(number)),
+        Ok(number) if number > 0.0 && number <= CENTURY => {
+            Ok(std::time::Duration::from_secs_f64(number))
+        }
         Ok(_) => Err(format!("must be more than 0 and at most {CENTURY}")),
         Err(_) => Err("not a number of seconds".into()),
     }

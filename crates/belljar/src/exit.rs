@@ -95,7 +95,7 @@ impl Failure {
     pub(crate) fn message(&self) -> String {
         match self {
             Failure::Run(error) => error.to_string(),
-            Failure::Config(error) => error.to_string(),
+            Failure::Config(error) => chain(error),
             Failure::Apply(error) => error.to_string(),
             Failure::Invalid(message, _) => message.clone(),
         }
@@ -105,7 +105,9 @@ impl Failure {
         match self {
             Failure::Run(error) => error.hint(),
             Failure::Config(ReadError::Manifest(error)) => error.hint.clone(),
-            Failure::Config(_) => Some("name a capability.yaml or sandbox.toml that you can read".into()),
+            Failure::Config(_) => {
+                Some("name a capability.yaml or sandbox.toml that you can read".into())
+            }
             Failure::Apply(ApplyError::Conflicts(_)) => {
                 Some("`belljar diff` shows the changes; nothing was applied".into())
             }
@@ -129,12 +131,25 @@ impl Failure {
         }
         print::line(Line::Error, &self.message());
         if let Failure::Apply(ApplyError::Conflicts(conflicts)) = self {
-            conflicts.iter().for_each(|conflict| eprintln!("  {}", conflict.path.display()));
+            conflicts
+                .iter()
+                .for_each(|conflict| eprintln!("  {}", conflict.path.display()));
         }
         if let Some(hint) = self.hint() {
             print::line(Line::Hint, &hint);
         }
     }
+}
+
+/// An error and what caused it, each with its own words.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text.push_str(&format!(": {inner}"));
+        cause = inner.source();
+    }
+    text
 }
 
 /// Ends the process the way the outcome says.

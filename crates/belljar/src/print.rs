@@ -35,12 +35,20 @@ pub(crate) fn stdout_colours() -> bool {
 }
 
 pub(crate) fn manifest_colour() -> Colour {
-    if stderr_colours() { Colour::Styled } else { Colour::Plain }
+    if stderr_colours() {
+        Colour::Styled
+    } else {
+        Colour::Plain
+    }
 }
 
 /// Text in an ANSI style, where the terminal takes it.
 pub(crate) fn styled(text: &str, code: &str, on: bool) -> String {
-    if on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    if on {
+        format!("\x1b[{code}m{text}\x1b[0m")
+    } else {
+        text.to_owned()
+    }
 }
 
 /// One line on standard error, marked as ours. Whoever closed it does not want to know.

@@ -365,19 +365,12 @@ fn decode_filesystem(
     let first_writable = section
         .get("writable_paths")
         .and_then(|list| list.items().first());
-    if filesystem.mode == FsMode::ReadWrite {
-        return Ok(());
-    }
     match first_writable {
-        Some(path) => {
+        Some(path) if filesystem.mode != FsMode::ReadWrite => {
             let message = format!("mode {} has no writable paths", filesystem.mode.as_str());
             Err(Problem::new(path.span, message).with_hint("use mode: read_write"))
         }
-        None => {
-            // The base's writable paths end with the mode that gave them a meaning.
-            filesystem.writable.clear();
-            Ok(())
-        }
+        _ => Ok(()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Files into policy: `capability.yaml` and `sandbox.toml` become a [`Capability`].
 //!
 //! A document is read under bounds, turned into one tree with positions, checked against a static
-//! [`Shape`](shape::Shape), and only then decoded. The same shape generates the JSON Schema, so what
+//! `Shape`, and only then decoded. The same shape generates the JSON Schema, so what
 //! an editor accepts and what Belljar accepts can't drift apart.
 
 mod capability_file;
@@ -49,6 +49,10 @@ pub fn read_capability_file(path: &Path) -> Result<Capability, ReadError> {
         file: name.clone(),
         source,
     };
+    // A pipe or a device might never end, or never begin.
+    if !std::fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(failed(std::io::Error::other("not a regular file")));
+    }
     let file = File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
     // One byte beyond the bound is enough to know that the file is too large.

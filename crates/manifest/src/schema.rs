@@ -33,7 +33,12 @@ fn of(shape: &Shape) -> Value {
         Shape::List { item, most } => {
             json!({"type": "array", "items": of(item), "maxItems": most})
         }
-        Shape::Text { most } => json!({"type": "string", "minLength": 1, "maxLength": most}),
+        Shape::Text { most } => json!({
+            "type": "string",
+            "minLength": 1,
+            "maxLength": most,
+            "pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f]*$",
+        }),
         Shape::Choice(shape) => choice(shape),
         Shape::Whole { least, most } => {
             json!({"type": "integer", "minimum": least, "maximum": most})

@@ -185,6 +185,9 @@ impl Object {
     fn unknown(&self, key: &Key<'_>) -> Problem {
         let message = format!("unknown key {}{}", quoted(&key.text), self.within());
         let problem = Problem::new(key.span, message);
+        if let Some(section) = self.section_of(&key.text) {
+            return problem.with_hint(format!("it belongs in '{section}'"));
+        }
         let known = self.fields.iter().map(|field| field.key);
         match nearest(&key.text, known) {
             Some(known) => problem.with_hint(format!("did you mean '{known}'?")),
@@ -193,6 +196,15 @@ impl Object {
                 problem.with_hint(format!("the keys are {}", keys.join(", ")))
             }
         }
+    }
+
+    /// The section that has the key, where someone wrote it one level too high.
+    fn section_of(&self, key: &str) -> Option<&'static str> {
+        let has = |field: &&Field| match field.shape {
+            Shape::Object(inner) => inner.fields.iter().any(|field| field.key == key),
+            _ => false,
+        };
+        self.fields.iter().find(has).map(|field| field.key)
     }
 
     fn within(&self) -> String {
@@ -246,6 +258,12 @@ fn check_list(
 fn check_text(text: &str, most: usize, span: Span, name: &str) -> Result<(), Problem> {
     if text.is_empty() {
         return Err(Problem::new(span, format!("{name} is empty text")));
+    }
+    if text.chars().any(char::is_control) {
+        return Err(Problem::new(
+            span,
+            format!("{name} holds a control character"),
+        ));
     }
     if text.chars().count() > most {
         return Err(Problem::new(
@@ -317,13 +335,18 @@ fn nearest(text: &str, known: impl Iterator<Item = &'static str>) -> Option<&'st
         return None;
     }
     let lower = text.to_ascii_lowercase();
+    let likeness = |word: &str| {
+        let word = word.to_ascii_lowercase();
+        // `tier` for `sandbox_tier`: a part of the word counts like the word.
+        let part = lower.len() >= 4 && word.contains(&lower);
+        if part {
+            1.0
+        } else {
+            strsim::normalized_damerau_levenshtein(&lower, &word)
+        }
+    };
     known
-        .map(|word| {
-            (
-                strsim::normalized_damerau_levenshtein(&lower, &word.to_ascii_lowercase()),
-                word,
-            )
-        })
+        .map(|word| (likeness(word), word))
         .filter(|(likeness, _)| *likeness >= 0.6)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, word)| word)

@@ -70,6 +70,8 @@ impl<'a> Builder<'a> {
         let mut entries = Vec::with_capacity(table.len());
         for (key, value) in table {
             let span = self.lines.span(key.span());
+            // Keys count as in YAML; the value's own check follows at once.
+            self.nodes += 1;
             let node = self.node(value, depth + 1)?;
             entries.push((
                 Key {

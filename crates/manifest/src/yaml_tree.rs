@@ -8,6 +8,8 @@ use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span as YamlSpan, Str
 use crate::node::{Key, Node, Problem, Span, Value, quoted};
 use crate::text::{MAX_DEPTH, MAX_NODES, Text, count};
 
+const NO_ALIASES: &str = "YAML aliases are not supported";
+
 pub(crate) fn parse<'a>(text: &Text<'a>) -> Result<Node<'a>, Problem> {
     let mut reader = Reader {
         parser: Parser::new_from_str(text.as_str()),
@@ -72,13 +74,7 @@ impl<'a> Reader<'a> {
     }
 
     fn node(&mut self, event: Event<'a>, span: Span, depth: usize) -> Result<Node<'a>, Problem> {
-        self.nodes += 1;
-        if self.nodes > MAX_NODES {
-            return Err(Problem::new(
-                span,
-                format!("more than {MAX_NODES} keys and values"),
-            ));
-        }
+        self.count(span)?;
         if depth > MAX_DEPTH {
             return Err(Problem::new(
                 span,
@@ -93,6 +89,15 @@ impl<'a> Reader<'a> {
             _ => return Err(Problem::new(span, "the document breaks off here")),
         };
         Ok(Node { value, span })
+    }
+
+    fn count(&mut self, span: Span) -> Result<(), Problem> {
+        self.nodes += 1;
+        if self.nodes > MAX_NODES {
+            let message = format!("more than {MAX_NODES} keys and values");
+            return Err(Problem::new(span, message));
+        }
+        Ok(())
     }
 
     fn sequence(&mut self, depth: usize) -> Result<Value<'a>, Problem> {
@@ -112,6 +117,7 @@ impl<'a> Reader<'a> {
             if event == Event::MappingEnd {
                 return Ok(Value::Map(entries));
             }
+            self.count(span)?;
             let key = key(event, span)?;
             if let Some((first, _)) = entries.iter().find(|(own, _)| own.text == key.text) {
                 let message = format!("the key {} is written twice", quoted(&key.text));
@@ -139,7 +145,7 @@ fn key<'a>(event: Event<'a>, span: Span) -> Result<Key<'a>, Problem> {
 fn refuse_extras(event: &Event<'_>, span: Span) -> Result<(), Problem> {
     let (anchor, tag) = match event {
         Event::Alias(_) => {
-            return Err(Problem::new(span, "YAML aliases are not supported"));
+            return Err(Problem::new(span, NO_ALIASES));
         }
         Event::Scalar(_, _, anchor, tag) => (*anchor, tag),
         Event::SequenceStart(anchor, tag) | Event::MappingStart(anchor, tag) => (*anchor, tag),
@@ -237,6 +243,10 @@ impl Offsets {
     fn problem(&self, error: &ScanError) -> Problem {
         let at = *error.marker();
         let span = self.span(YamlSpan::new(at, at));
+        // An alias without its anchor is still an alias: anchors are refused before they are known.
+        if error.info().contains("unknown anchor") {
+            return Problem::new(span, NO_ALIASES);
+        }
         Problem::new(span, format!("not YAML: {}", error.info()))
     }
 }

@@ -1,5 +1,7 @@
 //! Documents that are right: what they come to.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::time::Duration;
 
 use belljar_manifest::{PROFILES, parse_capability, profile, profile_source, read_capability_file};
@@ -153,6 +155,16 @@ fn the_environment_follows_list_and_permission() {
 }
 
 #[test]
+fn a_limit_above_zero_stays_above_zero() {
+    let tiny = yaml("resource_limits: {max_cpu_seconds: 1e-300, max_wall_seconds: 3155760000}");
+    assert_eq!(tiny.limits.cpu_time, Some(Duration::from_nanos(1)));
+    assert_eq!(
+        tiny.limits.wall_time,
+        Some(Duration::from_secs(3_155_760_000))
+    );
+}
+
+#[test]
 fn the_seeds_sandbox_file_reads() {
     let capability = toml(
         "[sandbox]\nenabled = true\nmode = \"moderate\"\n[sandbox.filesystem]\nroot = \"/sandbox\"\n\
@@ -209,6 +221,8 @@ fn a_sandbox_file_may_close_what_its_profile_opens() {
     );
     let shut = toml("[sandbox.filesystem]\nwrite_paths = []");
     assert_eq!(shut.filesystem.mode, FsMode::ReadOnly);
+    let strict = toml("[sandbox]\nmode = 'Strict'\n[sandbox.filesystem]\nwrite_paths = []");
+    assert_eq!(strict.filesystem.mode, FsMode::None);
     let none = toml("[sandbox.mcp]\nallowed_tools = []");
     assert_eq!(none.tools.allowed.map(|tools| tools.len()), Some(0));
 }

@@ -14,8 +14,8 @@ use serde::Serialize;
 use crate::env::decide_name;
 use crate::limits::MIB;
 use crate::{
-    Access, Capability, Degraded, EgressEffect, EgressRule, EnvAllow, Origin, PathTable, Places,
-    Rule, Source, ToolPattern, ToolRules,
+    Access, Capability, Decision, Degraded, EgressEffect, EgressRule, EnvAllow, Origin, PathTable,
+    Places, Reason, Rule, Source, ToolPattern, ToolRules,
 };
 
 /// One thing a child asks for that its parent does not have.
@@ -41,12 +41,21 @@ impl Display for Excess {
         } = self;
         write!(
             f,
-            "{field}: {child} ({origin}) exceeds the parent's {parent}"
+            "{field}: the child asks for {child} ({origin}), the parent has {parent}"
         )
     }
 }
 
 impl std::error::Error for Excess {}
+
+impl Excess {
+    /// The excess as a decision, for whoever admits a child.
+    #[must_use]
+    pub fn decision(&self) -> Decision {
+        let hint = format!("ask for no more than the parent has: {}", self.parent);
+        Decision::deny(Reason::DenyExceedsParent, self.origin.clone(), Some(hint))
+    }
+}
 
 impl Capability {
     /// Checks that `child` may do nothing this capability may not.

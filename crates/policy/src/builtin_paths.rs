@@ -28,6 +28,10 @@ pub(crate) const RUNTIME: &[&str] = &[
 /// Scratch directories: each box has its own.
 pub(crate) const PRIVATE: &[&str] = &["/tmp", "/var/tmp", "/dev/shm"];
 
+/// Scratch directories below a home that may be read: programs insist on writing there, and what the
+/// host keeps in them (browser caches, histories) is nobody's business.
+pub(crate) const PRIVATE_HOME: &[&str] = &[".cache", ".local/state"];
+
 /// Trees every box has its own of, and which are therefore no entries of the table.
 pub(crate) const OWN_TREES: &[&str] = &["/proc", "/dev"];
 
@@ -223,8 +227,6 @@ pub(crate) const HIDDEN_HOME: &[&str] = &[
     ".Xauthority",
     ".ICEauthority",
     ".dbus",
-    ".cache",
-    ".local/state",
     ".local/share/recently-used.xbel",
     ".local/share/Trash",
     ".wine",

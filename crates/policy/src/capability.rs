@@ -100,13 +100,19 @@ impl Permission {
 }
 
 /// What to do on a host that cannot hold every wall. Ordered from least to most risk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Degraded {
     /// Do not start.
     Refuse,
     /// Start with the walls there are, and say so (`degraded: true`).
     Accept,
+}
+
+/// `true` or `false`, as files have it.
+impl Serialize for Degraded {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bool(*self == Self::Accept)
+    }
 }
 
 /// The part of the host's tree an agent sees, as rules. [`PathTable`] is what they come to.
@@ -156,6 +162,7 @@ pub struct Capability {
     /// Its named powers.
     pub permissions: BTreeSet<Permission>,
     /// The variables it sees.
+    #[serde(rename = "env_allowlist")]
     pub env: EnvPolicy,
     /// The MCP tools it may call.
     pub tools: ToolRules,

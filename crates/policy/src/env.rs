@@ -9,9 +9,9 @@ use crate::{Decision, Origin, Reason};
 
 /// Which environment variables an agent sees.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
 pub struct EnvPolicy {
     /// What passes beside the base variables.
-    #[serde(rename = "allowlist")]
     pub allow: EnvAllow,
 }
 
@@ -207,6 +207,8 @@ mod tests {
             "xterm-256color",
             "https://example.com/a:b@c",
             "sk-learn",
+            "http://user:@host/",
+            "eyJhbGci.eyJhbGci.abcdef.ghijkl",
             "http://user@host/",
             "en_US.UTF-8",
             "1.2.3",

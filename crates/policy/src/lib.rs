@@ -16,6 +16,7 @@ mod env_patterns;
 mod limits;
 mod meet;
 mod origin;
+mod path_map;
 mod path_rule;
 mod path_table;
 mod tools;

@@ -1,7 +1,7 @@
 //! Where a rule was written. Every decision carries it, so a denial can name the line to change.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use serde::{Serialize, Serializer};
 
@@ -30,12 +30,15 @@ pub struct Origin {
     pub source: Source,
 }
 
+/// Shared, because every launch makes a few hundred built-in rules.
+static BUILT_IN: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from("built-in"));
+
 impl Origin {
     /// The origin of a rule hard-wired in Belljar.
     #[must_use]
     pub fn built_in() -> Self {
         Self {
-            file: Arc::from("built-in"),
+            file: Arc::clone(&BUILT_IN),
             line: 0,
             column: 0,
             source: Source::BuiltIn,

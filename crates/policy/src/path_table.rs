@@ -3,15 +3,15 @@
 //! The sandbox is built from exactly this table and `decide` reads the same one, so what is checked
 //! and what is enforced can't disagree.
 
-use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use serde::Serialize;
 
 use crate::builtin_paths::{
-    HIDDEN_HOME, HIDDEN_NAMES, HIDDEN_SYSTEM, OWN_TREES, PRIVATE, PROTECTED_HOME, PROTECTED_WORK,
-    RUNTIME,
+    HIDDEN_HOME, HIDDEN_NAMES, HIDDEN_SYSTEM, OWN_TREES, PRIVATE, PRIVATE_HOME, PROTECTED_HOME,
+    PROTECTED_WORK, RUNTIME,
 };
+use crate::path_map::PathMap;
 use crate::{Decision, Filesystem, FsMode, Origin, PathRule, Reason, Rule, Source};
 
 /// The places of one launch that rules are relative to. All are absolute and normal.
@@ -23,6 +23,16 @@ pub struct Places {
     pub work: PathBuf,
     /// Where other users' homes are: `/home`, `/root`, …
     pub homes: Vec<PathBuf>,
+}
+
+impl Places {
+    fn normal(&self) -> Self {
+        Self {
+            home: normal(&self.home),
+            work: normal(&self.work),
+            homes: self.homes.iter().map(|path| normal(path)).collect(),
+        }
+    }
 }
 
 /// What an agent may do at a path. Ordered from least to most; the least wins on a tie.
@@ -80,7 +90,7 @@ pub enum FileOp {
 /// The resolved rules: the longest path that contains a file decides about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathTable {
-    entries: BTreeMap<PathBuf, Entry>,
+    entries: PathMap<Entry>,
     any_named: Vec<(String, Origin)>,
     mode: FsMode,
     work: PathBuf,
@@ -90,6 +100,7 @@ impl PathTable {
     /// Resolves the rules of a capability on a host with these places.
     #[must_use]
     pub fn resolve(filesystem: &Filesystem, places: &Places) -> Self {
+        let places = &places.normal();
         let explicit = explicit_entries(filesystem, places);
         let mut table = Self {
             entries: explicit.clone(),
@@ -99,18 +110,17 @@ impl PathTable {
         };
         let explicit = Cover(&explicit);
         table.add_ground(places, explicit);
-        table.add_hidden(places);
         table.add_home(places, explicit);
         table.add_work(filesystem, explicit);
+        table.add_hidden(places);
+        table.add_private(places);
         table.add_protected(filesystem, places);
         table
     }
 
     /// The entries, parents before children.
     pub fn iter(&self) -> impl Iterator<Item = (&Path, &Entry)> {
-        self.entries
-            .iter()
-            .map(|(path, entry)| (path.as_path(), entry))
+        self.entries.iter()
     }
 
     /// File names that are hidden wherever they are found. Those of built-in origin apply outside
@@ -159,7 +169,7 @@ impl PathTable {
 
     /// What holds at a normal absolute path.
     pub(crate) fn lookup(&self, path: &Path) -> Entry {
-        let Some((at, entry)) = longest_prefix(&self.entries, path) else {
+        let Some((at, entry)) = self.entries.longest_prefix(path) else {
             return ground(Access::Hidden, Reason::DenyNotVisible);
         };
         if is_own_tree(path) && !is_own_tree(at) {
@@ -203,9 +213,11 @@ impl PathTable {
             FsMode::ReadWrite => {
                 format!("add to capability.yaml: filesystem_config.writable_paths: [{shown:?}]")
             }
-            FsMode::None | FsMode::ReadOnly => format!(
-                "add to capability.yaml: filesystem_config: {{mode: read_write, writable_paths: [{shown:?}]}}"
-            ),
+            FsMode::None | FsMode::ReadOnly => {
+                format!(
+                    "add to capability.yaml: filesystem_config: {{mode: read_write, writable_paths: [{shown:?}]}}"
+                )
+            }
         }
     }
 
@@ -242,19 +254,32 @@ impl PathTable {
         }
     }
 
+    /// Built-in hidden paths, where anything of the host would show. In a private directory there is
+    /// nothing to hide, and the agent may well make a `~/.cache` of its own there.
     fn add_hidden(&mut self, places: &Places) {
-        for path in HIDDEN_SYSTEM
-            .iter()
-            .map(Path::new)
-            .filter(|path| *path != places.home)
-        {
-            self.claim(path, shipped(Access::Hidden, Reason::DenyHidden));
+        let system = HIDDEN_SYSTEM.iter().map(PathBuf::from);
+        let home = HIDDEN_HOME.iter().map(|below| places.home.join(below));
+        for path in system.filter(|path| *path != places.home).chain(home) {
+            let shows = self
+                .entries
+                .longest_prefix(&path)
+                .is_some_and(|(_, entry)| entry.access > Access::Private);
+            if shows {
+                self.claim(path, shipped(Access::Hidden, Reason::DenyHidden));
+            }
         }
-        for below in HIDDEN_HOME {
-            self.claim(
-                &places.home.join(below),
-                shipped(Access::Hidden, Reason::DenyHidden),
-            );
+    }
+
+    /// Programs insist on a few directories below the home; each box has its own.
+    fn add_private(&mut self, places: &Places) {
+        for path in PRIVATE_HOME.iter().map(|below| places.home.join(below)) {
+            let shows = self
+                .entries
+                .longest_prefix(&path)
+                .is_some_and(|(_, entry)| entry.access > Access::Private);
+            if shows {
+                self.claim(path, shipped(Access::Private, Reason::AllowPrivate));
+            }
         }
     }
 
@@ -294,7 +319,7 @@ impl PathTable {
             },
         };
         let work = self.work.clone();
-        self.claim(&work, entry);
+        self.claim(work, entry);
     }
 
     /// Protected paths matter only where they could be written; elsewhere an entry would open what
@@ -311,61 +336,44 @@ impl PathTable {
         });
         let protected: Vec<_> = built_in.chain(written).collect();
         for (path, entry) in protected {
-            let writable = longest_prefix(&self.entries, &path)
+            let writable = self
+                .entries
+                .longest_prefix(&path)
                 .is_some_and(|(_, entry)| entry.access >= Access::Protected);
             if writable {
-                self.claim(&path, entry);
+                self.claim(path, entry);
             }
         }
     }
 
-    fn claim(&mut self, path: &Path, entry: Entry) {
-        claim(&mut self.entries, path, entry);
+    fn claim(&mut self, path: impl Into<PathBuf>, entry: Entry) {
+        self.entries.claim(path.into(), entry, outranks);
     }
 }
 
-/// Enters a claim to a path: the higher rank wins, then the lesser access.
-fn claim(entries: &mut BTreeMap<PathBuf, Entry>, path: &Path, entry: Entry) {
-    match entries.get_mut(path) {
-        None => {
-            entries.insert(path.to_path_buf(), entry);
-        }
-        Some(held) => {
-            let stronger =
-                entry.rank > held.rank || (entry.rank == held.rank && entry.access < held.access);
-            if stronger {
-                *held = entry;
-            }
-        }
-    }
+/// Whether a claim to a path replaces the one that holds it: the higher rank wins, then the lesser
+/// access.
+fn outranks(new: &Entry, held: &Entry) -> bool {
+    new.rank > held.rank || (new.rank == held.rank && new.access < held.access)
 }
 
 /// Explicit rules alone, to ask what the user or a profile says about a path.
 #[derive(Clone, Copy)]
-struct Cover<'a>(&'a BTreeMap<PathBuf, Entry>);
+struct Cover<'a>(&'a PathMap<Entry>);
 
 impl<'a> Cover<'a> {
     fn at(self, path: &Path) -> Option<&'a Entry> {
-        longest_prefix(self.0, path).map(|(_, entry)| entry)
+        self.0.longest_prefix(path).map(|(_, entry)| entry)
     }
 }
 
-fn longest_prefix<'a>(
-    entries: &'a BTreeMap<PathBuf, Entry>,
-    path: &Path,
-) -> Option<(&'a Path, &'a Entry)> {
-    path.ancestors()
-        .find_map(|ancestor| entries.get_key_value(ancestor))
-        .map(|(at, entry)| (at.as_path(), entry))
-}
-
-fn explicit_entries(filesystem: &Filesystem, places: &Places) -> BTreeMap<PathBuf, Entry> {
+fn explicit_entries(filesystem: &Filesystem, places: &Places) -> PathMap<Entry> {
     let lists = [
         (&filesystem.hidden, Access::Hidden, Reason::DenyHidden),
         (&filesystem.readable, Access::Read, Reason::AllowReadable),
         (&filesystem.writable, Access::Write, Reason::AllowWritable),
     ];
-    let mut entries = BTreeMap::new();
+    let mut entries = PathMap::new();
     for (rules, access, reason) in lists {
         // Only `read_write` has anything to write; a list left over from elsewhere grants nothing.
         if access == Access::Write && filesystem.mode != FsMode::ReadWrite {
@@ -373,7 +381,7 @@ fn explicit_entries(filesystem: &Filesystem, places: &Places) -> BTreeMap<PathBu
         }
         for rule in rules {
             if let Some(path) = rule.value.resolve(places) {
-                claim(&mut entries, &path, rule_entry(rule, access, reason));
+                entries.claim(path, rule_entry(rule, access, reason), outranks);
             }
         }
     }

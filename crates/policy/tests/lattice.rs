@@ -1,6 +1,8 @@
 //! The laws of the order on random capabilities, and the one that ties it to decisions: what a child
 //! within its parent may do, the parent may do.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -394,8 +396,23 @@ fn beyond(child: &Capability, parent: &Capability, places: &Places) -> Vec<Strin
     found
 }
 
+/// Each case is dear; `PROPTEST_CASES` asks for more of them.
+fn config() -> ProptestConfig {
+    let asked = ProptestConfig::default();
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() {
+        asked.cases
+    } else {
+        64
+    };
+    ProptestConfig {
+        cases,
+        failure_persistence: None,
+        ..asked
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn the_order_is_reflexive(a in capabilities(), places in all_places()) {

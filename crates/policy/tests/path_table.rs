@@ -1,5 +1,7 @@
 //! What filesystem rules come to, as a user would ask: may this path be read, may it be written?
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -143,8 +145,14 @@ fn none_shows_what_a_program_needs_to_start() {
     check(&fs, "/etc/machine-id", ABSENT, ABSENT);
     check(&fs, "/srv/x", ABSENT, ABSENT);
     check(&fs, "/home/ann/x", PRIVATE, PRIVATE);
-    check(&fs, "/home/ann/.ssh/id", HIDDEN, HIDDEN);
+    check(&fs, "/home/ann/.ssh/id", PRIVATE, PRIVATE);
     check(&fs, "/home/ann/project/a", R, RO);
+    let home = Filesystem {
+        readable: document(&["~"]),
+        ..fs.clone()
+    };
+    check(&home, "/home/ann/x", R, RO);
+    check(&home, "/home/ann/.ssh/id", HIDDEN, HIDDEN);
     check(&fs, "/dev/null", PRIVATE, PRIVATE);
     let shut = Filesystem {
         hidden: document(&["/etc"]),
@@ -221,11 +229,11 @@ fn starting_in_a_hidden_directory_does_not_open_it() {
         HIDDEN,
     );
     let below = Places {
-        work: PathBuf::from("/home/ann/.cache/build"),
+        work: PathBuf::from("/home/ann/.aws/build"),
         ..places()
     };
-    check_at(&below, &fs, "/home/ann/.cache/build/x", W, W);
-    check_at(&below, &fs, "/home/ann/.cache/x", HIDDEN, HIDDEN);
+    check_at(&below, &fs, "/home/ann/.aws/build/x", W, W);
+    check_at(&below, &fs, "/home/ann/.aws/x", HIDDEN, HIDDEN);
     let scratch = Places {
         work: PathBuf::from("/tmp"),
         ..places()

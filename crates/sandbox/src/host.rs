@@ -26,7 +26,10 @@ pub struct Missing {
 impl Host {
     /// Asks the running kernel. Costs a few system calls; nothing is changed.
     pub fn probe() -> Self {
-        Self { landlock_abi: sys::landlock_abi(), cgroups: Cgroups::find() }
+        Self {
+            landlock_abi: sys::landlock_abi(),
+            cgroups: Cgroups::find(),
+        }
     }
 
     /// Whether every wall and limit of the plan can stand here; the first that can't, otherwise.
@@ -34,7 +37,8 @@ impl Host {
         if self.landlock_abi.is_none() {
             return Err(Missing {
                 what: "this kernel has no Landlock".into(),
-                hint: "boot a kernel with CONFIG_SECURITY_LANDLOCK and 'landlock' in the lsm= list".into(),
+                hint: "boot a kernel with CONFIG_SECURITY_LANDLOCK and 'landlock' in the lsm= list"
+                    .into(),
             });
         }
         if plan.limits.cpu_percent.is_some() && !self.cgroups.can_limit_cpu() {
@@ -50,6 +54,11 @@ impl Host {
             });
         }
         Ok(())
+    }
+
+    /// Whether the system call filter can ask init.
+    pub fn has_seccomp_notifications() -> bool {
+        sys::has_notifications()
     }
 
     /// Tries what a box is made of, in a child that ends at once: `Ok` if user namespaces can be had.

@@ -30,12 +30,19 @@ struct Seen {
     pid: u32,
     started: u64,
     ticks: Ticks,
+    threads: u64,
     resident: u64,
 }
 
 impl Sampler {
     pub(crate) fn new(proc_directory: OwnedFd) -> Self {
-        Self { proc_directory, known: HashMap::new(), total: 0, peak: 0, counter: None }
+        Self {
+            proc_directory,
+            known: HashMap::new(),
+            total: 0,
+            peak: 0,
+            counter: None,
+        }
     }
 
     pub(crate) fn count_with(&mut self, counter: OwnedFd) {
@@ -57,12 +64,18 @@ impl Sampler {
             now.insert(key, process.ticks);
         }
         // What is still in `known` has ended: its time moved to a parent's "children", where it is not new.
-        let moved: u64 = self.known.values().map(|ticks| ticks.own + ticks.children).sum();
+        let moved: u64 = self
+            .known
+            .values()
+            .map(|ticks| ticks.own + ticks.children)
+            .sum();
         self.total += grown_own + grown_children.saturating_sub(moved);
         self.known = now;
         let memory = seen.iter().map(|process| process.resident).sum();
         self.peak = self.peak.max(memory);
-        let looked = Duration::from_millis(self.total * 1000 / rustix::param::clock_ticks_per_second().max(1));
+        let looked = Duration::from_millis(
+            self.total * 1000 / rustix::param::clock_ticks_per_second().max(1),
+        );
         Spending {
             cpu: self.counted().unwrap_or(Duration::ZERO).max(looked),
             memory,
@@ -89,21 +102,28 @@ impl Sampler {
             .saturating_mul(1024)
     }
 
-    /// How many processes there are, init aside.
+    /// How many processes and threads there are, init aside.
     pub fn count(&self) -> usize {
-        self.pids().len().saturating_sub(1)
+        let threads: u64 = self.processes().iter().map(|process| process.threads).sum();
+        (threads as usize).saturating_sub(1)
     }
 
     fn processes(&self) -> Vec<Seen> {
-        self.pids().into_iter().filter_map(|pid| self.process(pid)).collect()
+        self.pids()
+            .into_iter()
+            .filter_map(|pid| self.process(pid))
+            .collect()
     }
 
     fn pids(&self) -> Vec<u32> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let Ok(directory) = rustix::fs::openat(&self.proc_directory, c".", flags, Mode::empty()) else {
+        let Ok(directory) = rustix::fs::openat(&self.proc_directory, c".", flags, Mode::empty())
+        else {
             return Vec::new();
         };
-        let Ok(entries) = Dir::new(directory) else { return Vec::new() };
+        let Ok(entries) = Dir::new(directory) else {
+            return Vec::new();
+        };
         entries
             .filter_map(|entry| entry.ok()?.file_name().to_str().ok()?.parse().ok())
             .collect()
@@ -122,7 +142,11 @@ impl Sampler {
         Some(Seen {
             pid,
             started: at(22),
-            ticks: Ticks { own: at(14) + at(15), children: at(16) + at(17) },
+            ticks: Ticks {
+                own: at(14) + at(15),
+                children: at(16) + at(17),
+            },
+            threads: at(20),
             resident: at(24).saturating_mul(rustix::param::page_size() as u64),
         })
     }

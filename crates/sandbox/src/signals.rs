@@ -9,8 +9,14 @@ use rustix::io::Errno;
 pub struct SignalWatch(OwnedFd);
 
 /// What a keeper passes on to its box.
-pub const FORWARDED: &[i32] =
-    &[libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
+pub const FORWARDED: &[i32] = &[
+    libc::SIGTERM,
+    libc::SIGINT,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+];
 
 /// What tells a keeper that it was continued after a stop.
 pub const CONTINUED: i32 = libc::SIGCONT;

@@ -20,7 +20,14 @@ impl Capture {
     pub(crate) fn new() -> Result<(Self, OwnedFd), Errno> {
         let (source, sink) = pipe_with(PipeFlags::CLOEXEC)?;
         rustix::fs::fcntl_setfl(&source, rustix::fs::OFlags::NONBLOCK)?;
-        Ok((Self { source: Some(source), kept: Vec::new(), truncated: false }, sink))
+        Ok((
+            Self {
+                source: Some(source),
+                kept: Vec::new(),
+                truncated: false,
+            },
+            sink,
+        ))
     }
 
     /// What to wait on, while there can be more.

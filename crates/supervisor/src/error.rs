@@ -78,9 +78,15 @@ impl RunError {
             | RunError::NotFound { hint, .. }
             | RunError::NotExecutable { hint, .. }
             | RunError::Invalid { hint, .. } => Some(hint.clone()),
-            RunError::Launch { .. } => Some("`belljar doctor` shows what this host can enforce".into()),
-            RunError::State { .. } => Some("set BELLJAR_STATE_DIR to a directory you can write to".into()),
-            RunError::UnknownId { .. } => Some("`belljar ps` lists running boxes and kept changes".into()),
+            RunError::Launch { .. } => {
+                Some("`belljar doctor` shows what this host can enforce".into())
+            }
+            RunError::State { .. } => {
+                Some("set BELLJAR_STATE_DIR to a directory you can write to".into())
+            }
+            RunError::UnknownId { .. } => {
+                Some("`belljar ps` lists running boxes and kept changes".into())
+            }
             RunError::System { .. } => None,
         }
     }
@@ -93,11 +99,16 @@ impl RunError {
             RunError::NotExecutable { .. } => "not_executable",
             RunError::Invalid { .. } => "invalid_input",
             RunError::UnknownId { .. } => "unknown_id",
-            RunError::Launch { .. } | RunError::State { .. } | RunError::System { .. } => "internal",
+            RunError::Launch { .. } | RunError::State { .. } | RunError::System { .. } => {
+                "internal"
+            }
         }
     }
 
     pub(crate) fn system(doing: &'static str) -> impl Fn(rustix::io::Errno) -> RunError {
-        move |errno| RunError::System { doing, source: errno.into() }
+        move |errno| RunError::System {
+            doing,
+            source: errno.into(),
+        }
     }
 }

@@ -33,7 +33,9 @@ impl StopHandle {
     /// A handle for runs that are yet to start.
     pub fn new() -> Result<Self, RunError> {
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
-        rustix::event::eventfd(0, flags).map(Self).map_err(RunError::system("making a stop handle"))
+        rustix::event::eventfd(0, flags)
+            .map(Self)
+            .map_err(RunError::system("making a stop handle"))
     }
 
     /// Kills every box that runs under it, now and from now on.
@@ -66,7 +68,8 @@ pub fn run(
         }
         Output::Capture => None,
     };
-    let launched = launch(&lowered.plan, &host, &stdio).map_err(|error| explain(error, &lowered))?;
+    let launched =
+        launch(&lowered.plan, &host, &stdio).map_err(|error| explain(error, &lowered))?;
     drop(stdio);
     let mut keeper = Keeper::new(launched, &lowered, signals, captures, started);
     keeper.stop = stop.map(|stop| stop.0.as_fd());
@@ -93,18 +96,33 @@ impl Drop for DiscardOnFailure {
     }
 }
 
-fn record_of(lowered: &Lowered, capability: &Capability, command: &Command, host: &Host) -> RunRecord {
+fn record_of(
+    lowered: &Lowered,
+    capability: &Capability,
+    command: &Command,
+    host: &Host,
+) -> RunRecord {
     RunRecord {
         sandbox_id: lowered.plan.id.clone(),
         keeper_pid: std::process::id(),
-        started_at: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
-        command: command.argv.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        started_at: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |time| time.as_secs()),
+        command: command
+            .argv
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect(),
         workdir: lowered.plan.workdir.clone(),
         capability: capability.name.to_string(),
         tier: capability.tier.as_str().to_owned(),
         limits_by: host.cgroups.name().to_owned(),
         policy: serde_json::to_value(capability).unwrap_or_default(),
-        stand_ins: lowered.stand_ins.iter().map(|stand_in| stand_in.path().to_owned()).collect(),
+        stand_ins: lowered
+            .stand_ins
+            .iter()
+            .map(|stand_in| stand_in.path().to_owned())
+            .collect(),
     }
 }
 
@@ -116,10 +134,21 @@ fn stdio_for(output: Output) -> Result<(Stdio, Option<[Capture; 2]>), Errno> {
     if output == Output::Inherit {
         return Ok((Stdio::inherit()?, None));
     }
-    let stdin = if output == Output::CaptureForeground { Stdio::inherit()?.stdin } else { nothing()? };
+    let stdin = if output == Output::CaptureForeground {
+        Stdio::inherit()?.stdin
+    } else {
+        nothing()?
+    };
     let (out, stdout) = Capture::new()?;
     let (err, stderr) = Capture::new()?;
-    Ok((Stdio { stdin, stdout, stderr }, Some([out, err])))
+    Ok((
+        Stdio {
+            stdin,
+            stdout,
+            stderr,
+        },
+        Some([out, err]),
+    ))
 }
 
 /// A launch that failed at the program itself is the program's fault, or its name's.
@@ -142,7 +171,10 @@ fn cannot_execute(lowered: &Lowered, errno: Errno) -> RunError {
             hint: "its interpreter or loader (#! line, ld.so) is not visible in the box".into(),
         },
         Errno::ACCESS | Errno::NOEXEC => not_executable(program),
-        other => RunError::System { doing: "starting the program", source: other.into() },
+        other => RunError::System {
+            doing: "starting the program",
+            source: other.into(),
+        },
     }
 }
 
@@ -230,7 +262,10 @@ impl Keeper<'_> {
     fn wait(&self) -> Result<Ready, RunError> {
         let nothing = self.launched.handle();
         let unless = |fd: Option<BorrowedFd<'_>>| fd.is_some();
-        let memory = self.launched.memory_events().filter(|_| self.killed_by.is_none());
+        let memory = self
+            .launched
+            .memory_events()
+            .filter(|_| self.killed_by.is_none());
         let events = (!self.deaf).then(|| self.launched.events());
         let signals = self.signals.as_ref().map(AsFd::as_fd);
         let [out, err] = match &self.captures {
@@ -240,13 +275,15 @@ impl Keeper<'_> {
         let stop = self.stop.filter(|_| self.killed_by.is_none());
         let sources = [Some(nothing), events, memory, signals, stop, out, err];
         // A source that is not there is waited for as the box's end, which is always waited for.
-        let mut fds = sources.map(|fd| PollFd::from_borrowed_fd(fd.unwrap_or(nothing), PollFlags::IN));
+        let mut fds =
+            sources.map(|fd| PollFd::from_borrowed_fd(fd.unwrap_or(nothing), PollFlags::IN));
         let timeout = self.patience();
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(RunError::system("waiting")(errno)),
         }
-        let [ended, heard, starved, signalled, stopped, ..] = fds.each_ref().map(|fd| !fd.revents().is_empty());
+        let [ended, heard, starved, signalled, stopped, ..] =
+            fds.each_ref().map(|fd| !fd.revents().is_empty());
         Ok(Ready {
             ended,
             events: unless(events) && heard,
@@ -258,7 +295,13 @@ impl Keeper<'_> {
 
     /// How long nothing needs doing.
     fn patience(&self) -> Option<Timespec> {
-        let next = [self.deadline.filter(|_| self.killed_by.is_none()), self.next_look].into_iter().flatten().min()?;
+        let next = [
+            self.deadline.filter(|_| self.killed_by.is_none()),
+            self.next_look,
+        ]
+        .into_iter()
+        .flatten()
+        .min()?;
         let left = next.saturating_duration_since(Instant::now());
         Timespec::try_from(left).ok()
     }
@@ -287,14 +330,24 @@ impl Keeper<'_> {
 
     fn note(&mut self, call: &str, why: &str, count: u32) {
         let count = u64::from(count);
-        if let Some(known) = self.violations.iter_mut().find(|known| known.name == call && known.why == why) {
+        if let Some(known) = self
+            .violations
+            .iter_mut()
+            .find(|known| known.name == call && known.why == why)
+        {
             known.count = known.count.max(count);
             return;
         }
         let hint = why
             .contains("spawn_subprocess")
             .then(|| "add to the capability: permissions: [spawn_subprocess]".to_owned());
-        self.violations.push(Violation { kind: "syscall", name: call.to_owned(), count, why: why.to_owned(), hint });
+        self.violations.push(Violation {
+            kind: "syscall",
+            name: call.to_owned(),
+            count,
+            why: why.to_owned(),
+            hint,
+        });
     }
 
     fn pass_signals(&mut self) {
@@ -328,7 +381,10 @@ impl Keeper<'_> {
 
     /// What control groups would do, done by looking.
     fn look_closer(&mut self, resident: u64) {
-        if self.memory_limit.is_some_and(|limit| resident > limit && self.launched.proportional_memory() > limit) {
+        if self
+            .memory_limit
+            .is_some_and(|limit| resident > limit && self.launched.proportional_memory() > limit)
+        {
             self.kill(KilledBy::Memory);
         }
         if let Some(limit) = self.process_limit {
@@ -339,9 +395,14 @@ impl Keeper<'_> {
     /// No limit can be passed before all cores have worked on it until then.
     fn plan_look(&mut self, cpu: Duration) {
         const SHORTEST: Duration = Duration::from_millis(2);
-        let for_cpu = self.cpu_limit.map(|limit| (limit.saturating_sub(cpu) / self.cores).max(SHORTEST));
+        let for_cpu = self
+            .cpu_limit
+            .map(|limit| (limit.saturating_sub(cpu) / self.cores).max(SHORTEST));
         let for_samples = self.launched.is_sampled().then_some(LONGEST_LOOK);
-        self.next_look = match (self.killed_by, [for_cpu, for_samples].into_iter().flatten().min()) {
+        self.next_look = match (
+            self.killed_by,
+            [for_cpu, for_samples].into_iter().flatten().min(),
+        ) {
             (None, Some(wait)) => Some(Instant::now() + wait),
             _ => None,
         };
@@ -355,8 +416,16 @@ impl Keeper<'_> {
         }
     }
 
-    fn conclude(mut self, lowered: &Lowered, capability: &Capability, host: &Host) -> Result<RunResult, RunError> {
-        let ended = self.launched.finish().map_err(RunError::system("waiting for the box to end"))?;
+    fn conclude(
+        mut self,
+        lowered: &Lowered,
+        capability: &Capability,
+        host: &Host,
+    ) -> Result<RunResult, RunError> {
+        let ended = self
+            .launched
+            .finish()
+            .map_err(RunError::system("waiting for the box to end"))?;
         if let Some(errno) = self.not_started {
             return Err(cannot_execute(lowered, errno));
         }
@@ -379,11 +448,16 @@ impl Keeper<'_> {
             });
         }
         let [stdout, stderr] = match self.captures.as_mut() {
-            Some([out, err]) => [Some((out.finish(), out.truncated)), Some((err.finish(), err.truncated))],
+            Some([out, err]) => [
+                Some((out.finish(), out.truncated)),
+                Some((err.finish(), err.truncated)),
+            ],
             None => [None, None],
         };
-        let (stdout, stdout_truncated) = stdout.map_or((None, false), |(text, cut)| (Some(text), cut));
-        let (stderr, stderr_truncated) = stderr.map_or((None, false), |(text, cut)| (Some(text), cut));
+        let (stdout, stdout_truncated) =
+            stdout.map_or((None, false), |(text, cut)| (Some(text), cut));
+        let (stderr, stderr_truncated) =
+            stderr.map_or((None, false), |(text, cut)| (Some(text), cut));
         let changes_kept = match &lowered.overlay {
             Some(store) => crate::changes::settle(store, &lowered.plan.id)?,
             None => false,

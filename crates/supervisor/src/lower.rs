@@ -5,12 +5,13 @@ use crate::error::RunError;
 use crate::places::{Principal, find_places};
 use crate::stand_in::StandIn;
 use crate::state::StateDir;
-use crate::view::{BuiltView, Builder, Changes, overlay_name};
+use crate::view::{Builder, BuiltView, Changes, overlay_name};
 use belljar_policy::{
-    Access, Capability, FileOp, FsMode, PathTable, Permission, Places, Tier, Workspace, decide_env,
+    Access, Capability, FileOp, FsMode, Origin, PathRule, PathTable, Permission, Places, Rule,
+    Tier, Workspace, decide_env,
 };
-use belljar_sandbox::plan::{Limits, Plan, Spawn};
 use belljar_sandbox::Host;
+use belljar_sandbox::plan::{Limits, Plan, Spawn};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -28,7 +29,11 @@ pub struct Command {
 impl Command {
     /// A program and its arguments.
     pub fn new<S: Into<OsString>>(argv: impl IntoIterator<Item = S>) -> Self {
-        Self { argv: argv.into_iter().map(Into::into).collect(), workdir: None, timeout: None }
+        Self {
+            argv: argv.into_iter().map(Into::into).collect(),
+            workdir: None,
+            timeout: None,
+        }
     }
 
     /// Starts in this directory instead of the caller's.
@@ -72,11 +77,10 @@ pub fn lower(
     let work = match (&command.workdir, &capability.workdir) {
         (Some(path), _) => path.clone(),
         (None, Some(rule)) => rule_directory(rule)?,
-        (None, None) => std::env::current_dir()
-            .map_err(|source| RunError::System { doing: "finding the working directory", source })?,
+        (None, None) => current_dir()?,
     };
     let (principal, places) = find_places(&work)?;
-    let table = capability.path_table(&places);
+    let table = hide_state(capability, state).path_table(&places);
     check_disk(capability, &table)?;
     let mut notes = notes_on(capability);
     let env = environment(capability, &principal, &places, id);
@@ -89,8 +93,20 @@ pub fn lower(
     };
     let changes = overlay.as_deref().map_or(Changes::Direct, Changes::Overlay);
     let bytes = private_bytes(capability, &table);
-    let built = Builder::new(&table, &places, principal.identity, bytes, changes).build();
-    let BuiltView { entries, stand_ins, notes: more } = built?;
+    let built = Builder::new(
+        &table,
+        &places,
+        principal.identity,
+        bytes,
+        changes,
+        &state.stand_ins(),
+    )
+    .build();
+    let BuiltView {
+        entries,
+        stand_ins,
+        notes: more,
+    } = built?;
     notes.extend(more);
     let plan = Plan {
         id: id.to_owned(),
@@ -101,15 +117,39 @@ pub fn lower(
         identity: principal.identity,
         view: entries,
         limits: limits(capability),
-        spawn: if capability.permissions.contains(&Permission::SpawnSubprocess) {
+        spawn: if capability
+            .permissions
+            .contains(&Permission::SpawnSubprocess)
+        {
             Spawn::Allow
         } else {
             Spawn::Refuse
         },
     };
-    host.can_carry(&plan).map_err(|missing| RunError::Refused { what: missing.what, hint: missing.hint })?;
+    host.can_carry(&plan).map_err(|missing| RunError::Refused {
+        what: missing.what,
+        hint: missing.hint,
+    })?;
     let wall_time = command.timeout.or(capability.limits.wall_time);
-    Ok(Lowered { plan, wall_time, notes, stand_ins, overlay })
+    Ok(Lowered {
+        plan,
+        wall_time,
+        notes,
+        stand_ins,
+        overlay,
+    })
+}
+
+/// Records and kept changes of other boxes are none of this one's business, wherever the user keeps them.
+fn hide_state(capability: &Capability, state: &StateDir) -> Capability {
+    let mut capability = capability.clone();
+    if let Ok(path) = state.path().canonicalize() {
+        capability
+            .filesystem
+            .hidden
+            .push(Rule::new(PathRule::Root(path), Origin::built_in()));
+    }
+    capability
 }
 
 /// A tier that is not there is refused, never replaced by another.
@@ -117,33 +157,55 @@ fn check_tier(capability: &Capability) -> Result<(), RunError> {
     match capability.tier {
         Tier::Native => Ok(()),
         tier @ (Tier::Gvisor | Tier::Firecracker) => Err(RunError::Refused {
-            what: format!("sandbox_tier {} is not available on this host", tier.as_str()),
+            what: format!(
+                "sandbox_tier {} is not available on this host",
+                tier.as_str()
+            ),
             hint: "set sandbox_tier: seccomp; this version has no other tier".into(),
         }),
     }
 }
 
-fn rule_directory(rule: &belljar_policy::Rule<belljar_policy::PathRule>) -> Result<PathBuf, RunError> {
-    let here = std::env::current_dir()
-        .map_err(|source| RunError::System { doing: "finding the working directory", source })?;
+fn current_dir() -> Result<PathBuf, RunError> {
+    std::env::current_dir().map_err(|error| RunError::Invalid {
+        what: format!("working directory: {error}"),
+        hint: "start in a directory that exists".into(),
+    })
+}
+
+fn rule_directory(
+    rule: &belljar_policy::Rule<belljar_policy::PathRule>,
+) -> Result<PathBuf, RunError> {
+    let here = current_dir()?;
     let (_, places) = find_places(&here)?;
     let path = rule.value.resolve(&places).unwrap_or(here);
     if path.is_dir() {
         return Ok(path);
     }
     Err(RunError::Invalid {
-        what: format!("{}: root {} is not a directory", rule.origin, path.display()),
+        what: format!(
+            "{}: root {} is not a directory",
+            rule.origin,
+            path.display()
+        ),
         hint: "make the directory, or remove `root` to use the current one".into(),
     })
 }
 
 /// A limit on disk space can be held on private file systems only.
 fn check_disk(capability: &Capability, table: &PathTable) -> Result<(), RunError> {
-    let written = table.iter().find(|(_, entry)| entry.access == Access::Write);
+    let written = table
+        .iter()
+        .find(|(_, entry)| entry.access == Access::Write);
     match (capability.limits.disk_bytes, written) {
         (Some(_), Some((path, _))) => Err(RunError::Refused {
-            what: format!("max_disk_mb can't be held on {}, which is the host's and writable", path.display()),
-            hint: "use filesystem_config.mode: read_only, or max_file_size_mb, or remove max_disk_mb".into(),
+            what: format!(
+                "max_disk_mb can't be held on {}, which is the host's and writable",
+                path.display()
+            ),
+            hint:
+                "use filesystem_config.mode: read_only, or max_file_size_mb, or remove max_disk_mb"
+                    .into(),
         }),
         _ => Ok(()),
     }
@@ -176,7 +238,11 @@ fn limits(capability: &Capability) -> Limits {
 /// How large each private directory may grow. A disk limit is shared out among them; memory bounds them all anyway.
 fn private_bytes(capability: &Capability, table: &PathTable) -> u64 {
     const UNLIMITED: u64 = 4 << 30;
-    let own = table.iter().filter(|(_, entry)| entry.access == Access::Private).count() as u64 + 1;
+    let own = table
+        .iter()
+        .filter(|(_, entry)| entry.access == Access::Private)
+        .count() as u64
+        + 1;
     let limits = &capability.limits;
     match (limits.disk_bytes, limits.memory_bytes) {
         (Some(disk), _) => (disk / own).max(4096),
@@ -191,18 +257,30 @@ fn environment(
     places: &Places,
     id: &str,
 ) -> Vec<(OsString, OsString)> {
-    let replaced = [names::HOME, names::TMPDIR, names::USER, names::LOGNAME, names::INSIDE, names::STATE_DIR];
+    let replaced = [
+        names::HOME,
+        names::TMPDIR,
+        names::USER,
+        names::LOGNAME,
+        names::INSIDE,
+        names::STATE_DIR,
+    ];
     let mut env: Vec<(OsString, OsString)> = std::env::vars_os()
         .filter(|(name, value)| {
             name.to_str().is_some_and(|name| {
-                !replaced.contains(&name) && decide_env(&capability.env, name, value.as_bytes()).is_allow()
+                !replaced.contains(&name)
+                    && decide_env(&capability.env, name, value.as_bytes()).is_allow()
             })
         })
         .collect();
     if !env.iter().any(|(name, _)| name == names::PATH) {
         env.push((names::PATH.into(), names::DEFAULT_PATH.into()));
     }
-    let home = if places.home.is_dir() { places.home.as_os_str() } else { OsStr::new("/tmp") };
+    let home = if places.home.is_dir() {
+        places.home.as_os_str()
+    } else {
+        OsStr::new("/tmp")
+    };
     env.push((names::HOME.into(), home.into()));
     env.push((names::TMPDIR.into(), "/tmp".into()));
     env.push((names::INSIDE.into(), id.into()));
@@ -221,7 +299,10 @@ fn find_program(
     places: &Places,
 ) -> Result<PathBuf, RunError> {
     let Some(name) = command.argv.first().filter(|name| !name.is_empty()) else {
-        return Err(RunError::Invalid { what: "no command given".into(), hint: "belljar run -- PROGRAM [ARGS…]".into() });
+        return Err(RunError::Invalid {
+            what: "no command given".into(),
+            hint: "belljar run -- PROGRAM [ARGS…]".into(),
+        });
     };
     let shown = name.to_string_lossy().into_owned();
     if name.as_bytes().contains(&b'/') {
@@ -233,7 +314,11 @@ fn find_program(
             Candidate::Hidden(what, hint) => Err(RunError::Refused { what, hint }),
         };
     }
-    let search = env.iter().find(|(key, _)| key == names::PATH).map(|(_, value)| value.clone()).unwrap_or_default();
+    let search = env
+        .iter()
+        .find(|(key, _)| key == names::PATH)
+        .map(|(_, value)| value.clone())
+        .unwrap_or_default();
     let mut worse = None;
     for directory in std::env::split_paths(&search).filter(|path| path.is_absolute()) {
         let path = directory.join(name);
@@ -256,14 +341,21 @@ enum Candidate {
 }
 
 fn classify(path: &Path, table: &PathTable, _places: &Places) -> Candidate {
-    let Ok(metadata) = std::fs::metadata(path) else { return Candidate::Absent };
+    let Ok(metadata) = std::fs::metadata(path) else {
+        return Candidate::Absent;
+    };
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     for seen in [path, &real] {
         let decision = table.decide(seen, FileOp::Read);
         if !decision.is_allow() {
             let because = decision.because();
             return Candidate::Hidden(
-                format!("{} is not visible in the box ({}, {})", seen.display(), because.reason.code(), because.origin),
+                format!(
+                    "{} is not visible in the box ({}, {})",
+                    seen.display(),
+                    because.reason.code(),
+                    because.origin
+                ),
                 because.hint.clone().unwrap_or_default(),
             );
         }
@@ -276,7 +368,10 @@ fn classify(path: &Path, table: &PathTable, _places: &Places) -> Candidate {
 }
 
 fn not_found(program: String, hint: &str) -> RunError {
-    RunError::NotFound { program, hint: hint.to_owned() }
+    RunError::NotFound {
+        program,
+        hint: hint.to_owned(),
+    }
 }
 
 pub(crate) fn not_executable(program: PathBuf) -> RunError {
@@ -289,24 +384,42 @@ pub(crate) fn not_executable(program: PathBuf) -> RunError {
 }
 
 /// Makes the directories an overlay needs, one set for each writable path, owned by the box's user.
-fn make_overlay(id: &str, table: &PathTable, principal: &Principal, state: &StateDir) -> Result<PathBuf, RunError> {
+fn make_overlay(
+    id: &str,
+    table: &PathTable,
+    principal: &Principal,
+    state: &StateDir,
+) -> Result<PathBuf, RunError> {
     let store = state.make_overlay(id)?;
-    let make = |path: &Path| -> Result<(), RunError> {
-        let fail = |source| RunError::State { path: path.to_owned(), source };
-        std::fs::create_dir_all(path).map_err(fail)?;
+    let make = |path: &Path, mode: u32| -> Result<(), RunError> {
+        let fail = |source| RunError::State {
+            path: path.to_owned(),
+            source,
+        };
+        std::fs::create_dir(path).map_err(fail)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(fail)?;
         if rustix::process::geteuid().is_root() {
-            std::os::unix::fs::chown(path, Some(principal.identity.uid), Some(principal.identity.gid)).map_err(fail)?;
+            std::os::unix::fs::chown(
+                path,
+                Some(principal.identity.uid),
+                Some(principal.identity.gid),
+            )
+            .map_err(fail)?;
         }
         Ok(())
     };
-    make(&store)?;
-    let written = table.iter().filter(|(path, entry)| entry.access == Access::Write && path.is_dir());
-    let paths: Vec<PathBuf> = written.filter_map(|(path, _)| path.canonicalize().ok()).collect();
+    let written = table
+        .iter()
+        .filter(|(path, entry)| entry.access == Access::Write && path.is_dir());
+    let paths: Vec<PathBuf> = written
+        .filter_map(|(path, _)| path.canonicalize().ok())
+        .collect();
     for path in &paths {
         let layers = store.join(overlay_name(path));
-        make(&layers)?;
+        // The box's user owns the layers, and nobody else may look; the list of changes beside them stays ours.
+        make(&layers, 0o700)?;
         for name in ["changes", "scratch", "stand-ins"] {
-            make(&layers.join(name))?;
+            make(&layers.join(name), 0o755)?;
         }
         // The mount point shows the upper layer's mode.
         if let Ok(metadata) = std::fs::metadata(path) {

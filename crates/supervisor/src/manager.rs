@@ -20,7 +20,9 @@ impl SandboxId {
         let mut bytes = [0u8; 6];
         rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
             .map_err(RunError::system("drawing a random id"))?;
-        Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+        Ok(Self(
+            bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+        ))
     }
 
     /// As text.
@@ -57,13 +59,19 @@ impl SandboxManager {
 
     /// With this state directory.
     pub fn with_state(state: StateDir) -> Self {
-        Self { state, sandboxes: Mutex::default() }
+        Self {
+            state,
+            sandboxes: Mutex::default(),
+        }
     }
 
     /// Registers a capability to run commands under.
     pub fn create(&self, capability: Capability) -> Result<SandboxId, RunError> {
         let id = SandboxId::random()?;
-        let sandbox = Sandbox { capability, stop: StopHandle::new()? };
+        let sandbox = Sandbox {
+            capability,
+            stop: StopHandle::new()?,
+        };
         self.sandboxes().insert(id.clone(), Arc::new(sandbox));
         Ok(id)
     }
@@ -73,7 +81,14 @@ impl SandboxManager {
         let sandbox = self.sandboxes().get(id).cloned();
         let sandbox = sandbox.ok_or_else(|| RunError::UnknownId { id: id.to_string() })?;
         let run_id = SandboxId::random()?;
-        run(run_id.as_str(), &sandbox.capability, command, Output::Capture, &self.state, Some(&sandbox.stop))
+        run(
+            run_id.as_str(),
+            &sandbox.capability,
+            command,
+            Output::Capture,
+            &self.state,
+            Some(&sandbox.stop),
+        )
     }
 
     /// Ends a sandbox. Commands that still run in it are killed; their callers get a result that says so.
@@ -86,6 +101,8 @@ impl SandboxManager {
 
     fn sandboxes(&self) -> std::sync::MutexGuard<'_, HashMap<SandboxId, Arc<Sandbox>>> {
         // A panic elsewhere can't leave the map half changed.
-        self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sandboxes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }

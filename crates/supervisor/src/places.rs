@@ -32,28 +32,63 @@ struct User {
 /// Started by a user, a box runs as that user. Started by root, it runs as the owner of the working directory; where
 /// that is root too, as nobody, with root's home and the writable paths shown as nobody's own.
 pub fn find_places(work: &Path) -> Result<(Principal, Places), RunError> {
-    let invalid = |what: String, hint: &str| RunError::Invalid { what, hint: hint.into() };
+    let invalid = |what: String, hint: &str| RunError::Invalid {
+        what,
+        hint: hint.into(),
+    };
     let work = work.canonicalize().map_err(|error| {
-        invalid(format!("working directory {}: {error}", work.display()), "start in a directory that exists")
+        invalid(
+            format!("working directory {}: {error}", work.display()),
+            "start in a directory that exists",
+        )
     })?;
-    let metadata = std::fs::metadata(&work)
-        .map_err(|source| RunError::System { doing: "looking at the working directory", source })?;
+    let metadata = std::fs::metadata(&work).map_err(|source| RunError::System {
+        doing: "looking at the working directory",
+        source,
+    })?;
     if !metadata.is_dir() {
-        return Err(invalid(format!("{} is not a directory", work.display()), "start in a directory"));
+        return Err(invalid(
+            format!("{} is not a directory", work.display()),
+            "start in a directory",
+        ));
     }
     let users = users();
     let by_id = |uid: u32| users.iter().find(|user| user.uid == uid);
     let own = rustix::process::geteuid().as_raw();
     let (identity, acts_for) = if own != 0 {
         let gid = rustix::process::getegid().as_raw();
-        (Identity { uid: own, gid, owner_uid: own, owner_gid: gid }, own)
+        (
+            Identity {
+                uid: own,
+                gid,
+                owner_uid: own,
+                owner_gid: gid,
+            },
+            own,
+        )
     } else if metadata.uid() != 0 {
         let uid = metadata.uid();
         let gid = by_id(uid).map_or(metadata.gid(), |user| user.gid);
         let gid = if gid == 0 { uid } else { gid };
-        (Identity { uid, gid, owner_uid: uid, owner_gid: gid }, uid)
+        (
+            Identity {
+                uid,
+                gid,
+                owner_uid: uid,
+                owner_gid: gid,
+            },
+            uid,
+        )
     } else {
-        (Identity { uid: NOBODY, gid: NOBODY, owner_uid: 0, owner_gid: 0 }, 0)
+        (
+            Identity {
+                uid: NOBODY,
+                gid: NOBODY,
+                owner_uid: 0,
+                owner_gid: 0,
+            },
+            0,
+        )
     };
     let home = home_of(acts_for, own, by_id(acts_for));
     let user = by_id(identity.uid).map(|user| user.name.clone());
@@ -73,7 +108,11 @@ fn home_of(acts_for: u32, own: u32, user: Option<&User>) -> PathBuf {
     own_home
         .into_iter()
         .chain(user.map(|user| user.home.clone()))
-        .find_map(|path| path.canonicalize().ok().filter(|path| path.is_dir() && path != Path::new("/")))
+        .find_map(|path| {
+            path.canonicalize()
+                .ok()
+                .filter(|path| path.is_dir() && path != Path::new("/"))
+        })
         .unwrap_or_else(|| PathBuf::from("/nonexistent"))
 }
 
@@ -87,7 +126,12 @@ fn users() -> Vec<User> {
             let uid = fields.nth(1)?.parse().ok()?;
             let gid = fields.next()?.parse().ok()?;
             let home = PathBuf::from(fields.nth(1)?);
-            Some(User { name, uid, gid, home })
+            Some(User {
+                name,
+                uid,
+                gid,
+                home,
+            })
         })
         .collect()
 }

@@ -48,17 +48,19 @@ pub struct RunRecord {
 /// A record held by the keeper that wrote it.
 #[derive(Debug)]
 pub(crate) struct HeldRecord {
-    directory: PathBuf,
+    file: PathBuf,
     // The lock ends with the descriptor.
     _lock: OwnedFd,
 }
 
-const RECORD: &str = "record.json";
-
 impl StateDir {
     /// `$BELLJAR_STATE_DIR`, else the user's XDG state directory, else `/var/lib/belljar` for root.
     pub fn find() -> Result<Self, RunError> {
-        let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let variable = |name| {
+            std::env::var_os(name)
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute())
+        };
         let is_root = rustix::process::geteuid().is_root();
         let root = variable(environment::STATE_DIR)
             .or_else(|| is_root.then(|| PathBuf::from("/var/lib/belljar")))
@@ -75,6 +77,7 @@ impl StateDir {
     pub fn at(root: PathBuf) -> Result<Self, RunError> {
         let state = Self { root };
         state.make(&state.runs())?;
+        state.make(&state.stand_ins())?;
         Ok(state)
     }
 
@@ -87,13 +90,21 @@ impl StateDir {
         self.root.join("runs")
     }
 
+    /// Where stand-ins wait to be used again (see [`crate::stand_in`]).
+    pub(crate) fn stand_ins(&self) -> PathBuf {
+        self.root.join("stand-ins")
+    }
+
     pub(crate) fn overlays(&self) -> PathBuf {
         self.root.join("overlays")
     }
 
     /// Makes a directory that others can pass through (a box of root's runs as somebody else) but not read.
     fn make(&self, path: &Path) -> Result<(), RunError> {
-        let fail = |source| RunError::State { path: path.to_owned(), source };
+        let fail = |source| RunError::State {
+            path: path.to_owned(),
+            source,
+        };
         if path.is_dir() {
             return Ok(());
         }
@@ -104,49 +115,68 @@ impl StateDir {
     pub(crate) fn make_overlay(&self, id: &str) -> Result<PathBuf, RunError> {
         self.make(&self.overlays())?;
         let path = self.overlays().join(id);
-        fs::create_dir(&path).map_err(|source| RunError::State { path: path.clone(), source })?;
+        let fail = |source| RunError::State {
+            path: path.clone(),
+            source,
+        };
+        fs::create_dir(&path).map_err(fail)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o711)).map_err(fail)?;
         Ok(path)
     }
 
     /// Writes the record of a new run and locks it.
     pub(crate) fn hold(&self, record: &RunRecord) -> Result<HeldRecord, RunError> {
-        let directory = self.runs().join(&record.sandbox_id);
-        let fail = |source| RunError::State { path: directory.clone(), source };
-        fs::create_dir(&directory).map_err(fail)?;
-        let held = || -> std::io::Result<OwnedFd> {
-            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-            let file = rustix::fs::open(directory.join(RECORD), flags, Mode::from_raw_mode(0o600))?;
-            flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-            rustix::io::write(&file, &serde_json::to_vec(record)?)?;
-            Ok(file)
+        let path = self.runs().join(format!("{}.json", record.sandbox_id));
+        let fail = |source| RunError::State {
+            path: path.clone(),
+            source,
         };
-        match held() {
-            Ok(lock) => Ok(HeldRecord { directory, _lock: lock }),
-            Err(error) => {
-                let _ = fs::remove_dir_all(&directory);
-                Err(fail(error))
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        let lock = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600))
+            .map_err(|errno| fail(errno.into()))?;
+        let held = HeldRecord {
+            file: path.clone(),
+            _lock: lock,
+        };
+        let write = || -> std::io::Result<()> {
+            flock(&held._lock, FlockOperation::NonBlockingLockExclusive)?;
+            let bytes = serde_json::to_vec(record)?;
+            let written = rustix::io::write(&held._lock, &bytes)?;
+            if written == bytes.len() {
+                Ok(())
+            } else {
+                Err(std::io::ErrorKind::StorageFull.into())
             }
-        }
+        };
+        write().map_err(fail)?;
+        Ok(held)
     }
 
     /// Boxes that run now, oldest first.
     pub fn running(&self) -> Vec<RunRecord> {
-        let mut records: Vec<RunRecord> =
-            self.records().into_iter().filter(|(_, alive, _)| *alive).filter_map(|(_, _, record)| record).collect();
+        let mut records: Vec<RunRecord> = self
+            .records()
+            .into_iter()
+            .filter(|(_, alive, _)| *alive)
+            .filter_map(|(_, _, record)| record)
+            .collect();
         records.sort_by(|a, b| (a.started_at, &a.sandbox_id).cmp(&(b.started_at, &b.sandbox_id)));
         records
     }
 
     /// Every record: where, whether its keeper lives, and what it says (unless it was cut off while being written).
     fn records(&self) -> Vec<(PathBuf, bool, Option<RunRecord>)> {
-        let Ok(entries) = fs::read_dir(self.runs()) else { return Vec::new() };
+        let Ok(entries) = fs::read_dir(self.runs()) else {
+            return Vec::new();
+        };
         entries
             .flatten()
             .map(|entry| {
                 let path = entry.path();
-                let file = path.join(RECORD);
-                let record = fs::read(&file).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-                (path, is_locked(&file), record)
+                let record = fs::read(&path)
+                    .ok()
+                    .and_then(|bytes| serde_json::from_slice(&bytes).ok());
+                (path.clone(), is_locked(&path), record)
             })
             .collect()
     }
@@ -154,22 +184,28 @@ impl StateDir {
     /// Clears away what keepers that were killed could not.
     pub fn sweep(&self, cgroups: &Cgroups) {
         for (path, alive, record) in self.records() {
-            if alive || is_young(&path) {
+            // Without content it may be one that is being written this moment.
+            if alive || record.is_none() && is_young(&path) {
                 continue;
             }
             if let Some(record) = record {
                 cgroups.remove_leftover(&record.sandbox_id);
-                record.stand_ins.iter().for_each(|path| stand_in::remove(path));
+                record
+                    .stand_ins
+                    .iter()
+                    .for_each(|path| stand_in::remove(path, &self.stand_ins()));
             }
-            let _ = fs::remove_dir_all(&path);
+            let _ = fs::remove_file(&path);
         }
     }
 }
 
-/// A directory whose record is not there yet may be one that is being made this moment.
-fn is_young(directory: &Path) -> bool {
-    let age = fs::metadata(directory).and_then(|metadata| metadata.modified()).ok().and_then(|time| time.elapsed().ok());
-    !directory.join(RECORD).exists() && age.is_some_and(|age| age < std::time::Duration::from_secs(60))
+fn is_young(file: &Path) -> bool {
+    let age = fs::metadata(file)
+        .and_then(|metadata| metadata.modified())
+        .ok()
+        .and_then(|time| time.elapsed().ok());
+    age.is_some_and(|age| age < std::time::Duration::from_secs(60))
 }
 
 fn is_locked(file: &Path) -> bool {
@@ -181,6 +217,6 @@ fn is_locked(file: &Path) -> bool {
 
 impl Drop for HeldRecord {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.directory);
+        let _ = fs::remove_file(&self.file);
     }
 }

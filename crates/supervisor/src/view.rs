@@ -8,9 +8,10 @@ use crate::named;
 use crate::stand_in::{self, StandIn};
 use belljar_policy::{Access, PathTable, Places, Source};
 use belljar_sandbox::plan::{self, Identity, Kind, Ownership, Shows, View};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The view, and what had to be put on the host for it.
@@ -39,7 +40,17 @@ pub(crate) struct Builder<'a> {
     pub(crate) identity: Identity,
     pub(crate) private_bytes: u64,
     pub(crate) changes: Changes<'a>,
+    /// Where stand-ins are taken from.
+    pool: &'a Path,
     pub(crate) built: BuiltView,
+    /// Where each path is in `built.entries`.
+    index: HashMap<PathBytes, usize>,
+    /// Directories shown entry by entry, each with those of its entries that the table names.
+    expanded: HashMap<PathBytes, Vec<PathBuf>>,
+    /// Parents already resolved: most rules share a few.
+    parents: HashMap<PathBytes, Option<PathBuf>>,
+    /// Rules on symbolic links, to be placed last.
+    links: Vec<(PathBuf, Access, Source)>,
     /// Paths the table has a word of its own on.
     named: HashSet<&'a OsStr>,
     /// Directories that contain a hidden path.
@@ -53,15 +64,34 @@ impl<'a> Builder<'a> {
         identity: Identity,
         private_bytes: u64,
         changes: Changes<'a>,
+        pool: &'a Path,
     ) -> Self {
-        let built = BuiltView { entries: Vec::new(), stand_ins: Vec::new(), notes: Vec::new() };
+        let built = BuiltView {
+            entries: Vec::new(),
+            stand_ins: Vec::new(),
+            notes: Vec::new(),
+        };
         let named = table.iter().map(|(path, _)| path.as_os_str()).collect();
         let above_hidden = table
             .iter()
             .filter(|(_, entry)| entry.access == Access::Hidden)
             .flat_map(|(path, _)| path.ancestors().skip(1).map(Path::as_os_str))
             .collect();
-        Self { table, places, identity, private_bytes, changes, built, named, above_hidden }
+        Self {
+            table,
+            places,
+            identity,
+            private_bytes,
+            changes,
+            pool,
+            built,
+            index: HashMap::new(),
+            expanded: HashMap::new(),
+            parents: HashMap::new(),
+            links: Vec::new(),
+            named,
+            above_hidden,
+        }
     }
 
     /// Works the whole table off, parents first.
@@ -78,15 +108,57 @@ impl<'a> Builder<'a> {
                 self.place(path, entry.access, &entry.origin.source)?;
             }
         }
+        // Where links lead is known only when everything else has its place.
+        for (link, access, source) in std::mem::take(&mut self.links) {
+            self.place_link(&link, access, &source)?;
+        }
         self.hide_by_name();
+        self.built.entries.sort_by(|a, b| {
+            a.path
+                .as_os_str()
+                .as_bytes()
+                .cmp(b.path.as_os_str().as_bytes())
+        });
         Ok(self.built)
     }
 
     fn show(&mut self, path: impl Into<PathBuf>, shows: Shows) {
         let path = path.into();
         // A later word about the same path replaces the earlier one.
-        self.built.entries.retain(|entry| entry.path != path);
-        self.built.entries.push(View { path, shows });
+        match self
+            .index
+            .get(path.as_os_str().as_bytes())
+            .and_then(|at| self.built.entries.get_mut(*at))
+        {
+            Some(entry) => entry.shows = shows,
+            None => {
+                self.index.insert(
+                    path.as_os_str().as_bytes().to_vec(),
+                    self.built.entries.len(),
+                );
+                self.built.entries.push(View { path, shows });
+            }
+        }
+    }
+
+    /// Takes a path out of the view, with all below it.
+    fn unshow(&mut self, path: &Path) {
+        if self.covered(path) {
+            self.built
+                .entries
+                .retain(|entry| !entry.path.starts_with(path));
+            let places = self.built.entries.iter().enumerate();
+            self.index = places
+                .map(|(at, entry)| (entry.path.as_os_str().as_bytes().to_vec(), at))
+                .collect();
+        }
+    }
+
+    fn shown(&self, path: &[u8]) -> Option<&Shows> {
+        self.index
+            .get(path)
+            .and_then(|at| self.built.entries.get(*at))
+            .map(|entry| &entry.shows)
     }
 
     /// Every entry of the host's root that no rule names.
@@ -99,19 +171,21 @@ impl<'a> Builder<'a> {
     }
 
     /// The home directory is built anew from what may be seen of it, so that a hidden path stays hidden even if it
-    /// comes into being while the box runs. New files there are the box's own and vanish with it.
+    /// comes into being while the box runs.
     fn home(&mut self) {
         let home = self.places.home.clone();
         if !home.is_dir() {
             return;
         }
-        self.show(&home, Shows::Private { bytes: self.private_bytes, mode: 0o755 });
+        self.show(&home, Shows::Frame);
         self.expand(&home);
     }
 
     fn expand(&mut self, directory: &Path) {
+        let mut named = Vec::new();
         for (path, kind) in children(directory) {
             if self.is_named(&path) {
+                named.push(path);
                 continue;
             }
             if matches!(kind, Found::Directory) && self.hides_below(&path) {
@@ -121,6 +195,8 @@ impl<'a> Builder<'a> {
                 self.show_host(path, kind, plan::Access::Read);
             }
         }
+        self.expanded
+            .insert(directory.as_os_str().as_bytes().to_vec(), named);
     }
 
     /// Whether the table has a word of its own on this very path.
@@ -144,47 +220,85 @@ impl<'a> Builder<'a> {
     fn host(&self, source: &Path, kind: Kind, access: plan::Access) -> Shows {
         // Only what is the user's own is mapped: everything else keeps its owner, and with it its protection.
         let mapped = self.identity.uid != self.identity.owner_uid
-            && (access == plan::Access::Write || source.starts_with(&self.places.home) || source.starts_with(&self.places.work));
+            && (access == plan::Access::Write
+                || source.starts_with(&self.places.home)
+                || source.starts_with(&self.places.work));
         Shows::Host {
             source: source.to_owned(),
             kind,
             access,
-            ownership: if mapped { Ownership::Mapped } else { Ownership::Host },
+            ownership: if mapped {
+                Ownership::Mapped
+            } else {
+                Ownership::Host
+            },
         }
     }
 
     /// One entry of the table.
     fn place(&mut self, named: &Path, access: Access, source: &Source) -> Result<(), RunError> {
-        let Some(link) = resolve_parent(named) else {
+        if access == Access::Hidden && self.is_left_out(named) {
+            return Ok(());
+        }
+        let Some(link) = self.resolve_parent(named) else {
             return self.place_missing(named, access, source);
         };
         match fs::symlink_metadata(&link) {
             Err(_) => self.place_missing(&link, access, source),
-            Ok(metadata) if metadata.is_symlink() => self.place_link(&link, access, source),
+            Ok(metadata) if metadata.is_symlink() => {
+                self.links.push((link, access, *source));
+                Ok(())
+            }
             Ok(metadata) => {
-                let kind = if metadata.is_dir() { Kind::Directory } else { Kind::File };
+                let kind = if metadata.is_dir() {
+                    Kind::Directory
+                } else {
+                    Kind::File
+                };
                 self.place_existing(&link, kind, access);
                 Ok(())
             }
         }
     }
 
+    /// Whether a path is absent from a directory that is shown entry by entry: then there is nothing to hide.
+    fn is_left_out(&self, path: &Path) -> bool {
+        let around =
+            parent_of(path.as_os_str().as_bytes()).and_then(|parent| self.expanded.get(parent));
+        around.is_some_and(|named| !named.iter().any(|present| present == path))
+    }
+
+    /// The path with every symbolic link before its last component resolved; `None` if its parent is not there.
+    fn resolve_parent(&mut self, path: &Path) -> Option<PathBuf> {
+        let parent = path.parent()?;
+        let known = self.parents.entry(parent.as_os_str().as_bytes().to_vec());
+        let real = known
+            .or_insert_with(|| parent.canonicalize().ok())
+            .as_ref()?;
+        Some(real.join(path.file_name()?))
+    }
+
     fn place_existing(&mut self, path: &Path, kind: Kind, access: Access) {
         let shows = match access {
             Access::Hidden if self.around(path) == Around::Own => {
-                // Not shown in the first place.
-                self.built.entries.retain(|entry| !entry.path.starts_with(path));
+                // Not shown in the first place, or no longer.
+                self.unshow(path);
                 return;
             }
             Access::Hidden => Shows::Hidden(kind),
-            Access::Private if kind == Kind::Directory => {
-                Shows::Private { bytes: self.private_bytes, mode: if path == self.places.home { 0o755 } else { 0o1777 } }
-            }
+            Access::Private if kind == Kind::Directory => Shows::Private {
+                bytes: self.private_bytes,
+                mode: if path == self.places.home {
+                    0o755
+                } else {
+                    0o1777
+                },
+            },
             Access::Private => return,
             Access::Read | Access::Protected => {
                 if access == Access::Protected
                     && kind == Kind::Directory
-                    && let Ok(Some(stand_in)) = StandIn::join(path)
+                    && let Ok(Some(stand_in)) = StandIn::join(path, self.pool)
                 {
                     self.built.stand_ins.push(stand_in);
                 }
@@ -196,7 +310,10 @@ impl<'a> Builder<'a> {
             },
         };
         // Redundant where the parent already shows the same.
-        if matches!(access, Access::Read) && self.around(path) == Around::HostRead && !self.covered(path) {
+        if matches!(access, Access::Read)
+            && self.around(path) == Around::HostRead
+            && !self.covered(path)
+        {
             return;
         }
         if matches!(access, Access::Hidden | Access::Protected) {
@@ -211,7 +328,9 @@ impl<'a> Builder<'a> {
         let above: Vec<PathBuf> = path
             .ancestors()
             .skip(1)
-            .take_while(|ancestor| self.around(ancestor) == Around::HostWrite && !self.covered(ancestor))
+            .take_while(|ancestor| {
+                self.around(ancestor) == Around::HostWrite && !self.covered(ancestor)
+            })
             .map(Path::to_owned)
             .collect();
         for directory in above.into_iter().rev() {
@@ -228,7 +347,11 @@ impl<'a> Builder<'a> {
             stand_ins: Some(store.join(&name).join("stand-ins")),
             changes: store.join(&name).join("changes"),
             scratch: store.join(&name).join("scratch"),
-            ownership: if mapped { Ownership::Mapped } else { Ownership::Host },
+            ownership: if mapped {
+                Ownership::Mapped
+            } else {
+                Ownership::Host
+            },
         }
     }
 
@@ -241,7 +364,11 @@ impl<'a> Builder<'a> {
             }
             return Ok(());
         };
-        let kind = if target.is_dir() { Kind::Directory } else { Kind::File };
+        let kind = if target.is_dir() {
+            Kind::Directory
+        } else {
+            Kind::File
+        };
         match access {
             Access::Hidden | Access::Protected => {
                 if self.around(&target) != Around::Nothing {
@@ -250,7 +377,9 @@ impl<'a> Builder<'a> {
                 // The kernel mounts over a link as over anything else; it can then be neither followed nor replaced.
                 if self.around(link) == Around::HostWrite {
                     let shows = match access {
-                        Access::Protected if kind == Kind::File => self.host(&target, kind, plan::Access::Read),
+                        Access::Protected if kind == Kind::File => {
+                            self.host(&target, kind, plan::Access::Read)
+                        }
                         _ => Shows::Hidden(Kind::File),
                     };
                     if kind == Kind::File || access == Access::Hidden {
@@ -270,16 +399,34 @@ impl<'a> Builder<'a> {
     }
 
     /// A rule on a path that does not exist.
-    fn place_missing(&mut self, path: &Path, access: Access, source: &Source) -> Result<(), RunError> {
+    fn place_missing(
+        &mut self,
+        path: &Path,
+        access: Access,
+        source: &Source,
+    ) -> Result<(), RunError> {
         match (access, self.around(path)) {
             (Access::Private, Around::Own) => {
-                self.show(path, Shows::Private { bytes: self.private_bytes, mode: 0o1777 });
+                self.show(
+                    path,
+                    Shows::Private {
+                        bytes: self.private_bytes,
+                        mode: 0o1777,
+                    },
+                );
             }
             (Access::Hidden | Access::Protected, Around::HostWrite) => self.stand_in(path)?,
             (Access::Hidden | Access::Protected, Around::Overlay) => self.stand_in_layer(path)?,
             (Access::Read | Access::Write, _) if *source == Source::Document => {
-                let what = if access == Access::Write { "writable_paths" } else { "readable_paths" };
-                self.built.notes.push(format!("{what}: {} does not exist and is left out", path.display()));
+                let what = if access == Access::Write {
+                    "writable_paths"
+                } else {
+                    "readable_paths"
+                };
+                self.built.notes.push(format!(
+                    "{what}: {} does not exist and is left out",
+                    path.display()
+                ));
             }
             _ => {}
         }
@@ -289,13 +436,11 @@ impl<'a> Builder<'a> {
     /// Puts a directory where the path, or the first part of it that is missing, would be created.
     fn stand_in(&mut self, path: &Path) -> Result<(), RunError> {
         let missing = first_missing(path);
-        if self.built.entries.iter().any(|entry| entry.path == missing) {
+        if self.covered(&missing) {
             return Ok(());
         }
         self.pin_above(&missing);
-        let identity = self.identity;
-        let owner = (rustix::process::geteuid().is_root()).then_some((identity.owner_uid, identity.owner_gid));
-        match StandIn::put(&missing, owner) {
+        match StandIn::put(&missing, self.pool) {
             Ok(stand_in) => {
                 self.built.stand_ins.extend(stand_in);
                 let kind = stand_in::kind_of(&missing);
@@ -303,9 +448,15 @@ impl<'a> Builder<'a> {
                 Ok(())
             }
             // A directory the user can't write to, nor can the agent.
-            Err(rustix::io::Errno::ACCESS | rustix::io::Errno::ROFS | rustix::io::Errno::PERM) => Ok(()),
+            Err(rustix::io::Errno::ACCESS | rustix::io::Errno::ROFS | rustix::io::Errno::PERM) => {
+                Ok(())
+            }
             Err(errno) => Err(RunError::Refused {
-                what: format!("{} is protected and can't be held: {}", missing.display(), std::io::Error::from(errno)),
+                what: format!(
+                    "{} is protected and can't be held: {}",
+                    missing.display(),
+                    std::io::Error::from(errno)
+                ),
                 hint: "use workspace: overlay, or list the path in writable_paths".into(),
             }),
         }
@@ -314,14 +465,22 @@ impl<'a> Builder<'a> {
     /// The same where changes are kept aside: the stand-in is a layer of its own, the host sees nothing.
     fn stand_in_layer(&mut self, path: &Path) -> Result<(), RunError> {
         let missing = first_missing(path);
-        let layer = self.built.entries.iter().rev().find_map(|entry| match &entry.shows {
-            Shows::Overlay { stand_ins: Some(layer), .. } if missing.starts_with(&entry.path) => {
-                Some(layer.join(missing.strip_prefix(&entry.path).ok()?))
-            }
-            _ => None,
-        });
+        let layer = self
+            .built
+            .entries
+            .iter()
+            .rev()
+            .find_map(|entry| match &entry.shows {
+                Shows::Overlay {
+                    stand_ins: Some(layer),
+                    ..
+                } if missing.starts_with(&entry.path) => {
+                    Some(layer.join(missing.strip_prefix(&entry.path).ok()?))
+                }
+                _ => None,
+            });
         if let Some(layer) = layer
-            && !self.built.entries.iter().any(|entry| entry.path == missing)
+            && !self.covered(&missing)
         {
             let kind = stand_in::kind_of(&missing);
             let parent = layer.parent().unwrap_or(&layer);
@@ -329,7 +488,10 @@ impl<'a> Builder<'a> {
                 Kind::Directory => fs::create_dir_all(&layer),
                 Kind::File => fs::create_dir_all(parent).and_then(|()| fs::write(&layer, b"")),
             };
-            made.map_err(|source| RunError::State { path: layer, source })?;
+            made.map_err(|source| RunError::State {
+                path: layer,
+                source,
+            })?;
             self.show(missing, Shows::Hidden(kind));
         }
         Ok(())
@@ -337,44 +499,63 @@ impl<'a> Builder<'a> {
 
     /// What surrounds a path: the nearest entry above it.
     fn around(&self, path: &Path) -> Around {
-        let nearest = self
-            .built
-            .entries
-            .iter()
-            .filter(|entry| entry.path != path && path.starts_with(&entry.path))
-            .max_by_key(|entry| entry.path.as_os_str().len());
-        match nearest.map(|entry| &entry.shows) {
-            Some(Shows::Frame | Shows::Private { .. }) => Around::Own,
-            Some(Shows::Host { access: plan::Access::Write, .. }) => Around::HostWrite,
-            Some(Shows::Host { .. }) => Around::HostRead,
-            Some(Shows::Overlay { .. }) => Around::Overlay,
-            Some(Shows::Hidden(_) | Shows::Link(_)) | None => Around::Nothing,
+        let mut above = parent_of(path.as_os_str().as_bytes());
+        while let Some(parent) = above {
+            match self.shown(parent) {
+                Some(Shows::Frame | Shows::Private { .. }) => return Around::Own,
+                Some(Shows::Host {
+                    access: plan::Access::Write,
+                    ..
+                }) => return Around::HostWrite,
+                Some(Shows::Host { .. }) => return Around::HostRead,
+                Some(Shows::Overlay { .. }) => return Around::Overlay,
+                Some(Shows::Hidden(_) | Shows::Link(_)) => return Around::Nothing,
+                None => above = parent_of(parent),
+            }
         }
+        Around::Nothing
     }
 
     fn sees(&self, path: &Path) -> bool {
-        let shown = self.built.entries.iter().find(|entry| entry.path == path).map(|entry| &entry.shows);
-        match shown {
+        match self.shown(path.as_os_str().as_bytes()) {
             Some(shows) => matches!(shows, Shows::Host { .. } | Shows::Overlay { .. }),
-            None => matches!(self.around(path), Around::HostRead | Around::HostWrite | Around::Overlay),
+            None => matches!(
+                self.around(path),
+                Around::HostRead | Around::HostWrite | Around::Overlay
+            ),
         }
     }
 
     fn covered(&self, path: &Path) -> bool {
-        self.built.entries.iter().any(|entry| entry.path == path)
+        self.index.contains_key(path.as_os_str().as_bytes())
     }
 
     /// Covers files that are hidden by name.
     fn hide_by_name(&mut self) {
-        let names: Vec<&str> = self.table.any_named().iter().map(|(name, _)| name.as_str()).collect();
+        let names: Vec<&str> = self
+            .table
+            .any_named()
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .collect();
         if names.is_empty() || self.table.mode() == belljar_policy::FsMode::None {
             return;
         }
         let work = self.places.work.clone();
-        let everywhere = self.table.any_named().iter().any(|(_, origin)| origin.source != Source::BuiltIn);
+        let everywhere = self
+            .table
+            .any_named()
+            .iter()
+            .any(|(_, origin)| origin.source != Source::BuiltIn);
         let mut starts = vec![self.places.home.clone()];
         // Beside the working directory and above it, but not from the root, which is not the user's.
-        starts.extend(work.ancestors().skip(1).take(2).filter(|path| path.components().count() > 1).map(Path::to_owned));
+        starts.extend(
+            work.ancestors()
+                .skip(1)
+                .take(2)
+                .filter(|path| path.components().count() > 1)
+                .map(Path::to_owned),
+        );
         if everywhere {
             starts.push(work.clone());
         }
@@ -385,20 +566,27 @@ impl<'a> Builder<'a> {
         let leave_out = |path: &Path| path == work && !everywhere;
         let found = named::search(&starts, &names, &leave_out);
         let cover = |builder: &mut Self, path: &Path, kind| {
-            let visible = matches!(builder.around(path), Around::HostRead | Around::HostWrite | Around::Overlay);
+            let visible = matches!(
+                builder.around(path),
+                Around::HostRead | Around::HostWrite | Around::Overlay
+            );
             let hidden = builder.table.decide(path, belljar_policy::FileOp::Read);
             if !hidden.is_allow() && kind == Kind::File || kind == Kind::Directory {
                 if visible {
                     builder.show(path, Shows::Hidden(kind));
                 } else {
-                    builder.built.entries.retain(|entry| entry.path != path);
+                    builder.unshow(path);
                 }
             }
         };
         for file in &found.files {
             cover(self, file, Kind::File);
         }
-        for directory in found.unsearched.iter().filter(|path| !work.starts_with(path)) {
+        for directory in found
+            .unsearched
+            .iter()
+            .filter(|path| !work.starts_with(path))
+        {
             cover(self, directory, Kind::Directory);
         }
         if !found.unsearched.is_empty() {
@@ -435,7 +623,9 @@ enum Found {
 }
 
 fn children(directory: &Path) -> Vec<(PathBuf, Found)> {
-    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
+    let Ok(entries) = fs::read_dir(directory) else {
+        return Vec::new();
+    };
     entries
         .flatten()
         .filter_map(|entry| {
@@ -452,10 +642,18 @@ fn children(directory: &Path) -> Vec<(PathBuf, Found)> {
         .collect()
 }
 
-/// The path with every symbolic link before its last component resolved; `None` if its parent is not there.
-fn resolve_parent(path: &Path) -> Option<PathBuf> {
-    let parent = path.parent()?.canonicalize().ok()?;
-    Some(parent.join(path.file_name()?))
+/// A path's bytes: comparing paths as paths takes them apart every time.
+type PathBytes = Vec<u8>;
+
+/// The directory an absolute path is in.
+fn parent_of(path: &[u8]) -> Option<&[u8]> {
+    if path == b"/" {
+        return None;
+    }
+    match path.iter().rposition(|byte| *byte == b'/')? {
+        0 => Some(b"/"),
+        slash => path.get(..slash),
+    }
 }
 
 /// The uppermost part of the path that does not exist.
@@ -472,5 +670,8 @@ fn first_missing(path: &Path) -> PathBuf {
 
 /// A directory name for the changes of one writable path.
 pub(crate) fn overlay_name(path: &Path) -> String {
-    path.to_string_lossy().trim_matches('/').replace('%', "%25").replace('/', "%2F")
+    path.to_string_lossy()
+        .trim_matches('/')
+        .replace('%', "%25")
+        .replace('/', "%2F")
 }

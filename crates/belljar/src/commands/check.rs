@@ -13,7 +13,15 @@ pub(crate) fn check(question: &Check) -> Result<u8, Failure> {
         Check::Path { path, write, ask } => {
             let op = if *write { FileOp::Write } else { FileOp::Read };
             let (shown, decision) = decide_path(path, op, ask)?;
-            Ok(answer(ask, &format!("{} {}", if *write { "write" } else { "read" }, shown.display()), &decision))
+            Ok(answer(
+                ask,
+                &format!(
+                    "{} {}",
+                    if *write { "write" } else { "read" },
+                    shown.display()
+                ),
+                &decision,
+            ))
         }
         Check::Env { name, ask } => {
             let capability = super::capability(&ask.policy)?;
@@ -27,13 +35,20 @@ pub(crate) fn check(question: &Check) -> Result<u8, Failure> {
             let decision = decide_host(&capability.egress, name, port);
             let code = answer(ask, &format!("host {name}:{port}"), &decision);
             if code == exit::OK {
-                print::line(print::Line::Note, "the network of a box is closed in this version, whatever the rules allow");
+                print::line(
+                    print::Line::Note,
+                    "the network of a box is closed in this version, whatever the rules allow",
+                );
             }
             Ok(code)
         }
         Check::Tool { tool, ask } => {
             let capability = super::capability(&ask.policy)?;
-            Ok(answer(ask, &format!("tool {tool}"), &decide_tool(&capability.tools, tool)))
+            Ok(answer(
+                ask,
+                &format!("tool {tool}"),
+                &decide_tool(&capability.tools, tool),
+            ))
         }
     }
 }
@@ -42,7 +57,10 @@ pub(crate) fn check(question: &Check) -> Result<u8, Failure> {
 fn decide_path(path: &Path, op: FileOp, ask: &Ask) -> Result<(PathBuf, Decision), Failure> {
     let capability = super::capability(&ask.policy)?;
     let here = std::env::current_dir().map_err(|error| {
-        Failure::Invalid(format!("working directory: {error}"), "start in a directory that exists".into())
+        Failure::Invalid(
+            format!("working directory: {error}"),
+            "start in a directory that exists".into(),
+        )
     })?;
     let (_, places) = find_places(&here)?;
     let asked = match path.strip_prefix("~") {
@@ -52,14 +70,22 @@ fn decide_path(path: &Path, op: FileOp, ask: &Ask) -> Result<(PathBuf, Decision)
     let table = capability.path_table(&places);
     let decision = table.decide(&asked, op);
     let real = resolve(&asked);
-    let decision = if real == asked { decision } else { decision.strictest(table.decide(&real, op)) };
+    let decision = if real == asked {
+        decision
+    } else {
+        decision.strictest(table.decide(&real, op))
+    };
     Ok((asked, decision))
 }
 
 fn resolve(path: &Path) -> PathBuf {
     for ancestor in path.ancestors() {
         if let (Ok(real), Ok(rest)) = (ancestor.canonicalize(), path.strip_prefix(ancestor)) {
-            return if rest.as_os_str().is_empty() { real } else { real.join(rest) };
+            return if rest.as_os_str().is_empty() {
+                real
+            } else {
+                real.join(rest)
+            };
         }
     }
     path.to_owned()
@@ -70,7 +96,10 @@ fn split_host(text: &str) -> Result<(&str, u16), Failure> {
     match text.rsplit_once(':') {
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
             let port = port.parse().map_err(|_| {
-                Failure::Invalid(format!("{port} is not a port"), "write HOST:PORT with a port from 0 to 65535".into())
+                Failure::Invalid(
+                    format!("{port} is not a port"),
+                    "write HOST:PORT with a port from 0 to 65535".into(),
+                )
             })?;
             Ok((host, port))
         }
@@ -85,8 +114,16 @@ fn answer(ask: &Ask, what: &str, decision: &Decision) -> u8 {
     } else {
         let because = decision.because();
         let on = print::stdout_colours();
-        let verdict = if allowed { print::styled("allowed", "32", on) } else { print::styled("denied", "31", on) };
-        print::out(&format!("{verdict}  {what}\n  reason : {}\n  rule   : {}\n", because.reason.code(), because.origin));
+        let verdict = if allowed {
+            print::styled("allowed", "32", on)
+        } else {
+            print::styled("denied", "31", on)
+        };
+        print::out(&format!(
+            "{verdict}  {what}\n  reason : {}\n  rule   : {}\n",
+            because.reason.code(),
+            because.origin
+        ));
         if let Some(hint) = &because.hint {
             print::out(&format!("  hint   : {hint}\n"));
         }

@@ -34,13 +34,16 @@ pub(crate) fn doctor(format: &Format) -> Result<u8, Failure> {
         kernel(),
         namespaces(),
         landlock(&host),
+        seccomp(),
         limits(&host),
         cpu_share(&host),
         tier("gvisor"),
         tier("firecracker"),
         state(),
     ];
-    let usable = findings.iter().all(|finding| finding.ok != Standing::Missing || finding.name.starts_with("tier"));
+    let usable = findings
+        .iter()
+        .all(|finding| finding.ok != Standing::Missing || finding.name.starts_with("tier"));
     if format.output == OutputFormat::Json {
         print::json(&findings);
     } else {
@@ -60,25 +63,47 @@ pub(crate) fn doctor(format: &Format) -> Result<u8, Failure> {
     Ok(if usable { exit::OK } else { exit::NO })
 }
 
-fn finding(name: &'static str, ok: Standing, found: impl Into<String>, hint: Option<&str>) -> Finding {
-    Finding { name, ok, found: found.into(), hint: hint.map(str::to_owned) }
+fn finding(
+    name: &'static str,
+    ok: Standing,
+    found: impl Into<String>,
+    hint: Option<&str>,
+) -> Finding {
+    Finding {
+        name,
+        ok,
+        found: found.into(),
+        hint: hint.map(str::to_owned),
+    }
 }
 
 fn kernel() -> Finding {
     let name = rustix::system::uname();
     let release = name.release().to_string_lossy().into_owned();
-    let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
+    let mut numbers = release
+        .split(['.', '-'])
+        .map(|part| part.parse::<u32>().unwrap_or(0));
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     if version >= (5, 14) {
         finding("kernel", Standing::Good, format!("Linux {release}"), None)
     } else {
-        finding("kernel", Standing::Missing, format!("Linux {release}"), Some("Belljar needs Linux 5.14 or later"))
+        finding(
+            "kernel",
+            Standing::Missing,
+            format!("Linux {release}"),
+            Some("Belljar needs Linux 5.14 or later"),
+        )
     }
 }
 
 fn namespaces() -> Finding {
     match Host::try_namespaces() {
-        Ok(()) => finding("namespaces", Standing::Good, "user, pid, mount, network, ipc, uts, cgroup", None),
+        Ok(()) => finding(
+            "namespaces",
+            Standing::Good,
+            "user, pid, mount, network, ipc, uts, cgroup",
+            None,
+        ),
         Err(errno) => finding(
             "namespaces",
             Standing::Missing,
@@ -103,10 +128,30 @@ fn landlock(host: &Host) -> Finding {
         Some(abi @ 1..=2) => finding(
             "landlock",
             Standing::Weaker,
-            format!("ABI {abi}: truncation, device ioctls and signals are held by other walls alone"),
+            format!(
+                "ABI {abi}: truncation, device ioctls and signals are held by other walls alone"
+            ),
             Some("Linux 6.12 or later has ABI 6"),
         ),
         Some(abi) => finding("landlock", Standing::Good, format!("ABI {abi}"), None),
+    }
+}
+
+fn seccomp() -> Finding {
+    if Host::has_seccomp_notifications() {
+        finding(
+            "seccomp",
+            Standing::Good,
+            "filter with user notification",
+            None,
+        )
+    } else {
+        finding(
+            "seccomp",
+            Standing::Missing,
+            "no user notification",
+            Some("boot a kernel with CONFIG_SECCOMP_FILTER, 5.14 or later"),
+        )
     }
 }
 
@@ -118,13 +163,23 @@ fn limits(host: &Host) -> Finding {
             format!("by sampling every 25 ms: {why}"),
             Some("systemd-run --user --scope -p Delegate=yes belljar run …, or run as root"),
         ),
-        cgroups => finding("limits", Standing::Good, format!("{}, exact", cgroups.name()), None),
+        cgroups => finding(
+            "limits",
+            Standing::Good,
+            format!("{}, exact", cgroups.name()),
+            None,
+        ),
     }
 }
 
 fn cpu_share(host: &Host) -> Finding {
     if host.cgroups.can_limit_cpu() {
-        finding("max_cpu_percent", Standing::Good, "by the kernel's scheduler", None)
+        finding(
+            "max_cpu_percent",
+            Standing::Good,
+            "by the kernel's scheduler",
+            None,
+        )
     } else {
         finding(
             "max_cpu_percent",
@@ -140,12 +195,22 @@ fn tier(name: &'static str) -> Finding {
         "gvisor" => "tier gvisor",
         _ => "tier firecracker",
     };
-    finding(label, Standing::Missing, "not available in this version: refused, never replaced by another", None)
+    finding(
+        label,
+        Standing::Missing,
+        "not available in this version: refused, never replaced by another",
+        None,
+    )
 }
 
 fn state() -> Finding {
     match StateDir::find() {
-        Ok(state) => finding("state directory", Standing::Good, state.path().display().to_string(), None),
+        Ok(state) => finding(
+            "state directory",
+            Standing::Good,
+            state.path().display().to_string(),
+            None,
+        ),
         Err(error) => finding(
             "state directory",
             Standing::Missing,

@@ -21,7 +21,9 @@ pub(crate) fn validate(arguments: &Validate) -> Result<u8, Failure> {
         }
         (Err(error), OutputFormat::Json) => {
             let failure = Failure::from(error);
-            print::json(&json!({"valid": false, "error": failure.message(), "hint": failure.hint()}));
+            print::json(
+                &json!({"valid": false, "error": failure.message(), "hint": failure.hint()}),
+            );
             Ok(exit::NO)
         }
         (Err(error), OutputFormat::Text) => {
@@ -35,22 +37,47 @@ fn describe(capability: &Capability) -> String {
     let limits = &capability.limits;
     let or_none = |value: Option<String>| value.unwrap_or_else(|| "no limit".into());
     let mb = |bytes: Option<u64>| or_none(bytes.map(|bytes| (bytes >> 20).to_string()));
-    let seconds = |time: Option<std::time::Duration>| or_none(time.map(|time| format!("{:?}", time.as_secs_f64())));
+    let seconds = |time: Option<std::time::Duration>| {
+        or_none(time.map(|time| format!("{:?}", time.as_secs_f64())))
+    };
     let count = |number: Option<u32>| or_none(number.map(|number| number.to_string()));
-    let permissions: Vec<&str> = capability.permissions.iter().map(|permission| permission.as_str()).collect();
+    let permissions: Vec<&str> = capability
+        .permissions
+        .iter()
+        .map(|permission| permission.as_str())
+        .collect();
     let rows = [
         ("sandbox_tier", capability.tier.as_str().to_owned()),
-        ("filesystem_mode", capability.filesystem.mode.as_str().to_owned()),
-        ("workspace", capability.filesystem.workspace.as_str().to_owned()),
+        (
+            "filesystem_mode",
+            capability.filesystem.mode.as_str().to_owned(),
+        ),
+        (
+            "workspace",
+            capability.filesystem.workspace.as_str().to_owned(),
+        ),
         ("max_memory_mb", mb(limits.memory_bytes)),
         ("max_cpu_seconds", seconds(limits.cpu_time)),
         ("max_wall_seconds", seconds(limits.wall_time)),
         ("max_processes", count(limits.processes)),
         ("max_open_files", count(limits.open_files)),
-        ("max_cost_usd", or_none(limits.cost_usd.map(|usd| usd.to_string()))),
-        ("max_tokens", or_none(limits.tokens.map(|tokens| tokens.to_string()))),
+        (
+            "max_cost_usd",
+            or_none(limits.cost_usd.map(|usd| usd.to_string())),
+        ),
+        (
+            "max_tokens",
+            or_none(limits.tokens.map(|tokens| tokens.to_string())),
+        ),
         ("egress_rules", capability.egress.len().to_string()),
-        ("permissions", if permissions.is_empty() { "none".into() } else { permissions.join(", ") }),
+        (
+            "permissions",
+            if permissions.is_empty() {
+                "none".into()
+            } else {
+                permissions.join(", ")
+            },
+        ),
     ];
     let mut text = String::from("VALID\n");
     for (name, value) in rows {
@@ -63,10 +90,15 @@ pub(crate) fn profile(what: &Profile) -> Result<u8, Failure> {
     match what {
         Profile::List => {
             for name in belljar_manifest::PROFILES {
-                print::out(&format!("{name}{}\n", if name == "moderate" { " (default)" } else { "" }));
+                print::out(&format!(
+                    "{name}{}\n",
+                    if name == "moderate" { " (default)" } else { "" }
+                ));
             }
         }
-        Profile::Show { name } => print::out(belljar_manifest::profile_source(name).unwrap_or_default()),
+        Profile::Show { name } => {
+            print::out(belljar_manifest::profile_source(name).unwrap_or_default())
+        }
     }
     Ok(exit::OK)
 }
@@ -76,7 +108,10 @@ pub(crate) fn schema(file: SchemaFile) -> Result<u8, Failure> {
         SchemaFile::Capability => belljar_manifest::schema_capability(),
         SchemaFile::Sandbox => belljar_manifest::schema_sandbox_toml(),
     };
-    print::out(&format!("{}\n", serde_json::to_string_pretty(&schema).unwrap_or_default()));
+    print::out(&format!(
+        "{}\n",
+        serde_json::to_string_pretty(&schema).unwrap_or_default()
+    ));
     Ok(exit::OK)
 }
 
@@ -89,7 +124,10 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Result<u8, Failure> {
 
 pub(crate) fn man(directory: Option<&Path>) -> Result<u8, Failure> {
     let failed = |error: std::io::Error| {
-        Failure::Invalid(format!("man pages: {error}"), "name a directory that you can write to".into())
+        Failure::Invalid(
+            format!("man pages: {error}"),
+            "name a directory that you can write to".into(),
+        )
     };
     match directory {
         Some(directory) => {
@@ -98,7 +136,9 @@ pub(crate) fn man(directory: Option<&Path>) -> Result<u8, Failure> {
         }
         None => {
             let mut page = Vec::new();
-            clap_mangen::Man::new(Cli::command()).render(&mut page).map_err(failed)?;
+            clap_mangen::Man::new(Cli::command())
+                .render(&mut page)
+                .map_err(failed)?;
             print::out(&String::from_utf8_lossy(&page));
         }
     }

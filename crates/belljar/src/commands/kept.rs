@@ -19,7 +19,11 @@ fn letter(kind: ChangeKind) -> &'static str {
 
 fn list(changes: &[Change]) {
     for change in changes {
-        print::out(&format!("{} {}\n", letter(change.kind), change.path.display()));
+        print::out(&format!(
+            "{} {}\n",
+            letter(change.kind),
+            change.path.display()
+        ));
     }
 }
 

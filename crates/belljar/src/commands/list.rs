@@ -15,7 +15,10 @@ pub(crate) fn ps(format: &Format) -> Result<u8, Failure> {
         print::json(&json!({"running": running, "changes_waiting": waiting}));
         return Ok(exit::OK);
     }
-    print::out(&format!("{:<14}{:<9}{:<9}{:<16}COMMAND\n", "ID", "KEEPER", "AGE", "CAPABILITY"));
+    print::out(&format!(
+        "{:<14}{:<9}{:<9}{:<16}COMMAND\n",
+        "ID", "KEEPER", "AGE", "CAPABILITY"
+    ));
     for record in &running {
         print::out(&format!(
             "{:<14}{:<9}{:<9}{:<16}{}\n",
@@ -27,13 +30,17 @@ pub(crate) fn ps(format: &Format) -> Result<u8, Failure> {
         ));
     }
     for id in waiting {
-        print::out(&format!("{id:<14}changes wait: belljar diff | apply | discard {id}\n"));
+        print::out(&format!(
+            "{id:<14}changes wait: belljar diff | apply | discard {id}\n"
+        ));
     }
     Ok(exit::OK)
 }
 
 fn age(record: &RunRecord) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |time| time.as_secs());
     match now.saturating_sub(record.started_at) {
         seconds @ 0..=119 => format!("{seconds}s"),
         seconds @ 120..=7199 => format!("{}m", seconds / 60),
@@ -42,14 +49,24 @@ fn age(record: &RunRecord) -> String {
 }
 
 pub(crate) fn inspect(arguments: &Inspect) -> Result<u8, Failure> {
-    let id = arguments.id.as_ref().or(arguments.sandbox_id.as_ref()).cloned().unwrap_or_default();
+    let id = arguments
+        .id
+        .as_ref()
+        .or(arguments.sandbox_id.as_ref())
+        .cloned()
+        .unwrap_or_default();
     let running = StateDir::find()?.running();
-    let mut matching = running.iter().filter(|record| !id.is_empty() && record.sandbox_id.starts_with(&id));
+    let mut matching = running
+        .iter()
+        .filter(|record| !id.is_empty() && record.sandbox_id.starts_with(&id));
     let record = match (matching.next(), matching.next()) {
         (Some(record), None) => record,
         (None, _) => return Err(RunError::UnknownId { id }.into()),
         (Some(_), Some(_)) => {
-            return Err(Failure::Invalid(format!("{id} is the beginning of several ids"), "give more of it".into()));
+            return Err(Failure::Invalid(
+                format!("{id} is the beginning of several ids"),
+                "give more of it".into(),
+            ));
         }
     };
     if arguments.format.output == OutputFormat::Json {

@@ -36,6 +36,10 @@ fn capability(policy: &Policy) -> Result<Capability, Failure> {
         return Ok(belljar_manifest::read_capability_file(file)?);
     }
     let name = policy.profile.as_deref().unwrap_or("moderate");
-    belljar_manifest::profile(name)
-        .ok_or_else(|| Failure::Invalid(format!("no profile {name}"), "`belljar profile list` names them".into()))
+    belljar_manifest::profile(name).ok_or_else(|| {
+        Failure::Invalid(
+            format!("no profile {name}"),
+            "`belljar profile list` names them".into(),
+        )
+    })
 }

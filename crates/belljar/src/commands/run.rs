@@ -38,9 +38,17 @@ fn attempt(arguments: Run) -> Result<RunResult, Failure> {
             WorkspaceMode::Overlay => Workspace::Overlay,
         };
     }
-    if let Some(file) = arguments.policy.config.as_ref().and_then(|file| file.canonicalize().ok()) {
+    if let Some(file) = arguments
+        .policy
+        .config
+        .as_ref()
+        .and_then(|file| file.canonicalize().ok())
+    {
         // An agent that can write its own policy has none on the next run.
-        capability.filesystem.protected.push(Rule::new(PathRule::Root(file), Origin::built_in()));
+        capability
+            .filesystem
+            .protected
+            .push(Rule::new(PathRule::Root(file), Origin::built_in()));
     }
     let mut command = Command::new(arguments.command);
     if let Some(timeout) = arguments.timeout {
@@ -52,7 +60,14 @@ fn attempt(arguments: Run) -> Result<RunResult, Failure> {
     };
     let state = StateDir::find()?;
     let id = SandboxId::random()?;
-    Ok(belljar_supervisor::run(id.as_str(), &capability, &command, output, &state, None)?)
+    Ok(belljar_supervisor::run(
+        id.as_str(),
+        &capability,
+        &command,
+        output,
+        &state,
+        None,
+    )?)
 }
 
 fn code_of(result: &RunResult) -> u8 {
@@ -60,7 +75,9 @@ fn code_of(result: &RunResult) -> u8 {
         (Some(KilledBy::Timeout), ..) => exit::TIMEOUT,
         (Some(KilledBy::Memory | KilledBy::Cpu), ..) => exit::LIMIT,
         (_, Some(code), _) => u8::try_from(code).unwrap_or(exit::INTERNAL),
-        (_, None, Some(signal)) => u8::try_from(exit::SIGNAL_BASE + signal).unwrap_or(exit::INTERNAL),
+        (_, None, Some(signal)) => {
+            u8::try_from(exit::SIGNAL_BASE + signal).unwrap_or(exit::INTERNAL)
+        }
         (_, None, None) => exit::INTERNAL,
     }
 }
@@ -71,8 +88,18 @@ fn summarise(result: &RunResult) {
         print::line(Line::Note, note);
     }
     for violation in &result.violations {
-        let times = if violation.count > 1 { format!(" ({} times)", violation.count) } else { String::new() };
-        print::line(Line::Denied, &format!("{} {}{times}: {}", violation.kind, violation.name, violation.why));
+        let times = if violation.count > 1 {
+            format!(" ({} times)", violation.count)
+        } else {
+            String::new()
+        };
+        print::line(
+            Line::Denied,
+            &format!(
+                "{} {}{times}: {}",
+                violation.kind, violation.name, violation.why
+            ),
+        );
         if let Some(hint) = &violation.hint {
             print::line(Line::Hint, hint);
         }
@@ -101,7 +128,12 @@ fn summarise(result: &RunResult) {
     );
     if result.changes_kept {
         let id = &result.sandbox_id;
-        print::line(Line::Note, &format!("changes are kept: belljar diff {id} | belljar apply {id} | belljar discard {id}"));
+        print::line(
+            Line::Note,
+            &format!(
+                "changes are kept: belljar diff {id} | belljar apply {id} | belljar discard {id}"
+            ),
+        );
     }
 }
 
@@ -109,7 +141,10 @@ fn explain(by: KilledBy, result: &RunResult) -> (String, Option<&'static str>) {
     let usage = &result.resource_usage;
     match by {
         KilledBy::Memory => (
-            format!("memory: the limit was reached (peak {:.1} MiB)", usage.peak_memory_mb),
+            format!(
+                "memory: the limit was reached (peak {:.1} MiB)",
+                usage.peak_memory_mb
+            ),
             Some("raise resource_limits.max_memory_mb in the capability file"),
         ),
         KilledBy::Cpu => (
@@ -117,7 +152,10 @@ fn explain(by: KilledBy, result: &RunResult) -> (String, Option<&'static str>) {
             Some("raise resource_limits.max_cpu_seconds in the capability file"),
         ),
         KilledBy::Timeout => (
-            format!("timeout: still running after {}", duration(result.duration_ms)),
+            format!(
+                "timeout: still running after {}",
+                duration(result.duration_ms)
+            ),
             Some("raise --timeout, or resource_limits.max_wall_seconds in the capability file"),
         ),
         _ => ("operator: the box was killed from outside".into(), None),
@@ -125,5 +163,9 @@ fn explain(by: KilledBy, result: &RunResult) -> (String, Option<&'static str>) {
 }
 
 fn duration(milliseconds: f64) -> String {
-    if milliseconds < 10_000.0 { format!("{milliseconds:.0}ms") } else { format!("{:.1}s", milliseconds / 1000.0) }
+    if milliseconds < 10_000.0 {
+        format!("{milliseconds:.0}ms")
+    } else {
+        format!("{:.1}s", milliseconds / 1000.0)
+    }
 }

@@ -67,7 +67,9 @@ impl Cgroups {
         }
         match (v1::Places::find(&own, &mounts), version2) {
             (Ok(places), _) => Cgroups::V1(places),
-            (Err(why), Err(other)) => Cgroups::None { why: format!("{other}; {why}") },
+            (Err(why), Err(other)) => Cgroups::None {
+                why: format!("{other}; {why}"),
+            },
             (Err(why), Ok(_)) => Cgroups::None { why },
         }
     }
@@ -104,8 +106,12 @@ impl Cgroup {
     /// Makes the group of box `id` with its limits, where groups can be made.
     pub fn create(place: &Cgroups, id: &str, limits: &Limits) -> Result<Option<Self>, CgroupError> {
         match place {
-            Cgroups::V2(place) => v2::Group::create(place, id, limits).map(|group| Some(Cgroup::V2(group))),
-            Cgroups::V1(places) => v1::Groups::create(places, id, limits).map(|groups| Some(Cgroup::V1(groups))),
+            Cgroups::V2(place) => {
+                v2::Group::create(place, id, limits).map(|group| Some(Cgroup::V2(group)))
+            }
+            Cgroups::V1(places) => {
+                v1::Groups::create(places, id, limits).map(|groups| Some(Cgroup::V1(groups)))
+            }
             Cgroups::None { .. } => Ok(None),
         }
     }
@@ -158,19 +164,32 @@ fn group_name(id: &str) -> String {
 
 fn put(directory: &Path, file: &str, value: &str) -> Result<(), CgroupError> {
     let path = directory.join(file);
-    std::fs::write(&path, value).map_err(|source| CgroupError { path, action: "set it", source })
+    std::fs::write(&path, value).map_err(|source| CgroupError {
+        path,
+        action: "set it",
+        source,
+    })
 }
 
 /// A number in a file, 0 where there is none.
 fn number(directory: &Path, file: &str) -> u64 {
-    std::fs::read_to_string(directory.join(file)).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    std::fs::read_to_string(directory.join(file))
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(0)
 }
 
 /// A number after a word, in a file of `word number` lines.
 fn field(directory: &Path, file: &str, name: &str) -> u64 {
     let text = std::fs::read_to_string(directory.join(file)).unwrap_or_default();
     text.lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+        .find_map(|line| {
+            line.strip_prefix(name)?
+                .strip_prefix(' ')?
+                .trim()
+                .parse()
+                .ok()
+        })
         .unwrap_or(0)
 }
 

@@ -1,6 +1,8 @@
 //! Version 1: a directory in each hierarchy, entered by the process itself.
 
-use super::{CgroupError, Spending, field, group_name, may_write, mount_point, number, put, quota, v2};
+use super::{
+    CgroupError, Spending, field, group_name, may_write, mount_point, number, put, quota, v2,
+};
 use crate::plan::Limits;
 use rustix::event::EventfdFlags;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -33,7 +35,10 @@ impl Places {
             if may_write(&directory) {
                 Ok(directory)
             } else {
-                Err(format!("{} is not writable for this user", directory.display()))
+                Err(format!(
+                    "{} is not writable for this user",
+                    directory.display()
+                ))
             }
         };
         Ok(Self {
@@ -101,7 +106,11 @@ impl Groups {
             self.out_of_memory = Some(watch_memory(&self.memory)?);
         }
         if let Some(processes) = limits.processes {
-            put(&self.pids, "pids.max", &(u64::from(processes) + 1).to_string())?;
+            put(
+                &self.pids,
+                "pids.max",
+                &(u64::from(processes) + 1).to_string(),
+            )?;
         }
         if let (Some(percent), Some(place)) = (limits.cpu_percent, &places.cpu) {
             let path = place.join(name);
@@ -118,7 +127,11 @@ impl Groups {
         }
         let fail = |action| {
             let path = path.clone();
-            move |source| CgroupError { path, action, source }
+            move |source| CgroupError {
+                path,
+                action,
+                source,
+            }
         };
         std::fs::create_dir(&path).map_err(fail("make it"))?;
         self.made.push(path.clone());
@@ -167,10 +180,11 @@ fn watch_memory(group: &Path) -> Result<OwnedFd, CgroupError> {
         action: "watch its memory",
         source: errno.into(),
     };
-    let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(fail)?;
+    let event =
+        rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(fail)?;
     let control = group.join("memory.oom_control");
-    let control =
-        rustix::fs::open(&control, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(fail)?;
+    let control = rustix::fs::open(&control, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(fail)?;
     let request = format!("{} {}", event.as_raw_fd(), control.as_raw_fd());
     put(group, "cgroup.event_control", &request)?;
     Ok(event)

@@ -19,16 +19,29 @@ impl Place {
     /// Nothing in it is changed: enabling controllers is its owner's business.
     pub(super) fn find(own: &str, mounts: &str) -> Result<Self, String> {
         let mount = mount_point(mounts, "cgroup2", "").ok_or("cgroup v2 is not mounted")?;
-        let path = own.lines().find_map(|line| line.strip_prefix("0::/")).ok_or("not in a cgroup v2 group")?;
+        let path = own
+            .lines()
+            .find_map(|line| line.strip_prefix("0::/"))
+            .ok_or("not in a cgroup v2 group")?;
         let mut directory = mount.join(path);
         loop {
-            let down = std::fs::read_to_string(directory.join("cgroup.subtree_control")).unwrap_or_default();
+            let down = std::fs::read_to_string(directory.join("cgroup.subtree_control"))
+                .unwrap_or_default();
             let has = |name: &str| down.split_whitespace().any(|word| word == name);
-            if has("memory") && has("pids") && may_write(&directory) && may_write(&directory.join("cgroup.procs")) {
-                return Ok(Self { cpu: has("cpu"), directory });
+            if has("memory")
+                && has("pids")
+                && may_write(&directory)
+                && may_write(&directory.join("cgroup.procs"))
+            {
+                return Ok(Self {
+                    cpu: has("cpu"),
+                    directory,
+                });
             }
             if directory == mount || !directory.pop() || !directory.starts_with(&mount) {
-                return Err("no cgroup v2 group around us is delegated with memory and pids".into());
+                return Err(
+                    "no cgroup v2 group around us is delegated with memory and pids".into(),
+                );
             }
         }
     }
@@ -54,13 +67,21 @@ impl Group {
         let path = place.child(id);
         let fail = |action| {
             let path = path.clone();
-            move |source| CgroupError { path, action, source }
+            move |source| CgroupError {
+                path,
+                action,
+                source,
+            }
         };
         std::fs::create_dir(&path).map_err(fail("make it"))?;
         let set_up = || -> Result<OwnedFd, CgroupError> {
             set_limits(&path, limits)?;
-            rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-                .map_err(|errno| fail("open it")(errno.into()))
+            rustix::fs::open(
+                &path,
+                OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC,
+                Mode::empty(),
+            )
+            .map_err(|errno| fail("open it")(errno.into()))
         };
         match set_up() {
             Ok(directory) => Ok(Self { path, directory }),

@@ -94,40 +94,176 @@ pub(crate) fn rules(spawn: Spawn, memory_is_sampled: bool) -> Vec<Rule> {
     const PERM: Errno = Errno::PERM;
     const NOSYS: Errno = Errno::NOSYS;
     let mut rules = vec![
-        rule!(SYS_openat, BothBits(2, CREATES, 3, SET_ID_BITS), Report(PERM), "a set-id file would outlive the box"),
-        rule!(SYS_ioctl, OneOf(1, TERMINAL_INJECTION), Report(PERM), "types into the user's terminal"),
-        rule!(SYS_clone, AnyBit(0, NEW_NAMESPACES), Report(PERM), "nested namespaces regain capabilities"),
+        rule!(
+            SYS_openat,
+            BothBits(2, CREATES, 3, SET_ID_BITS),
+            Report(PERM),
+            "a set-id file would outlive the box"
+        ),
+        rule!(
+            SYS_ioctl,
+            OneOf(1, TERMINAL_INJECTION),
+            Report(PERM),
+            "types into the user's terminal"
+        ),
+        rule!(
+            SYS_clone,
+            AnyBit(0, NEW_NAMESPACES),
+            Report(PERM),
+            "nested namespaces regain capabilities"
+        ),
         // Its arguments are in memory, where a filter can't look. C libraries fall back to clone.
         rule!(SYS_clone3, Always, Fail(NOSYS), "flags can't be checked"),
         // A stream socket could reach a host's socket wherever one is visible, so init connects in the box's place.
         rule!(SYS_connect, Always, Mediate, "Unix sockets of the host"),
-        rule!(SYS_socket, NoneOf(0, FAMILIES), Report(Errno::AFNOSUPPORT), "vsock, packet, alg… reach the host or the kernel"),
-        rule!(SYS_socket, TypeNot(libc::AF_UNIX as u32, SOCKET_FLAGS, UNIX_TYPES), Report(Errno::PROTONOSUPPORT), "a datagram names its receiver on every send"),
-        rule!(SYS_socket, ProtocolNot(libc::AF_NETLINK as u32, 0), Report(Errno::PROTONOSUPPORT), "only routing queries, of the box's own network"),
-        rule!(SYS_socketpair, NoneOf(0, &[libc::AF_UNIX as u32]), Report(Errno::AFNOSUPPORT), "rare families are kernel attack surface"),
-        rule!(SYS_socketpair, TypeNot(libc::AF_UNIX as u32, SOCKET_FLAGS, UNIX_TYPES), Report(Errno::PROTONOSUPPORT), "a datagram names its receiver on every send"),
-        rule!(SYS_fchmod, AnyBit(1, SET_ID_BITS), Report(PERM), "a set-id file would outlive the box"),
-        rule!(SYS_fchmodat, AnyBit(2, SET_ID_BITS), Report(PERM), "a set-id file would outlive the box"),
-        rule!(SYS_mknodat, AnyBit(2, SET_ID_BITS), Report(PERM), "a set-id file would outlive the box"),
+        rule!(
+            SYS_socket,
+            NoneOf(0, FAMILIES),
+            Report(Errno::AFNOSUPPORT),
+            "vsock, packet, alg… reach the host or the kernel"
+        ),
+        rule!(
+            SYS_socket,
+            TypeNot(libc::AF_UNIX as u32, SOCKET_FLAGS, UNIX_TYPES),
+            Report(Errno::PROTONOSUPPORT),
+            "a datagram names its receiver on every send"
+        ),
+        rule!(
+            SYS_socket,
+            ProtocolNot(libc::AF_NETLINK as u32, 0),
+            Report(Errno::PROTONOSUPPORT),
+            "only routing queries, of the box's own network"
+        ),
+        rule!(
+            SYS_socketpair,
+            NoneOf(0, &[libc::AF_UNIX as u32]),
+            Report(Errno::AFNOSUPPORT),
+            "rare families are kernel attack surface"
+        ),
+        rule!(
+            SYS_socketpair,
+            TypeNot(libc::AF_UNIX as u32, SOCKET_FLAGS, UNIX_TYPES),
+            Report(Errno::PROTONOSUPPORT),
+            "a datagram names its receiver on every send"
+        ),
+        rule!(
+            SYS_fchmod,
+            AnyBit(1, SET_ID_BITS),
+            Report(PERM),
+            "a set-id file would outlive the box"
+        ),
+        rule!(
+            SYS_fchmodat,
+            AnyBit(2, SET_ID_BITS),
+            Report(PERM),
+            "a set-id file would outlive the box"
+        ),
+        rule!(
+            SYS_mknodat,
+            AnyBit(2, SET_ID_BITS),
+            Report(PERM),
+            "a set-id file would outlive the box"
+        ),
         // Mode and flags are in memory. Programs fall back to openat and fchmodat.
-        rule!(SYS_openat2, Always, Fail(NOSYS), "its mode can't be checked"),
-        Rule { call: 452, name: "fchmodat2", when: Always, verdict: Fail(NOSYS), why: "older fchmodat is checked" },
+        rule!(
+            SYS_openat2,
+            Always,
+            Fail(NOSYS),
+            "its mode can't be checked"
+        ),
+        Rule {
+            call: 452,
+            name: "fchmodat2",
+            when: Always,
+            verdict: Fail(NOSYS),
+            why: "older fchmodat is checked",
+        },
         // io_uring performs calls that no filter sees.
-        rule!(SYS_io_uring_setup, Always, Fail(NOSYS), "performs calls unseen by the filter"),
-        rule!(SYS_io_uring_enter, Always, Fail(NOSYS), "performs calls unseen by the filter"),
-        rule!(SYS_io_uring_register, Always, Fail(NOSYS), "performs calls unseen by the filter"),
-        rule!(SYS_ptrace, Always, Report(PERM), "takes over other processes"),
-        rule!(SYS_process_vm_readv, Always, Report(PERM), "reads other processes"),
-        rule!(SYS_process_vm_writev, Always, Report(PERM), "writes other processes"),
-        rule!(SYS_process_madvise, Always, Report(PERM), "acts on other processes' memory"),
-        rule!(SYS_pidfd_getfd, Always, Report(PERM), "takes other processes' descriptors"),
-        rule!(SYS_kcmp, Always, Report(PERM), "compares kernel pointers of processes"),
+        rule!(
+            SYS_io_uring_setup,
+            Always,
+            Fail(NOSYS),
+            "performs calls unseen by the filter"
+        ),
+        rule!(
+            SYS_io_uring_enter,
+            Always,
+            Fail(NOSYS),
+            "performs calls unseen by the filter"
+        ),
+        rule!(
+            SYS_io_uring_register,
+            Always,
+            Fail(NOSYS),
+            "performs calls unseen by the filter"
+        ),
+        rule!(
+            SYS_ptrace,
+            Always,
+            Report(PERM),
+            "takes over other processes"
+        ),
+        rule!(
+            SYS_process_vm_readv,
+            Always,
+            Report(PERM),
+            "reads other processes"
+        ),
+        rule!(
+            SYS_process_vm_writev,
+            Always,
+            Report(PERM),
+            "writes other processes"
+        ),
+        rule!(
+            SYS_process_madvise,
+            Always,
+            Report(PERM),
+            "acts on other processes' memory"
+        ),
+        rule!(
+            SYS_pidfd_getfd,
+            Always,
+            Report(PERM),
+            "takes other processes' descriptors"
+        ),
+        rule!(
+            SYS_kcmp,
+            Always,
+            Report(PERM),
+            "compares kernel pointers of processes"
+        ),
         rule!(SYS_bpf, Always, Report(PERM), "kernel attack surface"),
-        rule!(SYS_userfaultfd, Always, Report(PERM), "holds the kernel still in exploits"),
-        rule!(SYS_perf_event_open, Always, Report(PERM), "kernel attack surface, side channels"),
-        rule!(SYS_add_key, Always, Report(PERM), "keyrings are not namespaced"),
-        rule!(SYS_request_key, Always, Report(PERM), "keyrings are not namespaced"),
-        rule!(SYS_keyctl, Always, Report(PERM), "keyrings are not namespaced"),
+        rule!(
+            SYS_userfaultfd,
+            Always,
+            Report(PERM),
+            "holds the kernel still in exploits"
+        ),
+        rule!(
+            SYS_perf_event_open,
+            Always,
+            Report(PERM),
+            "kernel attack surface, side channels"
+        ),
+        rule!(
+            SYS_add_key,
+            Always,
+            Report(PERM),
+            "keyrings are not namespaced"
+        ),
+        rule!(
+            SYS_request_key,
+            Always,
+            Report(PERM),
+            "keyrings are not namespaced"
+        ),
+        rule!(
+            SYS_keyctl,
+            Always,
+            Report(PERM),
+            "keyrings are not namespaced"
+        ),
         rule!(SYS_unshare, Always, Report(PERM), "new namespaces"),
         rule!(SYS_setns, Always, Report(PERM), "other namespaces"),
         rule!(SYS_mount, Always, Report(PERM), "changes the view"),
@@ -141,40 +277,101 @@ pub(crate) fn rules(spawn: Spawn, memory_is_sampled: bool) -> Vec<Rule> {
         rule!(SYS_fsmount, Always, Report(PERM), "new mount API"),
         rule!(SYS_fspick, Always, Report(PERM), "new mount API"),
         rule!(SYS_mount_setattr, Always, Report(PERM), "new mount API"),
-        rule!(SYS_name_to_handle_at, Always, Fail(Errno::OPNOTSUPP), "names files without a path"),
-        rule!(SYS_open_by_handle_at, Always, Report(PERM), "opens files without a path"),
+        rule!(
+            SYS_name_to_handle_at,
+            Always,
+            Fail(Errno::OPNOTSUPP),
+            "names files without a path"
+        ),
+        rule!(
+            SYS_open_by_handle_at,
+            Always,
+            Report(PERM),
+            "opens files without a path"
+        ),
         rule!(SYS_kexec_load, Always, Report(PERM), "replaces the kernel"),
-        rule!(SYS_kexec_file_load, Always, Report(PERM), "replaces the kernel"),
+        rule!(
+            SYS_kexec_file_load,
+            Always,
+            Report(PERM),
+            "replaces the kernel"
+        ),
         rule!(SYS_init_module, Always, Report(PERM), "loads kernel code"),
         rule!(SYS_finit_module, Always, Report(PERM), "loads kernel code"),
-        rule!(SYS_delete_module, Always, Report(PERM), "unloads kernel code"),
+        rule!(
+            SYS_delete_module,
+            Always,
+            Report(PERM),
+            "unloads kernel code"
+        ),
         rule!(SYS_reboot, Always, Report(PERM), "the host's"),
         rule!(SYS_swapon, Always, Report(PERM), "the host's"),
         rule!(SYS_swapoff, Always, Report(PERM), "the host's"),
         rule!(SYS_acct, Always, Report(PERM), "the host's"),
         rule!(SYS_quotactl, Always, Report(PERM), "the host's"),
-        rule!(SYS_syslog, Always, Report(PERM), "kernel addresses and the host's log"),
+        rule!(
+            SYS_syslog,
+            Always,
+            Report(PERM),
+            "kernel addresses and the host's log"
+        ),
         rule!(SYS_settimeofday, Always, Report(PERM), "the host's clock"),
         rule!(SYS_clock_settime, Always, Report(PERM), "the host's clock"),
-        rule!(SYS_personality, NoneOf(0, PERSONALITIES), Report(PERM), "turns protections off"),
-        rule!(SYS_lookup_dcookie, Always, Report(PERM), "kernel attack surface"),
+        rule!(
+            SYS_personality,
+            NoneOf(0, PERSONALITIES),
+            Report(PERM),
+            "turns protections off"
+        ),
+        rule!(
+            SYS_lookup_dcookie,
+            Always,
+            Report(PERM),
+            "kernel attack surface"
+        ),
         rule!(SYS_vhangup, Always, Report(PERM), "the user's terminal"),
-        rule!(SYS_fanotify_init, Always, Report(PERM), "watches the whole file system"),
+        rule!(
+            SYS_fanotify_init,
+            Always,
+            Report(PERM),
+            "watches the whole file system"
+        ),
     ];
     rules.extend(architecture_rules());
     if spawn == Spawn::Refuse {
         const NO_SPAWN: &str = "permissions lacks spawn_subprocess";
-        rules.push(rule!(SYS_clone, NoBit(0, libc::CLONE_THREAD as u32), Report(PERM), "permissions lacks spawn_subprocess"));
+        rules.push(rule!(
+            SYS_clone,
+            NoBit(0, libc::CLONE_THREAD as u32),
+            Report(PERM),
+            "permissions lacks spawn_subprocess"
+        ));
         #[cfg(target_arch = "x86_64")]
         for (call, name) in [(libc::SYS_fork, "fork"), (libc::SYS_vfork, "vfork")] {
-            rules.push(Rule { call, name, when: Always, verdict: Report(PERM), why: NO_SPAWN });
+            rules.push(Rule {
+                call,
+                name,
+                when: Always,
+                verdict: Report(PERM),
+                why: NO_SPAWN,
+            });
         }
         let _ = NO_SPAWN;
     }
     if memory_is_sampled {
         // Memory that is in no process's resident set can't be counted by sampling.
-        rules.push(rule!(SYS_memfd_create, Always, Fail(NOSYS), "its pages can't be counted here"));
-        rules.push(rule!(SYS_shmget, Always, Fail(NOSYS), "its pages can't be counted here"));
+        rules.push(rule!(
+            SYS_memfd_create,
+            Always,
+            Fail(NOSYS),
+            "its pages can't be counted here"
+        ));
+        rules.push(rule!(
+            SYS_shmget,
+            Always,
+            Fail(NOSYS),
+            "its pages can't be counted here"
+        ));
     }
     rules
 }
@@ -185,11 +382,36 @@ fn architecture_rules() -> Vec<Rule> {
     use When::*;
     const PERM: Errno = Errno::PERM;
     vec![
-        rule!(SYS_open, BothBits(1, CREATES, 2, SET_ID_BITS), Report(PERM), "a set-id file would outlive the box"),
-        rule!(SYS_creat, AnyBit(1, SET_ID_BITS), Report(PERM), "a set-id file would outlive the box"),
-        rule!(SYS_chmod, AnyBit(1, SET_ID_BITS), Report(PERM), "a set-id file would outlive the box"),
-        rule!(SYS_mknod, AnyBit(1, SET_ID_BITS), Report(PERM), "a set-id file would outlive the box"),
-        rule!(SYS_modify_ldt, Always, Report(PERM), "kernel attack surface"),
+        rule!(
+            SYS_open,
+            BothBits(1, CREATES, 2, SET_ID_BITS),
+            Report(PERM),
+            "a set-id file would outlive the box"
+        ),
+        rule!(
+            SYS_creat,
+            AnyBit(1, SET_ID_BITS),
+            Report(PERM),
+            "a set-id file would outlive the box"
+        ),
+        rule!(
+            SYS_chmod,
+            AnyBit(1, SET_ID_BITS),
+            Report(PERM),
+            "a set-id file would outlive the box"
+        ),
+        rule!(
+            SYS_mknod,
+            AnyBit(1, SET_ID_BITS),
+            Report(PERM),
+            "a set-id file would outlive the box"
+        ),
+        rule!(
+            SYS_modify_ldt,
+            Always,
+            Report(PERM),
+            "kernel attack surface"
+        ),
         rule!(SYS_iopl, Always, Report(PERM), "hardware"),
         rule!(SYS_ioperm, Always, Report(PERM), "hardware"),
         rule!(SYS_uselib, Always, Report(PERM), "kernel attack surface"),
@@ -226,11 +448,21 @@ fn argument(index: u8) -> u32 {
 }
 
 fn plain(code: u16, k: u32) -> SockFilter {
-    SockFilter { code, jump_true: 0, jump_false: 0, k }
+    SockFilter {
+        code,
+        jump_true: 0,
+        jump_false: 0,
+        k,
+    }
 }
 
 fn branch(code: u16, k: u32, jump_true: u8, jump_false: u8) -> SockFilter {
-    SockFilter { code, jump_true, jump_false, k }
+    SockFilter {
+        code,
+        jump_true,
+        jump_false,
+        k,
+    }
 }
 
 /// Compiles rules into a program. A wrong architecture or an x32 call kills the process.
@@ -275,10 +507,18 @@ fn condition(when: When, verdict: Verdict) -> Vec<SockFilter> {
     match when {
         When::Always => vec![action],
         When::AnyBit(arg, bits) => {
-            vec![plain(op::LOAD, argument(arg)), branch(op::IF_ANY_BIT, bits, 0, 1), action]
+            vec![
+                plain(op::LOAD, argument(arg)),
+                branch(op::IF_ANY_BIT, bits, 0, 1),
+                action,
+            ]
         }
         When::NoBit(arg, bits) => {
-            vec![plain(op::LOAD, argument(arg)), branch(op::IF_ANY_BIT, bits, 1, 0), action]
+            vec![
+                plain(op::LOAD, argument(arg)),
+                branch(op::IF_ANY_BIT, bits, 1, 0),
+                action,
+            ]
         }
         When::BothBits(first, bits, second, more) => vec![
             plain(op::LOAD, argument(first)),
@@ -330,26 +570,40 @@ fn any_of(values: &[u32], if_found: u8, if_not: u8) -> Vec<SockFilter> {
         .enumerate()
         .map(|(at, value)| {
             let remaining = (last - at) as u8;
-            branch(op::IF_EQUAL, *value, remaining + if_found, if at == last { if_not } else { 0 })
+            branch(
+                op::IF_EQUAL,
+                *value,
+                remaining + if_found,
+                if at == last { if_not } else { 0 },
+            )
         })
         .collect()
 }
 
 /// The rule behind a notification, for its errno and its name in reports.
 pub(crate) fn rule_of(rules: &[Rule], call: i32, args: &[u64; 6]) -> Option<usize> {
-    rules.iter().position(|rule| rule.call == libc::c_long::from(call) && matches(rule.when, args))
+    rules
+        .iter()
+        .position(|rule| rule.call == libc::c_long::from(call) && matches(rule.when, args))
 }
 
 fn matches(when: When, args: &[u64; 6]) -> bool {
-    let low = |index: u8| args.get(usize::from(index)).map_or(0, |value| *value as u32);
+    let low = |index: u8| {
+        args.get(usize::from(index))
+            .map_or(0, |value| *value as u32)
+    };
     match when {
         When::Always => true,
         When::AnyBit(arg, bits) => low(arg) & bits != 0,
         When::NoBit(arg, bits) => low(arg) & bits == 0,
         When::OneOf(arg, values) => values.contains(&low(arg)),
         When::NoneOf(arg, values) => !values.contains(&low(arg)),
-        When::BothBits(first, bits, second, more) => low(first) & bits != 0 && low(second) & more != 0,
-        When::TypeNot(first, flags, values) => low(0) == first && !values.contains(&(low(1) & !flags)),
+        When::BothBits(first, bits, second, more) => {
+            low(first) & bits != 0 && low(second) & more != 0
+        }
+        When::TypeNot(first, flags, values) => {
+            low(0) == first && !values.contains(&(low(1) & !flags))
+        }
         When::ProtocolNot(first, protocol) => low(0) == first && low(2) != protocol,
     }
 }
@@ -387,7 +641,32 @@ mod tests {
         for spawn in [Spawn::Allow, Spawn::Refuse] {
             let rules = rules(spawn, true);
             let program = compile(&rules);
-            let interesting = [0u64, 1, 2, 3, 5, 15, 16, 38, 40, 0o644, 0o4755, 0o2755, 0x5412, 0x541c, 0x0800_0000, 0x1000_0000, 0x10000, 0o100, 0o20000000, 0o20200000, u64::from(u32::MAX), 0x8_0001, 0x8_0005, 0x8_0002];
+            let interesting = [
+                0u64,
+                1,
+                2,
+                3,
+                5,
+                15,
+                16,
+                38,
+                40,
+                0o644,
+                0o4755,
+                0o2755,
+                0x5412,
+                0x541c,
+                0x0800_0000,
+                0x1000_0000,
+                0x10000,
+                0o100,
+                0o20000000,
+                0o20200000,
+                u64::from(u32::MAX),
+                0x8_0001,
+                0x8_0005,
+                0x8_0002,
+            ];
             for call in 0..500u32 {
                 for a in interesting {
                     for b in interesting {
@@ -395,11 +674,17 @@ mod tests {
                         let expected = match rule_of(&rules, call as i32, &args) {
                             None => libc::SECCOMP_RET_ALLOW,
                             Some(i) => match rules[i].verdict {
-                                Verdict::Fail(e) => libc::SECCOMP_RET_ERRNO | e.raw_os_error() as u32,
+                                Verdict::Fail(e) => {
+                                    libc::SECCOMP_RET_ERRNO | e.raw_os_error() as u32
+                                }
                                 _ => libc::SECCOMP_RET_USER_NOTIF,
                             },
                         };
-                        assert_eq!(run(&program, AUDIT_ARCH, call, args), expected, "call {call} args {args:x?}");
+                        assert_eq!(
+                            run(&program, AUDIT_ARCH, call, args),
+                            expected,
+                            "call {call} args {args:x?}"
+                        );
                     }
                 }
             }
@@ -409,12 +694,22 @@ mod tests {
     #[test]
     fn other_architectures_and_x32_are_killed() {
         let program = compile(&rules(Spawn::Allow, false));
-        assert_eq!(run(&program, 0x4000_0003, 1, [0; 6]), libc::SECCOMP_RET_KILL_PROCESS);
-        assert_eq!(run(&program, AUDIT_ARCH, X32_BIT | 1, [0; 6]), libc::SECCOMP_RET_KILL_PROCESS);
+        assert_eq!(
+            run(&program, 0x4000_0003, 1, [0; 6]),
+            libc::SECCOMP_RET_KILL_PROCESS
+        );
+        assert_eq!(
+            run(&program, AUDIT_ARCH, X32_BIT | 1, [0; 6]),
+            libc::SECCOMP_RET_KILL_PROCESS
+        );
     }
 
     #[test]
     fn every_rule_says_why() {
-        assert!(rules(Spawn::Refuse, true).iter().all(|rule| !rule.why.is_empty()));
+        assert!(
+            rules(Spawn::Refuse, true)
+                .iter()
+                .all(|rule| !rule.why.is_empty())
+        );
     }
 }

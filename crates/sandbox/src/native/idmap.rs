@@ -35,7 +35,12 @@ impl OwnerMap {
     /// Clones the tree at `source` with its owner mapped.
     pub(super) fn clone_tree(&self, source: &Path, flags: u64) -> Result<OwnedFd, Errno> {
         let tree = clone_tree(source)?;
-        sys::set_mount_flags(tree.as_fd(), flags | mount_flag::ID_MAP, true, Some(self.0.as_fd()))?;
+        sys::set_mount_flags(
+            tree.as_fd(),
+            flags | mount_flag::ID_MAP,
+            true,
+            Some(self.0.as_fd()),
+        )?;
         Ok(tree)
     }
 }

@@ -60,7 +60,11 @@ struct Failure {
 }
 
 fn at(stage: Stage) -> impl Fn(Errno) -> Failure {
-    move |errno| Failure { stage, step: 0, errno }
+    move |errno| Failure {
+        stage,
+        step: 0,
+        errno,
+    }
 }
 
 /// Runs as the box's pid 1. Never returns.
@@ -104,7 +108,9 @@ fn become_box_user(start: &Start<'_>) -> Result<(), Failure> {
         }
         UserMap::Keeper => {
             match Message::receive(start.control, RecvFlags::empty()) {
-                Ok(Some(Message { kind: Kind::Mapped, .. })) => {}
+                Ok(Some(Message {
+                    kind: Kind::Mapped, ..
+                })) => {}
                 Ok(_) => return Err(at(Stage::UserMap)(Errno::CONNRESET)),
                 Err(errno) => return Err(at(Stage::UserMap)(errno)),
             }
@@ -118,8 +124,11 @@ fn become_box_user(start: &Start<'_>) -> Result<(), Failure> {
 
 fn build_view(start: &Start<'_>) -> Result<OwnedFd, Failure> {
     use rustix::mount::{MountPropagationFlags, mount_change};
-    mount_change(c"/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
-        .map_err(at(Stage::Root))?;
+    mount_change(
+        c"/",
+        MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
+    )
+    .map_err(at(Stage::Root))?;
     // Before anything covers the host's /proc: the kernel wants to see a whole one.
     let proc_mount = new_proc().map_err(at(Stage::Proc))?;
     let root = new_root().map_err(at(Stage::Root))?;
@@ -130,8 +139,11 @@ fn build_view(start: &Start<'_>) -> Result<OwnedFd, Failure> {
     make_directory(root_fd, c".void/directory", 0o555).map_err(at(Stage::Root))?;
     touch(root_fd, c".void/file").map_err(at(Stage::Root))?;
     for (number, step) in start.script.steps.iter().enumerate() {
-        perform(root_fd, step, start.trees)
-            .map_err(|errno| Failure { stage: Stage::View, step: number, errno })?;
+        perform(root_fd, step, start.trees).map_err(|errno| Failure {
+            stage: Stage::View,
+            step: number,
+            errno,
+        })?;
     }
     attach(proc_mount.as_fd(), root_fd, c"proc").map_err(at(Stage::Proc))?;
     // What covers were made of; the mounts keep it alive, nobody can name it.
@@ -166,7 +178,13 @@ fn new_tmpfs(size: &CStr, mode: &CStr) -> Result<OwnedFd, Errno> {
 fn new_root() -> Result<OwnedFd, Errno> {
     let root = new_tmpfs(c"4m", c"755")?;
     let hang = |place: &CStr| {
-        move_mount(root.as_fd(), c"", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+        move_mount(
+            root.as_fd(),
+            c"",
+            CWD,
+            place,
+            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
+        )
     };
     hang(c"/sys").or_else(|_| hang(c"/proc"))?;
     Ok(root)
@@ -182,9 +200,7 @@ fn perform(root: BorrowedFd<'_>, step: &Step, trees: &[OwnedFd]) -> Result<(), E
             sys::set_mount_flags(tree.as_fd(), *flags, true, None)?;
             attach(tree.as_fd(), root, at)
         }
-        Step::Attach { tree, at } => {
-            attach(trees.get(*tree).ok_or(Errno::BADF)?.as_fd(), root, at)
-        }
+        Step::Attach { tree, at } => attach(trees.get(*tree).ok_or(Errno::BADF)?.as_fd(), root, at),
         Step::Private { at, size, mode } => attach(new_tmpfs(size, mode)?.as_fd(), root, at),
         Step::Terminals { at } => {
             let context = fsopen(c"devpts", FsOpenFlags::FSOPEN_CLOEXEC)?;
@@ -206,7 +222,12 @@ fn perform(root: BorrowedFd<'_>, step: &Step, trees: &[OwnedFd]) -> Result<(), E
             sys::set_mount_flags(tree.as_fd(), flags, false, None)?;
             attach(tree.as_fd(), root, at)
         }
-        Step::Overlay { lower, upper, work, at } => overlay(root, lower, upper, work, at, trees),
+        Step::Overlay {
+            lower,
+            upper,
+            work,
+            at,
+        } => overlay(root, lower, upper, work, at, trees),
     }
 }
 
@@ -221,7 +242,9 @@ fn overlay(
     let context = fsopen(c"overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_flag(context.as_fd(), c"userxattr")?;
     match lower {
-        Lower::Path(layers) => fsconfig_set_string(context.as_fd(), c"lowerdir", layers.as_c_str())?,
+        Lower::Path(layers) => {
+            fsconfig_set_string(context.as_fd(), c"lowerdir", layers.as_c_str())?
+        }
         Lower::Tree { tree, above } => {
             // A detached tree has no path, and overlays want one: the place the overlay itself will cover.
             attach(trees.get(*tree).ok_or(Errno::BADF)?.as_fd(), root, at)?;
@@ -232,7 +255,10 @@ fn overlay(
             let colon: &[u8] = if prefix.is_empty() { b"" } else { b":" };
             let mut end = 0;
             for part in [prefix, colon, b".", b"\0"] {
-                layers.get_mut(end..end + part.len()).ok_or(Errno::NAMETOOLONG)?.copy_from_slice(part);
+                layers
+                    .get_mut(end..end + part.len())
+                    .ok_or(Errno::NAMETOOLONG)?
+                    .copy_from_slice(part);
                 end += part.len();
             }
             let layers = CStr::from_bytes_until_nul(&layers).map_err(|_| Errno::INVAL)?;
@@ -260,7 +286,13 @@ fn clone_tree(directory: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Errno> 
 
 fn open_beneath(directory: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat2(directory, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+    rustix::fs::openat2(
+        directory,
+        path,
+        flags,
+        Mode::empty(),
+        ResolveFlags::NO_SYMLINKS,
+    )
 }
 
 fn attach(tree: BorrowedFd<'_>, root: BorrowedFd<'_>, at: &CStr) -> Result<(), Errno> {
@@ -300,13 +332,20 @@ fn begin(start: &Start<'_>) -> Result<std::convert::Infallible, Failure> {
     )
     .map_err(&stage)?;
     if start.send_proc {
-        let directory = rustix::fs::open(c"/proc", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-        directory.and_then(|fd| send_descriptor(start.control, fd.as_fd())).map_err(&stage)?;
+        let directory = rustix::fs::open(
+            c"/proc",
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        );
+        directory
+            .and_then(|fd| send_descriptor(start.control, fd.as_fd()))
+            .map_err(&stage)?;
         // Without it, children that nobody waits for would take their CPU time with them.
         if let Ok(counter) = sys::open_cpu_counter() {
             send_descriptor(start.control, counter.as_fd()).map_err(&stage)?;
         }
     }
+    sys::empty_bounding_set().map_err(at(Stage::Capabilities))?;
     let main = sys::fork().map_err(&stage)?;
     if main == 0 {
         drop(ours);
@@ -320,7 +359,10 @@ fn begin(start: &Start<'_>) -> Result<std::convert::Infallible, Failure> {
 }
 
 /// From a copy of init to the agent's program.
-fn become_agent(start: &Start<'_>, init: BorrowedFd<'_>) -> Result<std::convert::Infallible, Failure> {
+fn become_agent(
+    start: &Start<'_>,
+    init: BorrowedFd<'_>,
+) -> Result<std::convert::Infallible, Failure> {
     let script = start.script;
     take_terminal(start);
     sys::reset_signals();
@@ -334,9 +376,6 @@ fn become_agent(start: &Start<'_>, init: BorrowedFd<'_>) -> Result<std::convert:
     }
     sys::close_on_exec_from(3).map_err(at(Stage::Processes))?;
     rustix::process::chdir(script.workdir.as_c_str()).map_err(at(Stage::Workdir))?;
-    for (resource, value) in &script.limits {
-        sys::set_limit(*resource, *value).map_err(at(Stage::Limits))?;
-    }
     rustix::thread::set_no_new_privs(true).map_err(at(Stage::Capabilities))?;
     if let Some(landlock) = &script.landlock {
         restrict_files(landlock).map_err(at(Stage::Landlock))?;
@@ -345,7 +384,13 @@ fn become_agent(start: &Start<'_>, init: BorrowedFd<'_>) -> Result<std::convert:
     let listener = sys::install_filter(&script.filter).map_err(at(Stage::Seccomp))?;
     send_descriptor(init, listener.as_fd()).map_err(at(Stage::Seccomp))?;
     drop(listener);
-    Message::new(Kind::Applied, 0, 0).send(start.control).map_err(at(Stage::Execute))?;
+    // Last, because a low limit on open files would be in our own way.
+    for (resource, value) in &script.limits {
+        sys::set_limit(*resource, *value).map_err(at(Stage::Limits))?;
+    }
+    Message::new(Kind::Applied, 0, 0)
+        .send(start.control)
+        .map_err(at(Stage::Execute))?;
     let errno = sys::execute(&script.program, &script.argv, &script.env);
     Err(at(Stage::Execute)(errno))
 }
@@ -376,7 +421,11 @@ fn restrict_files(landlock: &Landlock) -> Result<(), Errno> {
         let is_directory = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&place)?.st_mode)
             == rustix::fs::FileType::Directory;
         const FILE_RIGHTS: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15;
-        let rights = if is_directory { *rights } else { *rights & FILE_RIGHTS };
+        let rights = if is_directory {
+            *rights
+        } else {
+            *rights & FILE_RIGHTS
+        };
         rules.allow(place.as_fd(), rights)?;
     }
     rules.enforce()
@@ -388,7 +437,13 @@ fn send_descriptor(to: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> Result<(), Errno> 
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let fds = [fd];
     ancillary.push(SendAncillaryMessage::ScmRights(&fds));
-    sendmsg(to, &[std::io::IoSlice::new(b"fd")], &mut ancillary, SendFlags::NOSIGNAL).map(drop)
+    sendmsg(
+        to,
+        &[std::io::IoSlice::new(b"fd")],
+        &mut ancillary,
+        SendFlags::NOSIGNAL,
+    )
+    .map(drop)
 }
 
 fn receive_descriptor(from: BorrowedFd<'_>) -> Option<OwnedFd> {
@@ -431,13 +486,21 @@ fn stay(start: &Start<'_>, main: i32, children: &OwnedFd, listener: Option<Owned
         Notification::prefer_sync(listener.as_fd());
     }
     let private_devices = peer::PrivateDevices::of(&start.script.private);
-    let mut stay = Stay { start, main, listener, hits: [0; 128], private_devices };
+    let mut stay = Stay {
+        start,
+        main,
+        listener,
+        hits: [0; 128],
+        private_devices,
+    };
     loop {
         let mut sources = [
             PollFd::new(children, PollFlags::IN),
             PollFd::from_borrowed_fd(start.control, PollFlags::IN),
             PollFd::from_borrowed_fd(
-                stay.listener.as_ref().map_or(start.control, |fd| fd.as_fd()),
+                stay.listener
+                    .as_ref()
+                    .map_or(start.control, |fd| fd.as_fd()),
                 PollFlags::IN,
             ),
         ];
@@ -483,7 +546,11 @@ fn release_descriptors(start: &Start<'_>, children: &OwnedFd, listener: Option<&
 /// Does what the keeper says. A keeper that is gone says: end.
 fn obey(stay: &Stay<'_>) {
     match Message::receive(stay.start.control, RecvFlags::DONTWAIT) {
-        Ok(Some(Message { kind: Kind::Signal, a, .. })) => {
+        Ok(Some(Message {
+            kind: Kind::Signal,
+            a,
+            ..
+        })) => {
             let signal = rustix::process::Signal::from_named_raw(a);
             let pid = rustix::process::Pid::from_raw(stay.main);
             if let (Some(signal), Some(pid)) = (signal, pid) {
@@ -516,8 +583,12 @@ impl Stay<'_> {
     }
 
     fn answer(&mut self) {
-        let Some(listener) = self.listener.as_ref().map(|fd| fd.as_fd()) else { return };
-        let Ok(call) = Notification::receive(listener) else { return };
+        let Some(listener) = self.listener.as_ref().map(|fd| fd.as_fd()) else {
+            return;
+        };
+        let Ok(call) = Notification::receive(listener) else {
+            return;
+        };
         let rules = &self.start.script.rules;
         let Some(number) = rule_of(rules, call.number, &call.args) else {
             call.answer(listener, Reply::Fail(Errno::PERM));
@@ -529,7 +600,9 @@ impl Stay<'_> {
                 let tell = || {
                     let _ = Message::new(Kind::Violation, number as i32, 1).send(control);
                 };
-                if peer::connect(&call, listener, &self.private_devices, tell) == peer::Outcome::HostSocket {
+                if peer::connect(&call, listener, &self.private_devices, tell)
+                    == peer::Outcome::HostSocket
+                {
                     self.count(number);
                 }
             }
@@ -543,16 +616,20 @@ impl Stay<'_> {
 
     /// Tells the keeper at 1, 2, 4, 8… hits: an agent that hammers a wall must not drown its keeper.
     fn count(&mut self, rule: usize) {
-        let Some(hits) = self.hits.get_mut(rule) else { return };
+        let Some(hits) = self.hits.get_mut(rule) else {
+            return;
+        };
         *hits = hits.saturating_add(1);
         if hits.is_power_of_two() {
-            let _ = Message::new(Kind::Violation, rule as i32, *hits as i32).send(self.start.control);
+            let _ =
+                Message::new(Kind::Violation, rule as i32, *hits as i32).send(self.start.control);
         }
     }
 
     fn report_totals(&self) {
         for (rule, hits) in self.hits.iter().enumerate().filter(|(_, hits)| **hits > 2) {
-            let _ = Message::new(Kind::Violation, rule as i32, *hits as i32).send(self.start.control);
+            let _ =
+                Message::new(Kind::Violation, rule as i32, *hits as i32).send(self.start.control);
         }
     }
 }

@@ -87,7 +87,9 @@ pub struct Ended {
 
 impl std::fmt::Debug for Script {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Script").field("steps", &self.steps.len()).finish_non_exhaustive()
+        f.debug_struct("Script")
+            .field("steps", &self.steps.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -108,13 +110,20 @@ pub fn launch(plan: &Plan, host: &Host, stdio: &Stdio) -> Result<Launched, Launc
         None,
     )
     .map_err(LaunchError::at(Stage::Namespaces))?;
-    let own_map = (plan.identity.uid == rustix::process::geteuid().as_raw()).then(|| own_maps(plan));
+    let own_map =
+        (plan.identity.uid == rustix::process::geteuid().as_raw()).then(|| own_maps(plan));
     let start = Start {
         script: &script,
         control: theirs.as_fd(),
         trees: &trees,
-        stdio: [stdio.stdin.as_fd(), stdio.stdout.as_fd(), stdio.stderr.as_fd()],
-        user_map: own_map.as_ref().map_or(UserMap::Keeper, |(uid, gid)| UserMap::Own { uid, gid }),
+        stdio: [
+            stdio.stdin.as_fd(),
+            stdio.stdout.as_fd(),
+            stdio.stderr.as_fd(),
+        ],
+        user_map: own_map
+            .as_ref()
+            .map_or(UserMap::Keeper, |(uid, gid)| UserMap::Own { uid, gid }),
         terminal,
         send_proc: sampled,
     };
@@ -130,10 +139,20 @@ pub fn launch(plan: &Plan, host: &Host, stdio: &Stdio) -> Result<Launched, Launc
     let map_by_keeper = matches!(start.user_map, UserMap::Keeper);
     drop(theirs);
     script.cgroup_tasks.clear();
-    let mut launched =
-        Launched { pid, handle, control, script, cgroup, sampler: None, terminal, reaped: false };
+    let mut launched = Launched {
+        pid,
+        handle,
+        control,
+        script,
+        cgroup,
+        sampler: None,
+        terminal,
+        reaped: false,
+    };
     if map_by_keeper {
-        launched.map_user(plan).map_err(LaunchError::at(Stage::UserMap))?;
+        launched
+            .map_user(plan)
+            .map_err(LaunchError::at(Stage::UserMap))?;
     }
     launched.await_start()?;
     Ok(launched)
@@ -154,11 +173,12 @@ fn clone_trees(plan: &Plan, script: &Script) -> Result<Vec<OwnedFd>, LaunchError
         .mapped
         .iter()
         .map(|(source, flags)| {
-            map.clone_tree(source, *flags).map_err(|errno| LaunchError::Step {
-                stage: Stage::View,
-                errno,
-                path: Some(source.clone()),
-            })
+            map.clone_tree(source, *flags)
+                .map_err(|errno| LaunchError::Step {
+                    stage: Stage::View,
+                    errno,
+                    path: Some(source.clone()),
+                })
         })
         .collect()
 }
@@ -168,7 +188,13 @@ pub(crate) fn needs_mapped_owner(plan: &Plan) -> bool {
     plan.view.iter().any(|entry| {
         matches!(
             entry.shows,
-            Shows::Host { ownership: Ownership::Mapped, .. } | Shows::Overlay { ownership: Ownership::Mapped, .. }
+            Shows::Host {
+                ownership: Ownership::Mapped,
+                ..
+            } | Shows::Overlay {
+                ownership: Ownership::Mapped,
+                ..
+            }
         )
     })
 }
@@ -221,10 +247,18 @@ impl Launched {
             Kind::MainEnded => Some(Event::MainEnded { status: message.a }),
             Kind::MainStopped => Some(Event::MainStopped),
             Kind::Violation => {
-                let rule = usize::try_from(message.a).ok().and_then(|n| self.script.rules.get(n))?;
-                Some(Event::Violation { call: rule.name, why: rule.why, count: message.b.unsigned_abs() })
+                let rule = usize::try_from(message.a)
+                    .ok()
+                    .and_then(|n| self.script.rules.get(n))?;
+                Some(Event::Violation {
+                    call: rule.name,
+                    why: rule.why,
+                    count: message.b.unsigned_abs(),
+                })
             }
-            Kind::Failed => Some(Event::NotStarted { errno: Errno::from_raw_os_error(message.b) }),
+            Kind::Failed => Some(Event::NotStarted {
+                errno: Errno::from_raw_os_error(message.b),
+            }),
             Kind::Mapped | Kind::Applied | Kind::Signal => None,
         }
     }
@@ -233,7 +267,10 @@ impl Launched {
     pub fn is_deaf(&self) -> bool {
         let mut nothing = [0u8; 1];
         let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
-        matches!(rustix::net::recv(&self.control, &mut nothing, flags), Ok((0, _)))
+        matches!(
+            rustix::net::recv(&self.control, &mut nothing, flags),
+            Ok((0, _))
+        )
     }
 
     /// Whether limits are held by looking, for want of a control group.
@@ -277,7 +314,12 @@ impl Launched {
     /// The program's process group, in the keeper's pid namespace: init's only direct child at the start.
     fn program_group(&self) -> Option<i32> {
         let path = format!("/proc/{0}/task/{0}/children", self.pid);
-        std::fs::read_to_string(path).ok()?.split_whitespace().next()?.parse().ok()
+        std::fs::read_to_string(path)
+            .ok()?
+            .split_whitespace()
+            .next()?
+            .parse()
+            .ok()
     }
 
     /// Kills every process of the box. Returns at once; [`Launched::handle`] tells when they are gone.
@@ -330,14 +372,25 @@ impl Launched {
             }
         };
         match message {
-            Some(Message { kind: Kind::Applied, .. }) => Ok(()),
-            Some(Message { kind: Kind::Failed, a, b }) => {
+            Some(Message {
+                kind: Kind::Applied,
+                ..
+            }) => Ok(()),
+            Some(Message {
+                kind: Kind::Failed,
+                a,
+                b,
+            }) => {
                 let stage = Stage::from_number(a & 0xff).unwrap_or(Stage::Namespaces);
                 let path = match stage {
                     Stage::View => self.script.step_paths.get((a >> 8) as usize).cloned(),
                     _ => None,
                 };
-                Err(LaunchError::Step { stage, errno: Errno::from_raw_os_error(b), path })
+                Err(LaunchError::Step {
+                    stage,
+                    errno: Errno::from_raw_os_error(b),
+                    path,
+                })
             }
             _ => {
                 let status = sys::reap(self.pid).map(|reaped| reaped.status).unwrap_or(0);
@@ -355,7 +408,11 @@ fn take_terminal_back() {
 
 fn give_terminal(group: i32) {
     let _quiet = SignalsBlocked::new();
-    for fd in [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()] {
+    for fd in [
+        rustix::stdio::stdin(),
+        rustix::stdio::stdout(),
+        rustix::stdio::stderr(),
+    ] {
         if rustix::termios::isatty(fd) {
             sys::set_foreground(fd, group);
             return;

@@ -62,19 +62,32 @@ impl Message {
             7 => Kind::Signal,
             _ => return None,
         };
-        Some(Self { kind, a: word(4)?, b: word(8)? })
+        Some(Self {
+            kind,
+            a: word(4)?,
+            b: word(8)?,
+        })
     }
 
     /// Sends without ever waiting: a keeper that does not read must not stop the box's pid 1.
     pub(crate) fn send(self, to: BorrowedFd<'_>) -> Result<(), Errno> {
-        rustix::net::send(to, &self.encode(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT).map(drop)
+        rustix::net::send(
+            to,
+            &self.encode(),
+            SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+        )
+        .map(drop)
     }
 
     /// Receives; `Ok(None)` when the other side is gone.
     pub(crate) fn receive(from: BorrowedFd<'_>, flags: RecvFlags) -> Result<Option<Self>, Errno> {
         let mut bytes = [0u8; Self::SIZE];
         let (length, _) = rustix::net::recv(from, &mut bytes, flags)?;
-        if length == 0 { Ok(None) } else { Ok(Self::decode(&bytes[..length])) }
+        if length == 0 {
+            Ok(None)
+        } else {
+            Ok(Self::decode(&bytes[..length]))
+        }
     }
 }
 
@@ -169,6 +182,10 @@ fn describe_errno(errno: Errno) -> String {
 
 impl LaunchError {
     pub(crate) fn at(stage: Stage) -> impl Fn(Errno) -> LaunchError {
-        move |errno| LaunchError::Step { stage, errno, path: None }
+        move |errno| LaunchError::Step {
+            stage,
+            errno,
+            path: None,
+        }
     }
 }

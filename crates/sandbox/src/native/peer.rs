@@ -27,7 +27,10 @@ pub(super) struct PrivateDevices {
 
 impl PrivateDevices {
     pub(super) fn of(mounts: &[CString]) -> Self {
-        let mut found = Self { devices: [0; 32], used: 0 };
+        let mut found = Self {
+            devices: [0; 32],
+            used: 0,
+        };
         for mount in mounts.iter().take(found.devices.len()) {
             if let Ok(stat) = rustix::fs::stat(mount.as_c_str()) {
                 found.devices[found.used] = stat.st_dev;
@@ -38,7 +41,10 @@ impl PrivateDevices {
     }
 
     fn contains(&self, device: u64) -> bool {
-        self.devices.iter().take(self.used).any(|known| *known == device)
+        self.devices
+            .iter()
+            .take(self.used)
+            .any(|known| *known == device)
     }
 }
 
@@ -56,7 +62,8 @@ pub(super) fn connect(
             return Outcome::Done;
         }
     };
-    let blocks = rustix::fs::fcntl_getfl(&socket).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
+    let blocks =
+        rustix::fs::fcntl_getfl(&socket).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
     if !blocks {
         return perform(call, listener, &socket, private);
     }
@@ -73,7 +80,12 @@ pub(super) fn connect(
     Outcome::Done
 }
 
-fn perform(call: &Notification, listener: BorrowedFd<'_>, socket: &OwnedFd, private: &PrivateDevices) -> Outcome {
+fn perform(
+    call: &Notification,
+    listener: BorrowedFd<'_>,
+    socket: &OwnedFd,
+    private: &PrivateDevices,
+) -> Outcome {
     match try_connect(call, listener, socket, private) {
         Ok(()) => call.answer(listener, Reply::Value(0)),
         Err(Refusal::Failed(errno)) => call.answer(listener, Reply::Fail(errno)),
@@ -112,13 +124,23 @@ fn process_of(thread: i32) -> Option<rustix::process::Pid> {
     path.push(b"/proc/");
     path.push_number(thread.unsigned_abs());
     path.push(b"/status");
-    let file = rustix::fs::open(path.as_c_str()?, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let file = rustix::fs::open(
+        path.as_c_str()?,
+        OFlags::RDONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .ok()?;
     let mut text = [0u8; 512];
     let length = rustix::io::read(&file, &mut text).ok()?;
-    let line = text.get(..length)?.split(|byte| *byte == b'\n').find(|line| line.starts_with(b"Tgid:"))?;
+    let line = text
+        .get(..length)?
+        .split(|byte| *byte == b'\n')
+        .find(|line| line.starts_with(b"Tgid:"))?;
     let mut number = 0i32;
     for digit in line.iter().filter(|byte| byte.is_ascii_digit()) {
-        number = number.checked_mul(10)?.checked_add(i32::from(digit - b'0'))?;
+        number = number
+            .checked_mul(10)?
+            .checked_add(i32::from(digit - b'0'))?;
     }
     rustix::process::Pid::from_raw(number)
 }
@@ -144,7 +166,10 @@ fn try_connect(
         Some(path) if path.first().is_some_and(|byte| *byte != 0) => path,
         _ => return Ok(sys::connect_raw(socket.as_fd(), address)?),
     };
-    let end = path.iter().position(|byte| *byte == 0).unwrap_or(path.len());
+    let end = path
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(path.len());
     let place = open_socket_file(call.thread, &path[..end])?;
     let mut target = Text::new();
     target.push(&(AddressFamily::UNIX.as_raw()).to_ne_bytes());
@@ -187,7 +212,11 @@ fn open_socket_file(thread: i32, path: &[u8]) -> Result<OwnedFd, Errno> {
         text.push(b"/cwd/");
     }
     text.push(path);
-    rustix::fs::open(text.as_c_str().ok_or(Errno::NAMETOOLONG)?, flags, Mode::empty())
+    rustix::fs::open(
+        text.as_c_str().ok_or(Errno::NAMETOOLONG)?,
+        flags,
+        Mode::empty(),
+    )
 }
 
 /// A little text, made without allocating.
@@ -198,7 +227,10 @@ struct Text {
 
 impl Text {
     fn new() -> Self {
-        Self { bytes: [0; 256], used: 0 }
+        Self {
+            bytes: [0; 256],
+            used: 0,
+        }
     }
 
     /// Adds what fits; `as_c_str` refuses a text that is full.

@@ -7,6 +7,7 @@ use crate::host::Host;
 use crate::plan::{Access, Kind, Ownership, Plan, Shows, View};
 use crate::sys::{CStrings, SockFilter, mount_flag};
 use rustix::fd::OwnedFd;
+use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -20,17 +21,30 @@ pub(crate) enum Step {
     /// Make a symbolic link.
     Link { at: CString, target: CString },
     /// Show a tree of the host's.
-    Bind { source: CString, at: CString, flags: u64 },
+    Bind {
+        source: CString,
+        at: CString,
+        flags: u64,
+    },
     /// Show a tree that the keeper has already cloned (number of its descriptor).
     Attach { tree: usize, at: CString },
     /// Mount an empty file system of the box's own.
-    Private { at: CString, size: CString, mode: CString },
+    Private {
+        at: CString,
+        size: CString,
+        mode: CString,
+    },
     /// Mount a pseudo-terminal file system of the box's own.
     Terminals { at: CString },
     /// Cover with something empty that nobody can write.
     Cover { at: CString, kind: Kind },
     /// The host's directory with changes kept aside. `mapped`: the lower tree the keeper cloned.
-    Overlay { lower: Lower, upper: CString, work: CString, at: CString },
+    Overlay {
+        lower: Lower,
+        upper: CString,
+        work: CString,
+        at: CString,
+    },
 }
 
 /// Where an overlay's read-only side comes from.
@@ -111,7 +125,12 @@ impl Script {
             uid: plan.identity.uid,
             gid: plan.identity.gid,
             program: c_path(&plan.program)?,
-            argv: CStrings::new(plan.argv.iter().map(|s| c_string(s, "an argument")).collect::<Result<_, _>>()?),
+            argv: CStrings::new(
+                plan.argv
+                    .iter()
+                    .map(|s| c_string(s, "an argument"))
+                    .collect::<Result<_, _>>()?,
+            ),
             env: CStrings::new(plan.env.iter().map(variable).collect::<Result<_, _>>()?),
             workdir: c_path(&plan.workdir)?,
             filter: filter::compile(&rules),
@@ -120,18 +139,33 @@ impl Script {
             landlock: None,
             cgroup_tasks: Vec::new(),
         };
+        let own: Own<'_> = plan
+            .view
+            .iter()
+            .map(|entry| (entry.path.as_os_str().as_bytes(), is_own(entry)))
+            .collect();
         let mut grants = vec![(c"/".to_owned(), right::READ)];
         // The root itself is init's to make; what it shows is a frame in every plan.
-        for entry in plan.view.iter().filter(|entry| entry.path != Path::new("/")) {
-            script.place(entry, &plan.view)?;
+        for entry in plan
+            .view
+            .iter()
+            .filter(|entry| entry.path != Path::new("/"))
+        {
+            script.place(entry, &own)?;
             if writable(entry) {
                 grants.push((c_path(&entry.path)?, u64::MAX));
             }
         }
         script.devices()?;
         // Descriptors, terminals and the like are written through these two; other walls hold what is in them.
-        grants.push((c"/dev".to_owned(), right::READ | right::WRITE_FILE | right::TRUNCATE | right::IOCTL_DEV));
-        grants.push((c"/proc".to_owned(), right::READ | right::WRITE_FILE | right::TRUNCATE));
+        grants.push((
+            c"/dev".to_owned(),
+            right::READ | right::WRITE_FILE | right::TRUNCATE | right::IOCTL_DEV,
+        ));
+        grants.push((
+            c"/proc".to_owned(),
+            right::READ | right::WRITE_FILE | right::TRUNCATE,
+        ));
         script.landlock = host.landlock_abi.map(|abi| Landlock {
             abi,
             handled: handled_rights(abi),
@@ -146,33 +180,48 @@ impl Script {
         self.step_paths.push(path.to_owned());
     }
 
-    fn place(&mut self, entry: &View, view: &[View]) -> Result<(), LaunchError> {
+    fn place(&mut self, entry: &View, own: &Own<'_>) -> Result<(), LaunchError> {
         let path = &entry.path;
-        self.parents(path, view)?;
+        self.parents(path, own)?;
         match &entry.shows {
             Shows::Frame => {
                 let at = relative(path)?;
                 self.push(Step::Directory { at, mode: 0o755 }, path);
             }
             Shows::Link(target) => {
-                let step = Step::Link { at: relative(path)?, target: c_path(target)? };
+                let step = Step::Link {
+                    at: relative(path)?,
+                    target: c_path(target)?,
+                };
                 self.push(step, path);
             }
-            Shows::Host { source, kind, access, ownership } => {
-                self.mount_point(path, *kind, view)?;
+            Shows::Host {
+                source,
+                kind,
+                access,
+                ownership,
+            } => {
+                self.mount_point(path, *kind, own)?;
                 let flags = flags_for(*access);
                 let at = relative(path)?;
                 let step = match ownership {
-                    Ownership::Host => Step::Bind { source: c_path(source)?, at, flags },
+                    Ownership::Host => Step::Bind {
+                        source: c_path(source)?,
+                        at,
+                        flags,
+                    },
                     Ownership::Mapped => {
                         self.mapped.push((source.clone(), flags));
-                        Step::Attach { tree: self.mapped.len() - 1, at }
+                        Step::Attach {
+                            tree: self.mapped.len() - 1,
+                            at,
+                        }
                     }
                 };
                 self.push(step, path);
             }
             Shows::Private { bytes, mode } => {
-                self.mount_point(path, Kind::Directory, view)?;
+                self.mount_point(path, Kind::Directory, own)?;
                 self.private.push(c_path(path)?);
                 let step = Step::Private {
                     at: relative(path)?,
@@ -182,12 +231,21 @@ impl Script {
                 self.push(step, path);
             }
             Shows::Hidden(kind) => {
-                self.mount_point(path, *kind, view)?;
-                let step = Step::Cover { at: relative(path)?, kind: *kind };
+                self.mount_point(path, *kind, own)?;
+                let step = Step::Cover {
+                    at: relative(path)?,
+                    kind: *kind,
+                };
                 self.push(step, path);
             }
-            Shows::Overlay { lower, stand_ins, changes, scratch, ownership } => {
-                self.mount_point(path, Kind::Directory, view)?;
+            Shows::Overlay {
+                lower,
+                stand_ins,
+                changes,
+                scratch,
+                ownership,
+            } => {
+                self.mount_point(path, Kind::Directory, own)?;
                 let lower = match ownership {
                     Ownership::Host => {
                         let mut layers = Vec::new();
@@ -219,15 +277,16 @@ impl Script {
     }
 
     /// Directories between the nearest entry above and this one, where that entry is the box's own to write.
-    fn parents(&mut self, path: &Path, view: &[View]) -> Result<(), LaunchError> {
-        let Some((above, own)) = nearest_above(path, view) else { return Ok(()) };
-        if !own {
+    fn parents(&mut self, path: &Path, own: &Own<'_>) -> Result<(), LaunchError> {
+        if !is_in_own(path, own) {
             return Ok(());
         }
         let between: Vec<&Path> = path
             .ancestors()
             .skip(1)
-            .take_while(|parent| *parent != above && *parent != Path::new("/"))
+            .take_while(|parent| {
+                !own.contains_key(parent.as_os_str().as_bytes()) && *parent != Path::new("/")
+            })
             .collect();
         for parent in between.into_iter().rev() {
             let at = relative(parent)?;
@@ -237,8 +296,8 @@ impl Script {
     }
 
     /// Something to mount on, where the directory around it is the box's own.
-    fn mount_point(&mut self, path: &Path, kind: Kind, view: &[View]) -> Result<(), LaunchError> {
-        if nearest_above(path, view).is_some_and(|(_, own)| own) {
+    fn mount_point(&mut self, path: &Path, kind: Kind, own: &Own<'_>) -> Result<(), LaunchError> {
+        if is_in_own(path, own) {
             let at = relative(path)?;
             let step = match kind {
                 Kind::Directory => Step::Directory { at, mode: 0o755 },
@@ -256,12 +315,30 @@ impl Script {
             if source.exists() {
                 let at = relative(&source)?;
                 self.push(Step::Touch { at: at.clone() }, &source);
-                self.push(Step::Bind { source: c_path(&source)?, at, flags: mount_flag::NO_SUID }, &source);
+                self.push(
+                    Step::Bind {
+                        source: c_path(&source)?,
+                        at,
+                        flags: mount_flag::NO_SUID,
+                    },
+                    &source,
+                );
             }
         }
         let terminals = Path::new("/dev/pts");
-        self.push(Step::Directory { at: relative(terminals)?, mode: 0o755 }, terminals);
-        self.push(Step::Terminals { at: relative(terminals)? }, terminals);
+        self.push(
+            Step::Directory {
+                at: relative(terminals)?,
+                mode: 0o755,
+            },
+            terminals,
+        );
+        self.push(
+            Step::Terminals {
+                at: relative(terminals)?,
+            },
+            terminals,
+        );
         for (name, target) in [
             ("/dev/ptmx", "pts/ptmx"),
             ("/dev/fd", "/proc/self/fd"),
@@ -269,7 +346,10 @@ impl Script {
             ("/dev/stdout", "/proc/self/fd/1"),
             ("/dev/stderr", "/proc/self/fd/2"),
         ] {
-            let step = Step::Link { at: relative(Path::new(name))?, target: c_path(Path::new(target))? };
+            let step = Step::Link {
+                at: relative(Path::new(name))?,
+                target: c_path(Path::new(target))?,
+            };
             self.push(step, Path::new(name));
         }
         Ok(())
@@ -287,31 +367,57 @@ fn flags_for(access: Access) -> u64 {
 fn writable(entry: &View) -> bool {
     matches!(
         entry.shows,
-        Shows::Private { .. } | Shows::Overlay { .. } | Shows::Host { access: Access::Write, .. }
+        Shows::Private { .. }
+            | Shows::Overlay { .. }
+            | Shows::Host {
+                access: Access::Write,
+                ..
+            }
     )
 }
 
-/// The closest entry that contains `path`, and whether it is made by us (so that we can make entries in it).
-fn nearest_above<'a>(path: &Path, view: &'a [View]) -> Option<(&'a Path, bool)> {
-    view.iter()
-        .filter(|entry| path != entry.path && path.starts_with(&entry.path))
-        .max_by_key(|entry| entry.path.as_os_str().len())
-        .map(|entry| {
-            (entry.path.as_path(), matches!(entry.shows, Shows::Frame | Shows::Private { .. }))
-        })
+/// For each path of the view, whether it is a directory made by us, so that we can make entries in it.
+type Own<'a> = HashMap<&'a [u8], bool>;
+
+fn is_own(entry: &View) -> bool {
+    matches!(entry.shows, Shows::Frame | Shows::Private { .. })
+}
+
+/// Whether the closest entry that contains `path` is made by us. By bytes: comparing paths as paths is slow.
+fn is_in_own(path: &Path, own: &Own<'_>) -> bool {
+    let mut rest = path.as_os_str().as_bytes();
+    while let Some(slash) = rest.iter().rposition(|byte| *byte == b'/') {
+        let parent = if slash == 0 {
+            &b"/"[..]
+        } else {
+            &rest[..slash]
+        };
+        if let Some(own) = own.get(parent) {
+            return *own;
+        }
+        if slash == 0 {
+            break;
+        }
+        rest = &rest[..slash];
+    }
+    false
 }
 
 /// Limits that the kernel holds each process to.
 fn resource_limits(plan: &Plan, sampled: bool) -> Vec<(libc::__rlimit_resource_t, u64)> {
     let limits = &plan.limits;
-    let mut out = vec![(libc::RLIMIT_CORE, 0), (libc::RLIMIT_MEMLOCK, 8 << 20), (libc::RLIMIT_MSGQUEUE, 1 << 20)];
+    let mut out = vec![
+        (libc::RLIMIT_CORE, 0),
+        (libc::RLIMIT_MEMLOCK, 8 << 20),
+        (libc::RLIMIT_MSGQUEUE, 1 << 20),
+    ];
     if let Some(files) = limits.open_files {
         out.push((libc::RLIMIT_NOFILE, u64::from(files)));
     }
     if let Some(bytes) = limits.file_size_bytes {
         out.push((libc::RLIMIT_FSIZE, bytes));
     }
-    if let Some(processes) = limits.processes {
+    if sampled && let Some(processes) = limits.processes {
         // Counted in the box's own user namespace, so it holds for the tree. Init is one of them.
         out.push((libc::RLIMIT_NPROC, u64::from(processes) + 1));
     }
@@ -321,7 +427,10 @@ fn resource_limits(plan: &Plan, sampled: bool) -> Vec<(libc::__rlimit_resource_t
     }
     if sampled && let Some(bytes) = limits.memory_bytes {
         // A backstop between two looks. Generous: reserved memory is not used memory.
-        out.push((libc::RLIMIT_DATA, bytes.saturating_mul(4).saturating_add(256 << 20)));
+        out.push((
+            libc::RLIMIT_DATA,
+            bytes.saturating_mul(4).saturating_add(256 << 20),
+        ));
     }
     out
 }
@@ -338,7 +447,9 @@ fn relative(path: &Path) -> Result<CString, LaunchError> {
     c_path(path.strip_prefix("/").unwrap_or(path))
 }
 
-fn variable((name, value): &(std::ffi::OsString, std::ffi::OsString)) -> Result<CString, LaunchError> {
+fn variable(
+    (name, value): &(std::ffi::OsString, std::ffi::OsString),
+) -> Result<CString, LaunchError> {
     let mut both = name.clone();
     both.push("=");
     both.push(value);

@@ -39,7 +39,14 @@ pub(crate) fn open_cpu_counter() -> Result<OwnedFd, Errno> {
     const CLOSE_ON_EXEC: libc::c_ulong = 8;
     // SAFETY: `attributes` is valid for the size it names.
     let fd = check(unsafe {
-        libc::syscall(libc::SYS_perf_event_open, &raw const attributes, 0, -1, -1, CLOSE_ON_EXEC)
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &raw const attributes,
+            0,
+            -1,
+            -1,
+            CLOSE_ON_EXEC,
+        )
     })?;
     // SAFETY: the kernel just made this descriptor for us alone.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })

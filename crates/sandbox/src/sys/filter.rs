@@ -39,3 +39,18 @@ pub(crate) fn install_filter(filter: &[SockFilter]) -> Result<OwnedFd, Errno> {
     // SAFETY: the kernel just made this descriptor for us alone.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
+
+/// Whether this kernel's filters can hand a call to another process.
+pub(crate) fn has_notifications() -> bool {
+    let action = libc::SECCOMP_RET_USER_NOTIF;
+    // SAFETY: `action` is a readable u32, which is what this operation takes.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_GET_ACTION_AVAIL,
+            0u32,
+            &raw const action,
+        )
+    })
+    .is_ok()
+}

@@ -43,7 +43,11 @@ pub(crate) struct LandlockRules {
 impl LandlockRules {
     /// A ruleset that denies every right in `handled` but where a rule grants it, and cuts off what `scoped` names.
     pub(crate) fn new(abi: u32, handled: u64, scoped: u64) -> Result<Self, Errno> {
-        let attr = RulesetAttr { handled_access_fs: handled, handled_access_net: 0, scoped };
+        let attr = RulesetAttr {
+            handled_access_fs: handled,
+            handled_access_net: 0,
+            scoped,
+        };
         // Older kernels know a shorter structure and refuse a longer one only if its tail is not zero.
         let size: usize = match abi {
             0..=3 => 8,
@@ -52,10 +56,18 @@ impl LandlockRules {
         };
         // SAFETY: `attr` is valid for `size` bytes, and the kernel only reads it.
         let fd = check(unsafe {
-            libc::syscall(libc::SYS_landlock_create_ruleset, &raw const attr, size, 0u32)
+            libc::syscall(
+                libc::SYS_landlock_create_ruleset,
+                &raw const attr,
+                size,
+                0u32,
+            )
         })?;
         // SAFETY: the kernel just made this descriptor for us alone.
-        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd as i32) }, handled })
+        Ok(Self {
+            fd: unsafe { OwnedFd::from_raw_fd(fd as i32) },
+            handled,
+        })
     }
 
     /// Grants `access` at and below `place`.
@@ -80,9 +92,7 @@ impl LandlockRules {
     /// Restricts this thread and its descendants for good.
     pub(crate) fn enforce(self) -> Result<(), Errno> {
         // SAFETY: no pointer is passed.
-        check(unsafe {
-            libc::syscall(libc::SYS_landlock_restrict_self, self.fd.as_raw_fd(), 0u32)
-        })
-        .map(drop)
+        check(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, self.fd.as_raw_fd(), 0u32) })
+            .map(drop)
     }
 }

@@ -11,7 +11,7 @@ mod notify;
 mod process;
 
 pub(crate) use counter::{open_cpu_counter, read_cpu_counter};
-pub(crate) use filter::{SockFilter, install_filter};
+pub(crate) use filter::{SockFilter, has_notifications, install_filter};
 pub(crate) use landlock::{LandlockRules, landlock_abi};
 pub(crate) use notify::{Notification, Reply};
 pub(crate) use process::*;
@@ -20,7 +20,11 @@ use rustix::io::Errno;
 
 /// Turns a raw system call's result into a `Result`.
 fn check(result: libc::c_long) -> Result<libc::c_long, Errno> {
-    if result < 0 { Err(last_errno()) } else { Ok(result) }
+    if result < 0 {
+        Err(last_errno())
+    } else {
+        Ok(result)
+    }
 }
 
 fn last_errno() -> Errno {

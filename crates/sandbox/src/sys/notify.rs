@@ -53,7 +53,13 @@ impl Notification {
     /// Whether the caller still waits, so that its pid can't have been given to another.
     pub(crate) fn still_waits(&self, listener: BorrowedFd<'_>) -> bool {
         // SAFETY: `id` is a readable u64.
-        unsafe { libc::ioctl(listener.as_raw_fd(), IOCTL_NOTIF_ID_VALID, &raw const self.id) == 0 }
+        unsafe {
+            libc::ioctl(
+                listener.as_raw_fd(),
+                IOCTL_NOTIF_ID_VALID,
+                &raw const self.id,
+            ) == 0
+        }
     }
 
     /// Answers. A caller that died meanwhile needs no answer, so failure is not an error.
@@ -62,7 +68,12 @@ impl Notification {
             Reply::Value(value) => (value, 0),
             Reply::Fail(errno) => (0, -errno.raw_os_error()),
         };
-        let response = libc::seccomp_notif_resp { id: self.id, val, error, flags: 0 };
+        let response = libc::seccomp_notif_resp {
+            id: self.id,
+            val,
+            error,
+            flags: 0,
+        };
         // SAFETY: `response` is a readable seccomp_notif_resp.
         unsafe { libc::ioctl(listener.as_raw_fd(), IOCTL_NOTIF_SEND, &raw const response) };
     }
@@ -70,8 +81,14 @@ impl Notification {
 
 /// Reads up to `into.len()` bytes of another process's memory.
 pub(crate) fn read_memory(thread: i32, address: u64, into: &mut [u8]) -> Result<usize, Errno> {
-    let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-    let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: into.len() };
+    let local = libc::iovec {
+        iov_base: into.as_mut_ptr().cast(),
+        iov_len: into.len(),
+    };
+    let remote = libc::iovec {
+        iov_base: address as *mut libc::c_void,
+        iov_len: into.len(),
+    };
     // SAFETY: `local` describes `into`; `remote` is checked by the kernel.
     let read = check(unsafe {
         libc::process_vm_readv(thread, &raw const local, 1, &raw const remote, 1, 0) as libc::c_long
@@ -105,8 +122,11 @@ impl Notification {
             target_flags: libc::O_CLOEXEC as u32,
         };
         // SAFETY: `request` is a readable seccomp_notif_addfd.
-        check(unsafe { libc::ioctl(listener.as_raw_fd(), IOCTL_NOTIF_ADDFD, &raw const request) } as _)
-            .map(drop)
+        check(
+            unsafe { libc::ioctl(listener.as_raw_fd(), IOCTL_NOTIF_ADDFD, &raw const request) }
+                as _,
+        )
+        .map(drop)
     }
 }
 

@@ -44,13 +44,20 @@ pub(crate) fn clone_into(namespaces: u64, cgroup: Option<BorrowedFd<'_>>) -> Res
     }
     // SAFETY: without CLONE_VM the child gets its own copy of all memory, as with fork; `args` outlives the call.
     let pid = check(unsafe {
-        libc::syscall(libc::SYS_clone3, &raw const args, size_of::<libc::clone_args>())
+        libc::syscall(
+            libc::SYS_clone3,
+            &raw const args,
+            size_of::<libc::clone_args>(),
+        )
     })?;
     if pid == 0 {
         return Ok(Fork::Child);
     }
     // SAFETY: on success the kernel wrote a fresh descriptor into `handle`.
-    Ok(Fork::Parent { pid: pid as i32, handle: unsafe { OwnedFd::from_raw_fd(handle) } })
+    Ok(Fork::Parent {
+        pid: pid as i32,
+        handle: unsafe { OwnedFd::from_raw_fd(handle) },
+    })
 }
 
 /// Makes this process's control group the root of all it can see of them.
@@ -63,7 +70,14 @@ pub(crate) fn hide_cgroup() -> Result<(), Errno> {
 pub(crate) fn fork() -> Result<i32, Errno> {
     // SAFETY: as in `clone_into`; no pointers are passed.
     let pid = check(unsafe {
-        libc::syscall(libc::SYS_clone, libc::SIGCHLD as libc::c_ulong, 0usize, 0usize, 0usize, 0usize)
+        libc::syscall(
+            libc::SYS_clone,
+            libc::SIGCHLD as libc::c_ulong,
+            0usize,
+            0usize,
+            0usize,
+            0usize,
+        )
     })?;
     Ok(pid as i32)
 }
@@ -90,14 +104,23 @@ impl CStrings {
     pub(crate) fn new(strings: Vec<std::ffi::CString>) -> Self {
         let mut pointers: Vec<_> = strings.iter().map(|s| s.as_ptr()).collect();
         pointers.push(std::ptr::null());
-        Self { _strings: strings, pointers }
+        Self {
+            _strings: strings,
+            pointers,
+        }
     }
 }
 
 /// Replaces this process's program; returns only on failure.
 pub(crate) fn execute(program: &CStr, argv: &CStrings, env: &CStrings) -> Errno {
     // SAFETY: all three are valid, null-terminated and outlive the call.
-    unsafe { libc::execve(program.as_ptr(), argv.pointers.as_ptr(), env.pointers.as_ptr()) };
+    unsafe {
+        libc::execve(
+            program.as_ptr(),
+            argv.pointers.as_ptr(),
+            env.pointers.as_ptr(),
+        )
+    };
     last_errno()
 }
 
@@ -145,7 +168,22 @@ pub(crate) fn set_mount_flags(
     .map(drop)
 }
 
-/// Gives up every capability but those in `keep` (a bit each), in all sets, for good.
+/// Makes sure that no program started from here on can gain a capability.
+pub(crate) fn empty_bounding_set() -> Result<(), Errno> {
+    for capability in 0..64 {
+        // SAFETY: no pointers are passed. The kernel answers EINVAL past the last capability it has.
+        let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
+        if dropped < 0 {
+            return match last_errno() {
+                Errno::INVAL => Ok(()),
+                other => Err(other),
+            };
+        }
+    }
+    Ok(())
+}
+
+/// Gives up every capability but those in `keep` (a bit each), for good.
 pub(crate) fn drop_capabilities(keep: u32) -> Result<(), Errno> {
     #[repr(C)]
     struct Header {
@@ -160,21 +198,33 @@ pub(crate) fn drop_capabilities(keep: u32) -> Result<(), Errno> {
         inheritable: u32,
     }
     const VERSION_3: u32 = 0x2008_0522;
-    for capability in 0..64 {
-        // SAFETY: no pointers are passed. The kernel answers EINVAL past the last capability it has.
-        let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
-        if dropped < 0 {
-            match last_errno() {
-                Errno::INVAL => break,
-                other => return Err(other),
-            }
-        }
-    }
     // SAFETY: no pointers are passed.
-    unsafe { libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) };
-    let header = Header { version: VERSION_3, pid: 0 };
-    let low = Data { effective: keep, permitted: keep, inheritable: 0 };
-    let data = [low, Data { effective: 0, permitted: 0, inheritable: 0 }];
+    unsafe {
+        libc::prctl(
+            libc::PR_CAP_AMBIENT,
+            libc::PR_CAP_AMBIENT_CLEAR_ALL,
+            0,
+            0,
+            0,
+        )
+    };
+    let header = Header {
+        version: VERSION_3,
+        pid: 0,
+    };
+    let low = Data {
+        effective: keep,
+        permitted: keep,
+        inheritable: 0,
+    };
+    let data = [
+        low,
+        Data {
+            effective: 0,
+            permitted: 0,
+            inheritable: 0,
+        },
+    ];
     // SAFETY: `header` and both `data` elements are valid for this version of the call.
     check(unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) }).map(drop)
 }
@@ -186,7 +236,11 @@ pub(crate) const CAP_SYS_PTRACE: u32 = 1 << 19;
 pub(crate) fn become_user(uid: u32, gid: u32) -> Result<(), Errno> {
     // SAFETY: a count of zero reads no memory; the other calls take no pointers.
     unsafe {
-        check(libc::syscall(libc::SYS_setgroups, 0usize, std::ptr::null::<u32>()))?;
+        check(libc::syscall(
+            libc::SYS_setgroups,
+            0usize,
+            std::ptr::null::<u32>(),
+        ))?;
         check(libc::syscall(libc::SYS_setresgid, gid, gid, gid))?;
         check(libc::syscall(libc::SYS_setresuid, uid, uid, uid))?;
     }
@@ -237,7 +291,9 @@ pub(crate) fn watch_children() -> Result<OwnedFd, Errno> {
         let mut child: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut child);
         libc::sigaddset(&raw mut child, libc::SIGCHLD);
-        let fd = check(libc::signalfd(-1, &raw const child, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) as _)?;
+        let fd = check(
+            libc::signalfd(-1, &raw const child, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) as _,
+        )?;
         Ok(OwnedFd::from_raw_fd(fd as i32))
     }
 }
@@ -252,7 +308,8 @@ pub(crate) fn watch_signals(signals: &[i32]) -> Result<OwnedFd, Errno> {
             libc::sigaddset(&raw mut set, *signal);
         }
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
-        let fd = check(libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) as _)?;
+        let fd =
+            check(libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) as _)?;
         Ok(OwnedFd::from_raw_fd(fd as i32))
     }
 }
@@ -299,7 +356,9 @@ impl SignalsBlocked {
 impl Drop for SignalsBlocked {
     fn drop(&mut self) {
         // SAFETY: the set was filled by the kernel in `new`.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) };
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut())
+        };
     }
 }
 
@@ -315,12 +374,19 @@ pub(crate) enum ChildState {
 pub(crate) fn next_child_state() -> ChildState {
     let mut status = 0;
     // SAFETY: `status` is writable.
-    let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG | libc::WUNTRACED | libc::__WALL) };
+    let pid = unsafe {
+        libc::waitpid(
+            -1,
+            &raw mut status,
+            libc::WNOHANG | libc::WUNTRACED | libc::__WALL,
+        )
+    };
     match pid {
         0 => ChildState::NoneWaiting,
-        p if p > 0 && libc::WIFSTOPPED(status) => {
-            ChildState::Stopped { pid, signal: libc::WSTOPSIG(status) }
-        }
+        p if p > 0 && libc::WIFSTOPPED(status) => ChildState::Stopped {
+            pid,
+            signal: libc::WSTOPSIG(status),
+        },
         p if p > 0 => ChildState::Ended { pid, status },
         _ => ChildState::NoChildren,
     }
@@ -351,7 +417,8 @@ pub(crate) fn reap(pid: i32) -> Result<Reaped, Errno> {
         }
     }
     let time = |t: libc::timeval| {
-        std::time::Duration::from_secs(t.tv_sec as u64) + std::time::Duration::from_micros(t.tv_usec as u64)
+        std::time::Duration::from_secs(t.tv_sec as u64)
+            + std::time::Duration::from_micros(t.tv_usec as u64)
     };
     Ok(Reaped {
         status,
@@ -363,7 +430,8 @@ pub(crate) fn reap(pid: i32) -> Result<Reaped, Errno> {
 /// Duplicates descriptor `number` of the process `handle` refers to.
 pub(crate) fn take_descriptor(handle: BorrowedFd<'_>, number: i32) -> Result<OwnedFd, Errno> {
     // SAFETY: no pointers are passed.
-    let fd = check(unsafe { libc::syscall(libc::SYS_pidfd_getfd, handle.as_raw_fd(), number, 0u32) })?;
+    let fd =
+        check(unsafe { libc::syscall(libc::SYS_pidfd_getfd, handle.as_raw_fd(), number, 0u32) })?;
     // SAFETY: the kernel just made this descriptor for us alone.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
@@ -372,7 +440,11 @@ pub(crate) fn take_descriptor(handle: BorrowedFd<'_>, number: i32) -> Result<Own
 pub(crate) fn connect_raw(socket: BorrowedFd<'_>, address: &[u8]) -> Result<(), Errno> {
     // SAFETY: the pointer and length describe `address`; the kernel checks its contents.
     check(unsafe {
-        libc::connect(socket.as_raw_fd(), address.as_ptr().cast(), address.len() as libc::socklen_t)
+        libc::connect(
+            socket.as_raw_fd(),
+            address.as_ptr().cast(),
+            address.len() as libc::socklen_t,
+        )
     } as _)
     .map(drop)
 }
@@ -385,11 +457,17 @@ pub(crate) fn set_foreground(terminal: BorrowedFd<'_>, pgid: i32) {
 
 /// Sets one resource limit, soft and hard alike. Where the hard limit is lower already, it stays.
 pub(crate) fn set_limit(resource: libc::__rlimit_resource_t, value: u64) -> Result<(), Errno> {
-    let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut now = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
     // SAFETY: `now` is a writable rlimit.
     check(unsafe { libc::getrlimit(resource, &raw mut now) } as _)?;
     let value = value.min(now.rlim_max);
-    let limit = libc::rlimit { rlim_cur: value, rlim_max: value };
+    let limit = libc::rlimit {
+        rlim_cur: value,
+        rlim_max: value,
+    };
     // SAFETY: `limit` is a readable rlimit.
     check(unsafe { libc::setrlimit(resource, &raw const limit) } as _).map(drop)
 }

@@ -26,17 +26,20 @@ pub(super) fn perform(change: &Change) -> io::Result<()> {
     let made = if kind.is_symlink() {
         symlink(fs::read_link(kept)?, &temporary)
     } else if kind.is_file() {
-        fs::copy(kept, &temporary).and_then(|_| fs::set_permissions(&temporary, permissions(&metadata)))
+        fs::copy(kept, &temporary)
+            .and_then(|_| fs::set_permissions(&temporary, permissions(&metadata)))
     } else {
         // Sockets and pipes of a box that is gone lead nowhere.
         return Ok(());
     };
-    let placed = made.and_then(|()| own_like_parent(&temporary)).and_then(|()| {
-        if fs::symlink_metadata(&change.path).is_ok_and(|old| old.is_dir()) {
-            fs::remove_dir_all(&change.path)?;
-        }
-        fs::rename(&temporary, &change.path)
-    });
+    let placed = made
+        .and_then(|()| own_like_parent(&temporary))
+        .and_then(|()| {
+            if fs::symlink_metadata(&change.path).is_ok_and(|old| old.is_dir()) {
+                fs::remove_dir_all(&change.path)?;
+            }
+            fs::rename(&temporary, &change.path)
+        });
     if placed.is_err() {
         let _ = fs::remove_file(&temporary);
     }
@@ -63,7 +66,9 @@ fn refuse_links_above(path: &Path) -> io::Result<()> {
     if parent.canonicalize()? == parent {
         return Ok(());
     }
-    Err(io::Error::other("a directory above it has become a symbolic link"))
+    Err(io::Error::other(
+        "a directory above it has become a symbolic link",
+    ))
 }
 
 /// Root applies what nobody wrote; the file belongs to whom its directory belongs.

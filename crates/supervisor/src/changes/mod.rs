@@ -51,17 +51,26 @@ impl Base {
     fn look(path: &Path, goes: bool, start: Fingerprint) -> Self {
         let own = Fingerprint::of(path);
         let within = (goes && own.is_some_and(|own| own.is_directory)).then(|| tree(path));
-        let after = |seen: &Fingerprint| (seen.changed_s, seen.changed_ns) > (start.changed_s, start.changed_ns);
+        let after = |seen: &Fingerprint| {
+            (seen.changed_s, seen.changed_ns) > (start.changed_s, start.changed_ns)
+        };
         let changed_meanwhile =
             own.iter().any(after) || within.iter().flatten().any(|(_, seen)| after(seen));
-        Self { own, within, changed_meanwhile }
+        Self {
+            own,
+            within,
+            changed_meanwhile,
+        }
     }
 
     /// Whether the host still has what it had.
     fn still_holds(&self, path: &Path) -> bool {
         !self.changed_meanwhile
             && Fingerprint::of(path) == self.own
-            && self.within.as_ref().is_none_or(|within| *within == tree(path))
+            && self
+                .within
+                .as_ref()
+                .is_none_or(|within| *within == tree(path))
     }
 }
 
@@ -73,11 +82,15 @@ fn tree(directory: &Path) -> Vec<(PathBuf, Fingerprint)> {
 }
 
 fn list_tree(directory: &Path, into: &mut Vec<(PathBuf, Fingerprint)>) {
-    let Ok(entries) = fs::read_dir(directory) else { return };
+    let Ok(entries) = fs::read_dir(directory) else {
+        return;
+    };
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.sort();
     for path in paths {
-        let Some(seen) = Fingerprint::of(&path) else { continue };
+        let Some(seen) = Fingerprint::of(&path) else {
+            continue;
+        };
         into.push((path.clone(), seen));
         if seen.is_directory {
             list_tree(&path, into);
@@ -102,9 +115,21 @@ impl Fingerprint {
             inode: metadata.ino(),
             is_directory: metadata.is_dir(),
             // A directory's size and times move with what is in it, which is looked at by itself.
-            size: if metadata.is_dir() { 0 } else { metadata.size() },
-            changed_s: if metadata.is_dir() { 0 } else { metadata.ctime() },
-            changed_ns: if metadata.is_dir() { 0 } else { metadata.ctime_nsec() },
+            size: if metadata.is_dir() {
+                0
+            } else {
+                metadata.size()
+            },
+            changed_s: if metadata.is_dir() {
+                0
+            } else {
+                metadata.ctime()
+            },
+            changed_ns: if metadata.is_dir() {
+                0
+            } else {
+                metadata.ctime_nsec()
+            },
         })
     }
 }
@@ -182,7 +207,10 @@ pub(crate) fn remove_store(store: &Path) -> Result<(), RunError> {
     remove_tree(store);
     if store.exists() {
         let source = std::io::Error::other("some of it could not be removed");
-        return Err(RunError::State { path: store.to_owned(), source });
+        return Err(RunError::State {
+            path: store.to_owned(),
+            source,
+        });
     }
     Ok(())
 }
@@ -192,7 +220,11 @@ impl Overlay {
     pub fn open(state: &StateDir, id: &str) -> Result<Self, RunError> {
         let unknown = || RunError::UnknownId { id: id.to_owned() };
         // An id is never a path.
-        if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+        if id.is_empty()
+            || !id
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        {
             return Err(unknown());
         }
         let store = state.overlays().join(id);
@@ -202,7 +234,9 @@ impl Overlay {
 
     /// Ids of boxes whose changes wait.
     pub fn waiting(state: &StateDir) -> Vec<String> {
-        let Ok(entries) = fs::read_dir(state.overlays()) else { return Vec::new() };
+        let Ok(entries) = fs::read_dir(state.overlays()) else {
+            return Vec::new();
+        };
         let mut ids: Vec<String> = entries
             .flatten()
             .filter(|entry| entry.path().join(CHANGES).exists())
@@ -221,21 +255,36 @@ impl Overlay {
     pub fn diff(&self, change: &Change) -> String {
         const LARGEST: u64 = 1 << 20;
         let read = |path: Option<&Path>| -> Option<String> {
-            let Some(path) = path else { return Some(String::new()) };
+            let Some(path) = path else {
+                return Some(String::new());
+            };
             let metadata = fs::symlink_metadata(path).ok()?;
             if !metadata.is_file() || metadata.len() > LARGEST {
                 return None;
             }
-            String::from_utf8(fs::read(path).ok()?).ok().filter(|text| !text.contains('\0'))
+            String::from_utf8(fs::read(path).ok()?)
+                .ok()
+                .filter(|text| !text.contains('\0'))
         };
         let old = (change.kind != ChangeKind::Added).then_some(change.path.as_path());
         let name = change.path.display().to_string();
         let (Some(before), Some(after)) = (read(old), read(change.kept.as_deref())) else {
             return format!("{name}: not shown as text\n");
         };
-        let from = if old.is_some() { name.clone() } else { "/dev/null".into() };
-        let to = if change.kept.is_some() { name } else { "/dev/null".into() };
-        similar::TextDiff::from_lines(&before, &after).unified_diff().header(&from, &to).to_string()
+        let from = if old.is_some() {
+            name.clone()
+        } else {
+            "/dev/null".into()
+        };
+        let to = if change.kept.is_some() {
+            name
+        } else {
+            "/dev/null".into()
+        };
+        similar::TextDiff::from_lines(&before, &after)
+            .unified_diff()
+            .header(&from, &to)
+            .to_string()
     }
 
     /// Makes the changes on the host. All or nothing as far as can be told beforehand: one conflict stops them all.
@@ -244,13 +293,18 @@ impl Overlay {
             .changes
             .iter()
             .filter(|change| !change.base.still_holds(&change.path))
-            .map(|change| Conflict { path: change.path.clone() })
+            .map(|change| Conflict {
+                path: change.path.clone(),
+            })
             .collect();
         if !conflicts.is_empty() {
             return Err(ApplyError::Conflicts(conflicts));
         }
         for change in &self.changes {
-            apply::perform(change).map_err(|source| ApplyError::Failed { path: change.path.clone(), source })?;
+            apply::perform(change).map_err(|source| ApplyError::Failed {
+                path: change.path.clone(),
+                source,
+            })?;
         }
         remove_store(&self.store).map_err(ApplyError::State)?;
         Ok(self.changes)

@@ -18,11 +18,15 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn directory(&mut self, layer: &Path, host: &Path) {
-        let Ok(entries) = fs::read_dir(layer) else { return };
+        let Ok(entries) = fs::read_dir(layer) else {
+            return;
+        };
         for entry in entries.flatten() {
             let kept = entry.path();
             let path = host.join(entry.file_name());
-            let Ok(metadata) = fs::symlink_metadata(&kept) else { continue };
+            let Ok(metadata) = fs::symlink_metadata(&kept) else {
+                continue;
+            };
             let before = fs::symlink_metadata(&path).ok();
             if metadata.file_type().is_char_device() && metadata.rdev() == 0 {
                 if before.is_some() {
@@ -41,7 +45,11 @@ impl Walk<'_> {
                     }
                 }
                 _ => {
-                    let kind = if before.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
+                    let kind = if before.is_some() {
+                        ChangeKind::Modified
+                    } else {
+                        ChangeKind::Added
+                    };
                     self.add(path.clone(), kind, Some(kept.clone()));
                 }
             }
@@ -53,14 +61,23 @@ impl Walk<'_> {
 
     fn add(&mut self, path: PathBuf, kind: ChangeKind, kept: Option<PathBuf>) {
         // A directory stays one when it is only changed; else what is in it goes.
-        let stays = kept.as_ref().is_some_and(|kept| kept.is_dir() && !kept.is_symlink());
+        let stays = kept
+            .as_ref()
+            .is_some_and(|kept| kept.is_dir() && !kept.is_symlink());
         let base = Base::look(&path, !stays, self.start);
-        self.into.push(Change { path, kind, kept, base });
+        self.into.push(Change {
+            path,
+            kind,
+            kept,
+            base,
+        });
     }
 
     /// A directory that was removed and made again hides everything it had before.
     fn delete_the_rest(&mut self, kept: &Path, host: &Path) {
-        let Ok(entries) = fs::read_dir(host) else { return };
+        let Ok(entries) = fs::read_dir(host) else {
+            return;
+        };
         for entry in entries.flatten() {
             if fs::symlink_metadata(kept.join(entry.file_name())).is_err() {
                 self.add(entry.path(), ChangeKind::Deleted, None);

@@ -1,0 +1,74 @@
+# The commands of this repository. `make demo` and `make test` do their own set-up on a fresh machine
+# that has Rust and Node; `make help` lists the rest.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help setup build test demo picture bench vm-test fmt fmt-check clippy nextest doctest schema deny
+
+STEP := @scripts/step
+HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+
+help: ## list the commands
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+
+setup: ## install what the tests need and this machine lacks
+	$(STEP) setup scripts/setup.sh test
+
+build: ## the static release binary: target/release/belljar
+	$(STEP) build cargo build --release --locked --package belljar
+	@mkdir -p $(TARGET_DIR)/release
+	@ln -sfn ../$(HOST)/release/belljar $(TARGET_DIR)/release/belljar
+
+# One after the other, cheapest first, so that the first failure is the last thing on the screen.
+test: ## everything that must hold before a merge
+	$(STEP) setup scripts/setup.sh test
+	@$(MAKE) --no-print-directory fmt-check
+	@$(MAKE) --no-print-directory clippy
+	@$(MAKE) --no-print-directory nextest
+	@$(MAKE) --no-print-directory doctest
+	@$(MAKE) --no-print-directory schema
+	@$(MAKE) --no-print-directory deny
+	@$(MAKE) --no-print-directory vm-test
+
+demo: ## build, then watch examples/agent.py meet the walls
+	$(STEP) setup scripts/setup.sh demo
+	@$(MAKE) --no-print-directory build
+	@BELLJAR=$(TARGET_DIR)/release/belljar scripts/demo.sh
+
+picture: ## draw the demo again for the README: docs/demo.svg
+	@mkdir -p docs
+	@$(MAKE) --no-print-directory build
+	@set -o pipefail; script --quiet --return --command 'BELLJAR=$(TARGET_DIR)/release/belljar scripts/demo.sh' /dev/null \
+		</dev/null | scripts/demo_picture.py >$(TARGET_DIR)/demo.svg
+	@mv $(TARGET_DIR)/demo.svg docs/demo.svg
+
+bench: ## launch time against bare processes and bubblewrap
+	$(STEP) setup scripts/setup.sh bench
+	@$(MAKE) --no-print-directory build
+	$(STEP) bench cargo xtask bench launch
+
+vm-test: ## the limit tests in a guest with cgroup v2 and an older kernel
+	$(STEP) vm-test cargo xtask vm-test
+
+fmt: ## format the code
+	cargo fmt --all
+
+fmt-check:
+	$(STEP) fmt cargo fmt --all --check
+
+clippy:
+	$(STEP) clippy cargo clippy --workspace --all-targets --locked -- -D warnings
+	$(STEP) clippy-guest cargo clippy --package xtask --test guest --locked -- -D warnings
+
+nextest:
+	$(STEP) tests cargo nextest run --workspace --locked --no-fail-fast
+
+doctest:
+	$(STEP) doc-tests cargo test --workspace --locked --doc
+
+schema: ## check that the committed JSON schemas are what the binary prints
+	$(STEP) schema scripts/schema.sh
+
+deny: ## licences, bans, sources and advisories of the dependencies
+	$(STEP) deny scripts/deny.sh

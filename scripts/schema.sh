@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# The schemas in the repository are what editors fetch; the binary prints its own. They must agree.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+for kind in capability sandbox; do
+    cargo run --quiet --locked --package belljar -- schema "$kind" |
+        diff --unified "schemas/$kind.schema.json" - || {
+        echo "schema: schemas/$kind.schema.json is stale: BELLJAR_BLESS=1 cargo test -p belljar-manifest" >&2
+        exit 1
+    }
+done

@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Installs what a job needs and this machine lacks; does nothing when all is there.
+#   scripts/setup.sh demo|test|bench
+# Needs Rust; everything else comes from Debian's or Ubuntu's packages and from crates.io.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+job=${1:?usage: scripts/setup.sh demo|test|bench}
+missing=()
+
+die() {
+    printf 'setup: %s\n' "$1" >&2
+    exit 1
+}
+
+# want PACKAGE COMMAND…: the package is wanted when the command fails.
+want() {
+    local package=$1
+    shift
+    "$@" >/dev/null 2>&1 || missing+=("$package")
+}
+
+has() { command -v "$1"; }
+
+# A compiler alone is not enough: the static C library has to be there too.
+links_static() {
+    local scratch status=0
+    scratch=$(mktemp -d)
+    printf 'int main(void){return 0;}' >"$scratch/main.c"
+    cc -static -o "$scratch/main" "$scratch/main.c" || status=1
+    rm -rf "$scratch"
+    return "$status"
+}
+
+list_missing_packages() {
+    want build-essential links_static
+    want python3 test -x /usr/bin/python3
+    [[ $job == demo ]] && return
+    # python3 without ensurepip is how Debian ships it: `python3 -m venv` then fails.
+    want python3-venv python3 -c 'import ensurepip'
+    want git has git
+    if [[ $job == test && $(uname -m) == x86_64 ]]; then
+        want qemu-system-x86 has qemu-system-x86_64
+        want xz-utils has xz
+        want zstd has zstd
+    fi
+    [[ $job == bench ]] && want bubblewrap has bwrap
+    return 0
+}
+
+install_missing_packages() {
+    ((${#missing[@]})) || return 0
+    local as_root=()
+    has apt-get >/dev/null || die "please install: ${missing[*]} (this script knows only apt)"
+    if ((EUID != 0)); then
+        sudo -n true 2>/dev/null ||
+            die "please run once as root: apt-get install --no-install-recommends ${missing[*]}"
+        as_root=(sudo -n)
+    fi
+    echo "setup: installing ${missing[*]}"
+    "${as_root[@]}" apt-get update -qq
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+check_rust() {
+    has cargo >/dev/null || die "Rust is missing: install it with rustup (https://rustup.rs)"
+    local wanted found
+    wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+    found=$(cargo --version | cut -d' ' -f2)
+    [[ $(printf '%s\n' "$wanted" "$found" | sort -V | head -1) == "$wanted" ]] ||
+        die "Rust $wanted or newer is needed, this is $found: rustup update stable"
+}
+
+install_rust_tools() {
+    local component
+    for component in rustfmt clippy; do
+        cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1 || rustup component add "$component"
+    done
+    if ! has cargo-nextest >/dev/null; then
+        echo "setup: compiling cargo-nextest once, which takes a few minutes"
+        # Unoptimised: the wait for its compilation is longer than all it could save.
+        cargo install cargo-nextest --quiet --locked --debug --config profile.dev.debug=0
+    fi
+}
+
+list_missing_packages
+install_missing_packages
+check_rust
+if [[ $job == test ]]; then install_rust_tools; fi

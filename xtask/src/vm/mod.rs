@@ -1,0 +1,131 @@
+//! `vm-test`: the limit tests in a guest that has what this host may lack.
+//!
+//! Many machines that run tests have cgroup v1 and the newest kernel. The guest has cgroup v2 with a
+//! subtree delegated to an ordinary user, as systemd sets it up, and the distribution's own, older kernel.
+//! Everything in it is static: the kernel, busybox, `belljar`, its probe and the test programs.
+
+mod artifacts;
+mod cpio;
+mod image;
+mod machine;
+mod packages;
+mod report;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::Failure;
+
+/// What the command line asked for.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Options {
+    contents: Contents,
+    time_limit: Duration,
+}
+
+/// Which test programs go into the guest.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Contents {
+    /// Those that describe the guest, and the limit tests of `belljar`.
+    Everything,
+    /// Those that describe the guest: to work on the harness itself.
+    GuestOnly,
+}
+
+/// Emulation is slow and the machine may be busy; past this the guest hangs rather than works.
+const TIME_LIMIT: Duration = Duration::from_secs(900);
+
+impl Options {
+    pub(crate) fn parse(words: &[&str]) -> Result<Self, Failure> {
+        let mut options = Self {
+            contents: Contents::Everything,
+            time_limit: TIME_LIMIT,
+        };
+        let mut rest = words.iter();
+        while let Some(word) = rest.next() {
+            match *word {
+                "--guest-only" => options.contents = Contents::GuestOnly,
+                "--timeout" => {
+                    let value = rest.next().ok_or("--timeout needs a number of seconds")?;
+                    let seconds = value
+                        .parse()
+                        .map_err(|_| format!("--timeout {value}: not a number of seconds"))?;
+                    options.time_limit = Duration::from_secs(seconds);
+                }
+                unknown => {
+                    return Err(
+                        format!("vm-test: unknown option {unknown}\n{}", crate::USAGE).into(),
+                    );
+                }
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Builds the guest, boots it, and fails unless every test in it passed.
+pub(crate) fn test(options: &Options) -> Result<(), Failure> {
+    if !cfg!(target_arch = "x86_64") {
+        return Err("vm-test: the guest is an x86-64 machine and runs this host's binaries".into());
+    }
+    let workshop = Workshop::open()?;
+    let packages = packages::fetch(&workshop)?;
+    let programs = artifacts::build(&workshop, options.contents)?;
+    let image = image::assemble(&workshop, &packages, &programs)?;
+    let log = workshop.directory.join("console.log");
+    let console = machine::boot(&packages.kernel, &image, &log, options.time_limit)?;
+    report::judge(&console, &programs)
+}
+
+/// Where the guest's parts are kept between runs.
+struct Workshop {
+    /// `target/vm`
+    directory: PathBuf,
+    /// The root of the repository.
+    repository: PathBuf,
+}
+
+impl Workshop {
+    fn open() -> Result<Self, Failure> {
+        let repository = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+            .join("..")
+            .canonicalize()?;
+        let target = std::env::var_os("CARGO_TARGET_DIR")
+            .map_or_else(|| repository.join("target"), PathBuf::from);
+        let directory = repository.join(target).join("vm");
+        std::fs::create_dir_all(&directory)?;
+        Ok(Self {
+            directory,
+            repository,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read() {
+        let options = Options::parse(&["--guest-only", "--timeout", "7"]).unwrap();
+        assert_eq!(
+            options,
+            Options {
+                contents: Contents::GuestOnly,
+                time_limit: Duration::from_secs(7)
+            }
+        );
+    }
+
+    #[test]
+    fn a_wrong_option_is_named() {
+        for (words, culprit) in [
+            (&["--fast"][..], "--fast"),
+            (&["--timeout"], "--timeout"),
+            (&["--timeout", "soon"], "soon"),
+        ] {
+            let message = Options::parse(words).unwrap_err().to_string();
+            assert!(message.contains(culprit), "{message}");
+        }
+    }
+}
