@@ -63,7 +63,7 @@ fn documents() -> Vec<Bad> {
         bad("two documents", "permissions: []\n---\npermissions: []\n", "2", "document"),
         bad("bomb", bomb(), "1:5", "anchor"),
         bad("anchor", "permissions: &a []\n", "1:14", "anchor"),
-        bad("alias", "permissions: *a\n", "1:14", "anchor"),
+        bad("alias", "permissions: *a\n", "1:14", "alias"),
         bad("tab", "resource_limits:\n\tmax_memory_mb: 5\n", "2:", ""),
         bad("unclosed", "permissions: [\n", ":", ""),
         bad("not a mapping", "- a\n- b\n", "1:1", ""),
@@ -176,7 +176,8 @@ fn documents_that_cannot_be_read(who: Who) {
     symlink("/dev/zero", &endless).expect("a link to an endless file");
     let looped = jail.home_file("looped.yaml");
     symlink("looped.yaml", &looped).expect("a link to itself");
-    for (path, says) in [(&missing, "No such file"), (&directory, "directory"), (&endless, ""), (&looped, "")] {
+    for (path, says) in [(&missing, "No such file"), (&directory, "not a regular file"), (&endless, ""), (&looped, "")]
+    {
         let finished = finish(attempt(&jail, &["--config", path]).spawn().expect("start belljar"));
         let said = assert_one_error(path, &finished, INVALID);
         assert!(said.contains(path.as_str()) && said.contains(says), "{path}: {said}");

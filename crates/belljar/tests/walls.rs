@@ -269,6 +269,68 @@ fn missing_protected_files_look_missing_or_empty(who: Who) {
     }
 }
 
+/// Hooks are often a link to a directory that the whole team shares.
+fn what_a_protected_link_leads_to_is_protected_too(who: Who) {
+    let jail = Jail::new(who);
+    fs::remove_dir_all(jail.work.join(".git/hooks")).expect("remove the hooks");
+    jail.put(&jail.work.join("team-hooks/pre-push"), "#!/bin/sh\n");
+    symlink("../team-hooks", jail.work.join(".git/hooks")).expect("link to the team's hooks");
+    for name in ["team-hooks/pre-commit", ".git/hooks/pre-commit"] {
+        assert_all_refused(&jail.inside(&["create", &jail.work_file(name)]).attempts());
+    }
+    jail.attack(&["write", &jail.work_file("team-hooks/pre-push")]);
+    jail.run(&["/bin/sh", "-c", "rm .git/hooks; mkdir .git/hooks; echo evil > .git/hooks/pre-commit"]);
+    assert!(!jail.work.join(".git/hooks/pre-commit").exists(), "the link was replaced");
+}
+
+/// Odd things at protected names must neither break the launch nor open a way.
+fn protected_names_of_every_kind(who: Who) {
+    let jail = Jail::new(who);
+    fs::rename(jail.work.join(".git"), jail.home.join("repository")).expect("move the repository");
+    jail.put(&jail.work.join(".git"), "gitdir: ../repository\n");
+    jail.put(&jail.work.join(".github"), "a file where a directory is expected\n");
+    symlink("nowhere", jail.work.join(".mcp.json")).expect("a dangling link");
+    symlink(".envrc", jail.work.join(".envrc")).expect("a link to itself");
+    symlink("/etc", jail.work.join(".vscode")).expect("a link that leads outside");
+    fs::create_dir(jail.work.join(".gitlab-ci.yml")).expect("a directory where a file is expected");
+    jail.own(&jail.work);
+    let before = picture(&jail.work);
+    let script = "echo evil > .github; echo evil > .mcp.json; echo evil > nowhere; ln -sf /tmp .envrc; echo evil > .gitlab-ci.yml/x; \
+                  rm -f .mcp.json .envrc .vscode .github; echo evil > .mcp.json; echo evil > .envrc; mkdir .vscode; exit 0";
+    jail.run(&["/bin/sh", "-c", script]).assert_exit(0);
+    let mut after = picture(&jail.work);
+    // The name a dangling link leads to is an ordinary one, but writing it would give the link a meaning.
+    assert_eq!(after.remove("nowhere"), None, "the dangling link was given a target");
+    assert_eq!(after, before);
+}
+
+/// An agent that could edit its own policy would be free on the next run.
+fn the_policy_in_use_cannot_be_changed(who: Who) {
+    let mut jail = Jail::new(who);
+    let policy = jail.work.join("policies/box.yaml");
+    jail.put(&policy, "extends: moderate\n");
+    jail.option(&["--config", &policy.to_string_lossy()]);
+    jail.attack(&["write", &policy.to_string_lossy()]);
+    jail.run(&["/bin/sh", "-c", "rm -rf policies; mkdir policies; echo 'extends: permissive' > policies/box.yaml"]);
+    jail.run(&["/bin/sh", "-c", "mv policies gone; mkdir policies; echo 'extends: permissive' > policies/box.yaml"]);
+    assert!(fs::read_to_string(&policy).is_ok_and(|text| text.starts_with("extends: moderate")));
+}
+
+/// Asks only. Started at the top of the tree, the box must not take the whole tree for its workspace.
+fn the_root_directory_is_never_writable_by_default(who: Who) {
+    let mut jail = Jail::new(who);
+    let program = jail.probe_path().to_string_lossy().into_owned();
+    jail.work = "/".into();
+    for directory in ["/", "/etc", "/usr", "/var", &jail.home.to_string_lossy().into_owned()] {
+        let finished = finish(jail.text_command(&[&program, "may-write", directory]).spawn().expect("start belljar"));
+        let attempts = Attempt::parse(&finished.stdout());
+        let private_home = jail.home.to_string_lossy() == directory;
+        assert!(private_home || attempts.iter().all(|a| !a.allowed), "{directory}: {attempts:?}");
+        // Refusing to start there at all is as good.
+        assert!(!attempts.is_empty() || [121, 122].contains(&finished.code()), "{}", finished.stderr());
+    }
+}
+
 fn read_only_mode_writes_nothing_but_private_tmp(who: Who) {
     let mut jail = Jail::new(who);
     jail.policy("permissions: [spawn_subprocess]\n");
@@ -345,7 +407,7 @@ fn no_process_of_the_box_carries_the_keepers_environment(who: Who) {
     jail.variable("SESSION_SECRET", "correct-horse-battery");
     jail.attack(&["environs", "correct-horse", "-battery"]);
     // Init is a copy of the keeper: its memory must be out of reach as well.
-    for path in ["/proc/1/environ", "/proc/1/mem", "/proc/1/maps", "/proc/1/fd", "/proc/1/fdinfo"] {
+    for path in ["/proc/1/environ", "/proc/1/mem", "/proc/1/maps", "/proc/1/fd", "/proc/1/fdinfo", "/proc/1/exe"] {
         assert_all_refused(&jail.inside(&["read", path]).attempts());
     }
 }
@@ -466,6 +528,10 @@ for_each_user!(
     protected_files_cannot_be_replaced_by_moving_what_is_around_them,
     protected_files_stay_protected_when_another_box_ends,
     missing_protected_files_look_missing_or_empty,
+    what_a_protected_link_leads_to_is_protected_too,
+    protected_names_of_every_kind,
+    the_policy_in_use_cannot_be_changed,
+    the_root_directory_is_never_writable_by_default,
     read_only_mode_writes_nothing_but_private_tmp,
     temporary_directories_are_private,
     mode_none_shows_nothing_of_the_users,

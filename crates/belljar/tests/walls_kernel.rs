@@ -4,9 +4,10 @@ mod support;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdout, Stdio};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdout, Command, Stdio};
 
-use support::{Attempt, Jail, Who, assert_all_allowed, assert_all_refused, finish, for_each_user};
+use support::{Attempt, Jail, Outcome, Who, assert_all_allowed, assert_all_refused, finish, for_each_user};
 
 /// System calls that some kernels lack. Where the control meets ENOSYS there is nothing to attack.
 fn present_outside(control: Vec<Attempt>) -> Vec<Attempt> {
@@ -166,6 +167,33 @@ fn the_agent_cannot_harm_its_init(who: Who) {
     }
 }
 
+/// A process group is not bound to a process namespace: the agent must not share the keeper's.
+fn a_signal_to_its_own_group_does_not_leave_the_box(who: Who) {
+    let jail = Jail::new(who);
+    let group = |mut command: Command| {
+        // A group of its own, so that only the keeper would suffer if it were in the agent's.
+        finish(command.process_group(0).spawn().expect("start"))
+    };
+    let mut bare = jail.outside("/bin/sh");
+    bare.args(["-c", "/bin/sh -c 'kill -KILL 0'; echo survived"]);
+    assert_eq!(group(bare).stdout(), "", "the control's parent survived");
+    let finished = group(jail.json_command(&["/bin/sh", "-c", "kill -KILL 0"]));
+    assert_eq!(finished.status.code(), Some(128 + 9), "{finished:?}");
+    let outcome = Outcome::from_json(finished);
+    assert_eq!(outcome.signal(), Some(9), "{outcome:#?}");
+    jail.assert_nothing_left(None);
+}
+
+/// A crash inside must not hand the host's core dump handler anything, nor leave a file.
+fn crashes_leave_no_core_dump(who: Who) {
+    let jail = Jail::new(who);
+    let belljar = jail.belljar_path().to_string_lossy().into_owned();
+    let mut command = jail.outside("/bin/sh");
+    command.args(["-c", &format!("ulimit -c 1000; exec '{belljar}' run -- /bin/sh -c 'ulimit -c'")]);
+    let finished = finish(command.spawn().expect("a shell"));
+    assert_eq!(finished.stdout(), "0\n", "{}", finished.stderr());
+}
+
 fn shared_memory_of_the_host_is_out_of_reach(who: Who) {
     let jail = Jail::new(who);
     let made = jail.control(&["shm-make"]);
@@ -210,6 +238,8 @@ for_each_user!(
     processes_of_the_host_are_out_of_reach,
     only_the_boxs_processes_are_visible,
     the_agent_cannot_harm_its_init,
+    a_signal_to_its_own_group_does_not_leave_the_box,
+    crashes_leave_no_core_dump,
     shared_memory_of_the_host_is_out_of_reach,
     nothing_can_be_typed_into_the_users_terminal,
 );

@@ -21,7 +21,8 @@ const OUTSIDE_ADDRESS: &str = "192.0.2.7";
 /// Host sockets of every kind at paths below a directory, open for anyone to connect to.
 struct HostSockets {
     directory: PathBuf,
-    _open: (UnixListener, UnixDatagram, std::os::fd::OwnedFd),
+    stream: UnixListener,
+    _others: (UnixDatagram, std::os::fd::OwnedFd),
 }
 
 impl HostSockets {
@@ -36,7 +37,13 @@ impl HostSockets {
         for kind in ["stream", "dgram", "seqpacket"] {
             fs::set_permissions(path(kind), fs::Permissions::from_mode(0o777)).expect("open the socket to all");
         }
-        HostSockets { directory: directory.to_owned(), _open: (stream, dgram, seqpacket) }
+        stream.set_nonblocking(true).expect("do not wait");
+        HostSockets { directory: directory.to_owned(), stream, _others: (dgram, seqpacket) }
+    }
+
+    /// How many have called since the last look.
+    fn callers(&self) -> usize {
+        std::iter::from_fn(|| self.stream.accept().ok()).count()
     }
 
     fn path(&self, kind: &str) -> String {
@@ -52,6 +59,9 @@ fn sockets_of_the_host_are_out_of_reach(who: Who) {
         for kind in ["stream", "seqpacket", "dgram"] {
             jail.attack(&["connect-unix", kind, &sockets.path(kind)]);
         }
+        // A service that is called does something, even when the caller says nothing: only the control's two
+        // calls may arrive.
+        assert_eq!(sockets.callers(), 2, "a call from the box reached {}", place.display());
     }
 }
 
