@@ -20,7 +20,8 @@ fn belljar(jail: &Jail, words: &[&str]) -> Finished {
 fn belljar_json(jail: &Jail, words: &[&str]) -> Value {
     let finished = belljar(jail, words);
     let text = finished.stdout();
-    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{words:?}: {error}: {text}\n{}", finished.stderr()))
+    serde_json::from_str(&text)
+        .unwrap_or_else(|error| panic!("{words:?}: {error}: {text}\n{}", finished.stderr()))
 }
 
 fn check_path_agrees_with_the_box(who: Who) {
@@ -47,11 +48,19 @@ fn check_path_agrees_with_the_box(who: Who) {
         let mut words = vec!["check", "path", path.as_str()];
         words.extend(write.then_some("--write"));
         let said = belljar(&jail, &words);
-        let inside = jail.inside(&[if write { "open-to-write" } else { "read" }, &path]).attempts();
+        let inside = jail
+            .inside(&[if write { "open-to-write" } else { "read" }, &path])
+            .attempts();
         // A hidden file may be there and show nothing.
-        let allowed = inside[0].allowed && !(inside[0].name == "read" && inside[0].detail.is_empty());
+        let allowed =
+            inside[0].allowed && !(inside[0].name == "read" && inside[0].detail.is_empty());
         let expected = if allowed { ALLOWED } else { DENIED };
-        assert_eq!(said.code(), expected, "{words:?} says {:?}, the box {inside:?}", said.stdout());
+        assert_eq!(
+            said.code(),
+            expected,
+            "{words:?} says {:?}, the box {inside:?}",
+            said.stdout()
+        );
     }
 }
 
@@ -61,7 +70,11 @@ fn check_explains_and_says_what_to_add(who: Who) {
     let said = belljar(&jail, &["check", "path", &key]);
     assert_eq!(said.code(), DENIED);
     assert!(said.stdout().contains("deny_hidden"), "{}", said.stdout());
-    assert!(said.stdout().contains("readable_paths"), "{}", said.stdout());
+    assert!(
+        said.stdout().contains("readable_paths"),
+        "{}",
+        said.stdout()
+    );
     let json = belljar_json(&jail, &["check", "path", &key, "--output", "json"]);
     assert!(json.to_string().contains("deny_hidden"), "{json}");
 }
@@ -71,7 +84,9 @@ fn the_hint_of_check_works(who: Who) {
     let mut jail = Jail::new(who);
     let key = jail.home_file(".ssh/id_ed25519");
     support::assert_all_refused(&jail.inside(&["read", &key]).attempts());
-    jail.policy(&format!("extends: moderate\nfilesystem_config:\n  readable_paths: [\"{key}\"]\n"));
+    jail.policy(&format!(
+        "extends: moderate\nfilesystem_config:\n  readable_paths: [\"{key}\"]\n"
+    ));
     support::assert_all_allowed(&jail.inside(&["read", &key]).attempts());
     support::assert_all_refused(&jail.inside(&["write", &key]).attempts());
 }
@@ -81,15 +96,33 @@ fn check_env_host_and_tool(who: Who) {
     jail.variable("EDITOR", "ed").variable("API_TOKEN", "x");
     assert_eq!(belljar(&jail, &["check", "env", "PATH"]).code(), ALLOWED);
     for name in ["API_TOKEN", "EDITOR"] {
-        assert_eq!(belljar(&jail, &["check", "env", name]).code(), DENIED, "{name}");
+        assert_eq!(
+            belljar(&jail, &["check", "env", name]).code(),
+            DENIED,
+            "{name}"
+        );
     }
-    assert!(!belljar(&jail, &["check", "env", "API_TOKEN"]).stdout().contains("=x"));
+    assert!(
+        !belljar(&jail, &["check", "env", "API_TOKEN"])
+            .stdout()
+            .contains("=x")
+    );
     for host in ["example.org", "example.org:443", "127.0.0.1:80", "[::1]:80"] {
         let said = belljar(&jail, &["check", "host", host]);
-        assert_eq!(said.code(), DENIED, "{host}: {}{}", said.stdout(), said.stderr());
+        assert_eq!(
+            said.code(),
+            DENIED,
+            "{host}: {}{}",
+            said.stdout(),
+            said.stderr()
+        );
     }
     let said = belljar(&jail, &["check", "tool", "files:read"]);
-    assert!([ALLOWED, DENIED].contains(&said.code()), "{}", said.stderr());
+    assert!(
+        [ALLOWED, DENIED].contains(&said.code()),
+        "{}",
+        said.stderr()
+    );
 }
 
 fn profiles_can_be_listed_shown_and_used(who: Who) {
@@ -114,7 +147,11 @@ fn doctor_says_what_the_host_can_enforce(who: Who) {
     let text = belljar(&jail, &["doctor"]);
     assert_eq!(text.code(), 0, "{}{}", text.stdout(), text.stderr());
     for word in ["Landlock", "seccomp", "namespaces", "cgroup"] {
-        assert!(text.stdout().to_lowercase().contains(&word.to_lowercase()), "{word}: {}", text.stdout());
+        assert!(
+            text.stdout().to_lowercase().contains(&word.to_lowercase()),
+            "{word}: {}",
+            text.stdout()
+        );
     }
     assert!(belljar_json(&jail, &["doctor", "--output", "json"]).is_object());
 }
@@ -123,7 +160,10 @@ fn schemas_are_json_schemas(who: Who) {
     let jail = Jail::new(who);
     for name in ["capability", "sandbox"] {
         let schema = belljar_json(&jail, &["schema", name]);
-        assert!(schema["$schema"].is_string() && schema["properties"].is_object(), "{name}: {schema}");
+        assert!(
+            schema["$schema"].is_string() && schema["properties"].is_object(),
+            "{name}: {schema}"
+        );
     }
 }
 
@@ -132,24 +172,43 @@ fn completions_and_manual_pages(who: Who) {
     for shell in ["bash", "zsh", "fish"] {
         let made = belljar(&jail, &["completions", shell]);
         assert_eq!(made.code(), 0, "{shell}: {}", made.stderr());
-        assert!(made.stdout().contains("belljar") && made.stdout().contains("validate"), "{shell}");
+        assert!(
+            made.stdout().contains("belljar") && made.stdout().contains("validate"),
+            "{shell}"
+        );
     }
     let page = belljar(&jail, &["man"]);
     assert_eq!(page.code(), 0, "{}", page.stderr());
-    assert!(page.stdout().contains(".TH") && page.stdout().contains("belljar"), "{}", page.stdout());
+    assert!(
+        page.stdout().contains(".TH") && page.stdout().contains("belljar"),
+        "{}",
+        page.stdout()
+    );
     let directory = jail.home.join("man");
     fs::create_dir(&directory).expect("a directory");
     jail.own(&directory);
-    assert_eq!(belljar(&jail, &["man", &directory.to_string_lossy()]).code(), 0);
+    assert_eq!(
+        belljar(&jail, &["man", &directory.to_string_lossy()]).code(),
+        0
+    );
     assert!(fs::read_dir(&directory).expect("the pages").count() >= 5);
 }
 
 fn help_and_version_go_to_standard_output(who: Who) {
     let jail = Jail::new(who);
-    for words in [&["--help"][..], &["help"], &["run", "--help"], &["--version"]] {
+    for words in [
+        &["--help"][..],
+        &["help"],
+        &["run", "--help"],
+        &["--version"],
+    ] {
         let said = belljar(&jail, words);
         assert_eq!((said.code(), said.stderr().as_str()), (0, ""), "{words:?}");
-        assert!(said.stdout().contains("belljar"), "{words:?}: {}", said.stdout());
+        assert!(
+            said.stdout().contains("belljar"),
+            "{words:?}: {}",
+            said.stdout()
+        );
     }
     assert!(belljar(&jail, &["--help"]).stdout().contains("inspect"));
 }
@@ -180,16 +239,27 @@ fn running_boxes_can_be_listed_and_inspected(who: Who) {
     let mut child = command.spawn().expect("start belljar");
     let listed = eventually("the box is listed", || {
         let list = belljar_json(&jail, &["ps", "--output", "json"]);
-        list["running"].as_array().expect("a list of running boxes").first().cloned()
+        list["running"]
+            .as_array()
+            .expect("a list of running boxes")
+            .first()
+            .cloned()
     });
-    let id = listed["sandbox_id"].as_str().unwrap_or_else(|| panic!("no sandbox_id in {listed}")).to_owned();
+    let id = listed["sandbox_id"]
+        .as_str()
+        .unwrap_or_else(|| panic!("no sandbox_id in {listed}"))
+        .to_owned();
     assert!(belljar(&jail, &["ps"]).stdout().contains(&id));
     for words in [vec!["inspect", &id], vec!["inspect", "--sandbox-id", &id]] {
         let said = belljar(&jail, &words);
         assert_eq!(said.code(), 0, "{}", said.stderr());
         assert!(said.stdout().contains(&id), "{}", said.stdout());
     }
-    assert!(belljar_json(&jail, &["inspect", &id, "--output", "json"]).to_string().contains(&id));
+    assert!(
+        belljar_json(&jail, &["inspect", &id, "--output", "json"])
+            .to_string()
+            .contains(&id)
+    );
     drop(child.stdin.take());
     let outcome = jail.conclude(child);
     assert_eq!(outcome.sandbox_id(), id);
@@ -203,13 +273,22 @@ fn dead_keepers_are_not_listed(who: Who) {
     let jail = Jail::new(who);
     let program = jail.probe_path().to_string_lossy().into_owned();
     let mark = jail.work_file("mark");
-    let mut child = jail.json_command(&[&program, "ignore-signals", &mark]).spawn().expect("start belljar");
-    eventually("the agent is up", || fs::read(&mark).ok().filter(|text| !text.is_empty()));
+    let mut child = jail
+        .json_command(&[&program, "ignore-signals", &mark])
+        .spawn()
+        .expect("start belljar");
+    eventually("the agent is up", || {
+        fs::read(&mark).ok().filter(|text| !text.is_empty())
+    });
     child.kill().expect("kill the keeper");
     child.wait().expect("its end");
     let list = belljar_json(&jail, &["ps", "--output", "json"]);
     assert_eq!(list["running"], Value::Array(Vec::new()), "{list}");
-    eventually("the box is gone", || support::processes_marked(&jail.base).is_empty().then_some(()));
+    eventually("the box is gone", || {
+        support::processes_marked(&jail.base)
+            .is_empty()
+            .then_some(())
+    });
 }
 
 /// A command line may hold what others should not see.
@@ -218,11 +297,18 @@ fn records_of_running_boxes_are_private(who: Who) {
     let jail = Jail::new(who);
     let program = jail.probe_path().to_string_lossy().into_owned();
     let mut command = jail.json_command(&[&program, "wait"]);
-    let mut child = command.stdin(Stdio::piped()).spawn().expect("start belljar");
-    let records =
-        eventually("there is a record", || Some(support::files_below(&jail.state)).filter(|files| !files.is_empty()));
+    let mut child = command
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("start belljar");
+    let records = eventually("there is a record", || {
+        Some(support::files_below(&jail.state)).filter(|files| !files.is_empty())
+    });
     for record in records {
-        let mode = fs::metadata(&record).expect("a record").permissions().mode();
+        let mode = fs::metadata(&record)
+            .expect("a record")
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o077, 0, "others can read {}", record.display());
     }
     drop(child.stdin.take());
@@ -248,7 +334,11 @@ fn the_result_has_its_documented_fields(who: Who) {
         "stdout_truncated",
         "stderr_truncated",
     ] {
-        assert!(outcome.json.get(field).is_some(), "no {field} in {}", outcome.json);
+        assert!(
+            outcome.json.get(field).is_some(),
+            "no {field} in {}",
+            outcome.json
+        );
     }
     assert_eq!(outcome.json["tier"], "seccomp");
     let violation = &outcome.json["violations"][0];
@@ -257,7 +347,10 @@ fn the_result_has_its_documented_fields(who: Who) {
         (&Value::from("syscall"), &Value::from("ptrace")),
         "{violation}"
     );
-    assert!(violation["count"].as_u64().is_some_and(|count| count >= 1), "{violation}");
+    assert!(
+        violation["count"].as_u64().is_some_and(|count| count >= 1),
+        "{violation}"
+    );
     assert!(violation["why"].is_string(), "{violation}");
     assert!(outcome.usage("cpu_seconds") >= 0.0 && outcome.usage("peak_memory_mb") > 0.0);
 }
@@ -265,18 +358,32 @@ fn the_result_has_its_documented_fields(who: Who) {
 fn a_denial_is_told_in_text(who: Who) {
     let jail = Jail::new(who);
     let program = jail.probe_path().to_string_lossy().into_owned();
-    let finished = finish(jail.text_command(&[&program, "syscall", "ptrace"]).spawn().expect("start belljar"));
+    let finished = finish(
+        jail.text_command(&[&program, "syscall", "ptrace"])
+            .spawn()
+            .expect("start belljar"),
+    );
     let said = finished.stderr();
-    assert!(said.lines().any(|line| line.starts_with("[belljar]") && line.contains("ptrace")), "{said}");
+    assert!(
+        said.lines()
+            .any(|line| line.starts_with("[belljar]") && line.contains("ptrace")),
+        "{said}"
+    );
 }
 
 fn colour_is_for_terminals_only(who: Who) {
     let jail = Jail::new(who);
-    for words in
-        [&["doctor"][..], &["profile", "list"], &["validate", "--config", "/no/such/file"], &["check", "path", "/etc"]]
-    {
+    for words in [
+        &["doctor"][..],
+        &["profile", "list"],
+        &["validate", "--config", "/no/such/file"],
+        &["check", "path", "/etc"],
+    ] {
         let said = belljar(&jail, words);
-        assert!(!said.stdout().contains('\u{1b}') && !said.stderr().contains('\u{1b}'), "{words:?}");
+        assert!(
+            !said.stdout().contains('\u{1b}') && !said.stderr().contains('\u{1b}'),
+            "{words:?}"
+        );
     }
 }
 

@@ -14,7 +14,11 @@ const BOXES: usize = 200;
 fn namespaces() -> BTreeMap<String, usize> {
     let mut seen: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for entry in fs::read_dir("/proc").expect("read /proc").flatten() {
-        for link in fs::read_dir(entry.path().join("ns")).into_iter().flatten().flatten() {
+        for link in fs::read_dir(entry.path().join("ns"))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
             if let Ok(target) = fs::read_link(link.path()) {
                 let name = target.to_string_lossy().into_owned();
                 let kind = name.split(':').next().unwrap_or_default().to_owned();
@@ -22,11 +26,16 @@ fn namespaces() -> BTreeMap<String, usize> {
             }
         }
     }
-    seen.into_iter().map(|(kind, names)| (kind, names.len())).collect()
+    seen.into_iter()
+        .map(|(kind, names)| (kind, names.len()))
+        .collect()
 }
 
 fn mounts() -> usize {
-    fs::read_to_string("/proc/self/mountinfo").expect("the mount table").lines().count()
+    fs::read_to_string("/proc/self/mountinfo")
+        .expect("the mount table")
+        .lines()
+        .count()
 }
 
 /// Every box waits until all are up, so that they really are there at once.
@@ -37,19 +46,30 @@ fn two_hundred_boxes_at_once(who: Who) {
     let script = "echo $1 > ready-$1; while [ ! -e go ]; do sleep 0.1; done; echo box $1";
     let start = |number: usize| {
         let number = number.to_string();
-        jail.json_command(&["sh", "-c", script, "sh", &number]).spawn().expect("start belljar")
+        jail.json_command(&["sh", "-c", script, "sh", &number])
+            .spawn()
+            .expect("start belljar")
     };
     let running: Vec<Child> = (0..BOXES).map(start).collect();
     eventually("all boxes are up", || {
-        (0..BOXES).all(|number| jail.work.join(format!("ready-{number}")).exists()).then_some(())
+        (0..BOXES)
+            .all(|number| jail.work.join(format!("ready-{number}")).exists())
+            .then_some(())
     });
     jail.put(&jail.work.join("go"), "");
-    let outcomes: Vec<Outcome> = running.into_iter().map(|child| Outcome::from_json(finish(child))).collect();
+    let outcomes: Vec<Outcome> = running
+        .into_iter()
+        .map(|child| Outcome::from_json(finish(child)))
+        .collect();
     let mut ids = BTreeSet::new();
     for (number, outcome) in outcomes.iter().enumerate() {
         outcome.assert_exit(0);
         assert_eq!(outcome.stdout(), format!("box {number}\n"));
-        assert!(ids.insert(outcome.sandbox_id()), "two boxes are both called {}", outcome.sandbox_id());
+        assert!(
+            ids.insert(outcome.sandbox_id()),
+            "two boxes are both called {}",
+            outcome.sandbox_id()
+        );
     }
     for id in ids {
         assert_eq!(cgroups_of(id), Vec::<std::path::PathBuf>::new());
@@ -59,7 +79,10 @@ fn two_hundred_boxes_at_once(who: Who) {
     // Other tests may have boxes of their own just now; two hundred left-over namespaces would stand out.
     for (kind, count) in namespaces() {
         let before = kinds_before.get(&kind).copied().unwrap_or_default();
-        assert!(count < before + BOXES / 4, "{count} {kind} namespaces, {before} before");
+        assert!(
+            count < before + BOXES / 4,
+            "{count} {kind} namespaces, {before} before"
+        );
     }
 }
 

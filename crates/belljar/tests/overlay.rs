@@ -81,7 +81,17 @@ impl Changed {
 
 /// A run under an overlay; it leaves its changes in the state directory, so the usual search is not for it.
 fn overlaid(jail: &Jail, script: &str) -> Outcome {
-    let mut command = jail.belljar(&["run", "--output", "json", "--workspace", "overlay", "--", "sh", "-euc", script]);
+    let mut command = jail.belljar(&[
+        "run",
+        "--output",
+        "json",
+        "--workspace",
+        "overlay",
+        "--",
+        "sh",
+        "-euc",
+        script,
+    ]);
     Outcome::from_json(finish(command.spawn().expect("start belljar")))
 }
 
@@ -92,9 +102,15 @@ fn the_workspace_is_untouched_until_changes_are_applied(who: Who) {
 
 fn the_agent_sees_its_own_changes(who: Who) {
     let jail = Jail::new(who);
-    let outcome = overlaid(&jail, "echo changed > main.txt; rm .env; cat main.txt; test -e .env || echo gone");
+    let outcome = overlaid(
+        &jail,
+        "echo changed > main.txt; rm .env; cat main.txt; test -e .env || echo gone",
+    );
     assert_eq!(outcome.stdout(), "changed\ngone\n", "{outcome:#?}");
-    assert_eq!(fs::read_to_string(jail.work.join("main.txt")).expect("the file"), "the agent's work");
+    assert_eq!(
+        fs::read_to_string(jail.work.join("main.txt")).expect("the file"),
+        "the agent's work"
+    );
 }
 
 fn diff_names_every_change(who: Who) {
@@ -133,10 +149,20 @@ fn apply_makes_the_workspace_what_the_agent_saw(who: Who) {
     let twin = Jail::new(who);
     fs::remove_dir_all(&twin.work).expect("make room");
     let copied = finish(
-        twin.outside("cp").arg("-a").args([&changed.jail.work, &twin.work]).current_dir("/").spawn().expect("cp"),
+        twin.outside("cp")
+            .arg("-a")
+            .args([&changed.jail.work, &twin.work])
+            .current_dir("/")
+            .spawn()
+            .expect("cp"),
     );
     assert_eq!(copied.code(), 0, "{}", copied.stderr());
-    let direct = finish(twin.outside("sh").args(["-euc", CHANGES]).spawn().expect("a shell"));
+    let direct = finish(
+        twin.outside("sh")
+            .args(["-euc", CHANGES])
+            .spawn()
+            .expect("a shell"),
+    );
     assert_eq!(direct.code(), 0, "{}", direct.stderr());
     let finished = changed.do_with("apply", &[]);
     assert_eq!(finished.code(), 0, "{}", finished.stderr());
@@ -144,7 +170,10 @@ fn apply_makes_the_workspace_what_the_agent_saw(who: Who) {
     for (name, as_expected) in &expected {
         assert_eq!(applied.get(name), Some(as_expected), "{name}");
     }
-    assert_eq!(applied.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+    assert_eq!(
+        applied.keys().collect::<Vec<_>>(),
+        expected.keys().collect::<Vec<_>>()
+    );
     changed.jail.assert_nothing_left(Some(&changed.id));
     assert_ne!(changed.do_with("apply", &[]).code(), 0, "applied twice");
 }
@@ -155,7 +184,11 @@ fn discard_leaves_the_workspace_untouched(who: Who) {
     assert_eq!(finished.code(), 0, "{}", finished.stderr());
     assert_eq!(picture(&changed.jail.work), changed.before);
     changed.jail.assert_nothing_left(Some(&changed.id));
-    assert_ne!(changed.do_with("diff", &[]).code(), 0, "a diff of what was discarded");
+    assert_ne!(
+        changed.do_with("diff", &[]).code(),
+        0,
+        "a diff of what was discarded"
+    );
 }
 
 /// The user went on working meanwhile: applying must not destroy that.
@@ -174,9 +207,23 @@ fn apply_refuses_when_a_file_changed_underneath(who: Who) {
         }
         let meanwhile = picture(&changed.jail.work);
         let finished = changed.do_with("apply", &[]);
-        assert_eq!(finished.code(), REFUSED, "{name}: {}{}", finished.stdout(), finished.stderr());
-        assert!(finished.stderr().contains(name), "{name}: {}", finished.stderr());
-        assert_eq!(picture(&changed.jail.work), meanwhile, "{name}: applied in part");
+        assert_eq!(
+            finished.code(),
+            REFUSED,
+            "{name}: {}{}",
+            finished.stdout(),
+            finished.stderr()
+        );
+        assert!(
+            finished.stderr().contains(name),
+            "{name}: {}",
+            finished.stderr()
+        );
+        assert_eq!(
+            picture(&changed.jail.work),
+            meanwhile,
+            "{name}: applied in part"
+        );
         // Nothing is lost: the changes are still there to look at.
         assert_eq!(changed.do_with("diff", &[]).code(), 0);
     }
@@ -188,46 +235,98 @@ fn apply_refuses_to_remove_what_it_has_not_seen(who: Who) {
     let fresh = changed.jail.work.join("gone-directory/the-users");
     changed.jail.put(&fresh, "the user's\n");
     let finished = changed.do_with("apply", &[]);
-    assert_eq!(finished.code(), REFUSED, "{}{}", finished.stdout(), finished.stderr());
-    assert_eq!(fs::read_to_string(&fresh).expect("the user's file"), "the user's\n");
+    assert_eq!(
+        finished.code(),
+        REFUSED,
+        "{}{}",
+        finished.stdout(),
+        finished.stderr()
+    );
+    assert_eq!(
+        fs::read_to_string(&fresh).expect("the user's file"),
+        "the user's\n"
+    );
 }
 
 /// A change that the user makes while the box still runs is one the agent has not seen.
 fn apply_refuses_when_a_file_changed_during_the_run(who: Who) {
     let jail = Jail::new(who);
     let script = "echo agent > main.txt; echo up; cat > /dev/null";
-    let mut command = jail.belljar(&["run", "--output", "json", "--workspace", "overlay", "--", "sh", "-c", script]);
-    let mut child = command.stdin(Stdio::piped()).spawn().expect("start belljar");
+    let mut command = jail.belljar(&[
+        "run",
+        "--output",
+        "json",
+        "--workspace",
+        "overlay",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("start belljar");
     support::eventually("the agent has written", || {
-        let reading = support::processes_marked(&jail.base).into_iter().any(|(_, words)| words.starts_with("cat "));
+        let reading = support::processes_marked(&jail.base)
+            .into_iter()
+            .any(|(_, words)| words.starts_with("cat "));
         reading.then_some(())
     });
     jail.put(&jail.work.join("main.txt"), "the user's");
     drop(child.stdin.take());
     let outcome = Outcome::from_json(finish(child));
     outcome.assert_exit(0);
-    let finished = finish(jail.belljar(&["apply", outcome.sandbox_id()]).spawn().expect("start belljar"));
-    assert_eq!(finished.code(), REFUSED, "{}{}", finished.stdout(), finished.stderr());
-    assert_eq!(fs::read_to_string(jail.work.join("main.txt")).expect("the file"), "the user's");
+    let finished = finish(
+        jail.belljar(&["apply", outcome.sandbox_id()])
+            .spawn()
+            .expect("start belljar"),
+    );
+    assert_eq!(
+        finished.code(),
+        REFUSED,
+        "{}{}",
+        finished.stdout(),
+        finished.stderr()
+    );
+    assert_eq!(
+        fs::read_to_string(jail.work.join("main.txt")).expect("the file"),
+        "the user's"
+    );
 }
 
 /// A changed file elsewhere in the tree is no conflict.
 fn apply_keeps_what_only_the_user_changed(who: Who) {
     let changed = Changed::make(who);
-    changed.jail.put(&changed.jail.work.join("untouched.txt"), "the user's\n");
+    changed
+        .jail
+        .put(&changed.jail.work.join("untouched.txt"), "the user's\n");
     let finished = changed.do_with("apply", &[]);
     assert_eq!(finished.code(), 0, "{}", finished.stderr());
-    assert_eq!(fs::read_to_string(changed.jail.work.join("untouched.txt")).expect("a file"), "the user's\n");
-    assert_eq!(fs::read_to_string(changed.jail.work.join("created.txt")).expect("a file"), "new\n");
+    assert_eq!(
+        fs::read_to_string(changed.jail.work.join("untouched.txt")).expect("a file"),
+        "the user's\n"
+    );
+    assert_eq!(
+        fs::read_to_string(changed.jail.work.join("created.txt")).expect("a file"),
+        "new\n"
+    );
 }
 
 fn protected_and_hidden_files_stay_so_under_an_overlay(who: Who) {
     let mut jail = Jail::new(who);
     jail.option(&["--workspace", "overlay"]);
-    for path in [jail.work_file(".git/hooks/pre-commit"), jail.work_file(".bashrc"), jail.home_file("other/stray.txt")]
-    {
+    for path in [
+        jail.work_file(".git/hooks/pre-commit"),
+        jail.work_file(".envrc"),
+        jail.home_file("other/stray.txt"),
+    ] {
         let program = jail.probe_path().to_string_lossy().into_owned();
-        let finished = finish(jail.text_command(&[&program, "create", &path]).spawn().expect("start belljar"));
+        let finished = finish(
+            jail.text_command(&[&program, "create", &path])
+                .spawn()
+                .expect("start belljar"),
+        );
         assert_all_refused(&support::Attempt::parse(&finished.stdout()));
         assert!(!Path::new(&path).exists(), "{path}");
     }
@@ -238,16 +337,33 @@ fn protected_and_hidden_files_stay_so_under_an_overlay(who: Who) {
 fn kept_changes_are_private(who: Who) {
     let changed = Changed::make(who);
     let kept = support::files_below(&changed.jail.state);
-    assert!(kept.iter().any(|path| path.ends_with("created.txt")), "{kept:?}");
-    let list = kept.iter().find(|path| path.ends_with("changes.json")).expect("the list of changes");
-    for ancestor in list.ancestors().skip(1).take_while(|path| path.starts_with(&changed.jail.state)) {
-        assert_eq!(fs::metadata(ancestor).expect("metadata").uid(), who.uid(), "{}", ancestor.display());
+    assert!(
+        kept.iter().any(|path| path.ends_with("created.txt")),
+        "{kept:?}"
+    );
+    let list = kept
+        .iter()
+        .find(|path| path.ends_with("changes.json"))
+        .expect("the list of changes");
+    for ancestor in list
+        .ancestors()
+        .skip(1)
+        .take_while(|path| path.starts_with(&changed.jail.state))
+    {
+        assert_eq!(
+            fs::metadata(ancestor).expect("metadata").uid(),
+            who.uid(),
+            "{}",
+            ancestor.display()
+        );
     }
     for path in kept.iter().filter(|path| !path.is_symlink()) {
         let open_to_others = path
             .ancestors()
             .take_while(|above| above.starts_with(&changed.jail.state))
-            .all(|above| fs::metadata(above).is_ok_and(|metadata| metadata.permissions().mode() & 0o005 != 0));
+            .all(|above| {
+                fs::metadata(above).is_ok_and(|metadata| metadata.permissions().mode() & 0o005 != 0)
+            });
         assert!(!open_to_others, "others can read {}", path.display());
     }
 }
@@ -256,21 +372,35 @@ fn kept_changes_are_private(who: Who) {
 fn apply_does_not_follow_links_out_of_the_workspace(who: Who) {
     let jail = Jail::new(who);
     jail.put(&jail.work.join("folder/file"), "old\n");
-    let outcome = overlaid(&jail, "echo evil > folder/notes.txt; mkdir other; echo evil > other/notes.txt");
+    let outcome = overlaid(
+        &jail,
+        "echo evil > folder/notes.txt; mkdir other; echo evil > other/notes.txt",
+    );
     outcome.assert_exit(0);
     fs::remove_dir_all(jail.work.join("folder")).expect("remove the folder");
     symlink(&jail.home, jail.work.join("folder")).expect("a link that leads outside");
     symlink(&jail.home, jail.work.join("other")).expect("a link that leads outside");
-    let finished = finish(jail.belljar(&["apply", outcome.sandbox_id()]).spawn().expect("start belljar"));
+    let finished = finish(
+        jail.belljar(&["apply", outcome.sandbox_id()])
+            .spawn()
+            .expect("start belljar"),
+    );
     assert_eq!(finished.code(), REFUSED, "{}", finished.stderr());
-    assert_eq!(fs::read_to_string(jail.home.join("notes.txt")).expect("the notes"), "the user's notes");
+    assert_eq!(
+        fs::read_to_string(jail.home.join("notes.txt")).expect("the notes"),
+        "the user's notes"
+    );
 }
 
 fn a_run_that_changed_nothing_leaves_nothing(who: Who) {
     let jail = Jail::new(who);
     let outcome = overlaid(&jail, "cat main.txt > /dev/null");
     outcome.assert_exit(0);
-    let finished = finish(jail.belljar(&["diff", outcome.sandbox_id()]).spawn().expect("start belljar"));
+    let finished = finish(
+        jail.belljar(&["diff", outcome.sandbox_id()])
+            .spawn()
+            .expect("start belljar"),
+    );
     assert_eq!(finished.stdout(), "", "{}", finished.stderr());
 }
 
@@ -278,8 +408,17 @@ fn unknown_ids_are_an_error(who: Who) {
     let jail = Jail::new(who);
     for id in ["no-such-sandbox", "../../etc", "", "/", "."] {
         for verb in ["diff", "apply", "discard", "inspect"] {
-            let finished = finish(jail.belljar(&[verb, "--", id]).spawn().expect("start belljar"));
-            assert!([2, 121].contains(&finished.code()), "{verb} {id:?}: {} {}", finished.code(), finished.stderr());
+            let finished = finish(
+                jail.belljar(&[verb, "--", id])
+                    .spawn()
+                    .expect("start belljar"),
+            );
+            assert!(
+                [2, 121].contains(&finished.code()),
+                "{verb} {id:?}: {} {}",
+                finished.code(),
+                finished.stderr()
+            );
             assert!(!finished.stderr().is_empty());
         }
     }

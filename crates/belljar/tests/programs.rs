@@ -7,14 +7,24 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use support::{Jail, Outcome, Scratch, Who, assert_all_allowed, assert_all_refused, finish, for_each_user};
+use support::{
+    Jail, Outcome, Scratch, Who, assert_all_allowed, assert_all_refused, finish, for_each_user,
+};
 
 /// Fails by name where the host lacks the program; a box cannot be tested with what is not there.
 #[track_caller]
 fn need(jail: &Jail, program: &str) {
-    let found =
-        finish(jail.outside("/bin/sh").args(["-c", &format!("command -v {program}")]).spawn().expect("a shell"));
-    assert_eq!(found.code(), 0, "this test needs `{program}` on the host, outside home directories");
+    let found = finish(
+        jail.outside("/bin/sh")
+            .args(["-c", &format!("command -v {program}")])
+            .spawn()
+            .expect("a shell"),
+    );
+    assert_eq!(
+        found.code(),
+        0,
+        "this test needs `{program}` on the host, outside home directories"
+    );
 }
 
 /// Runs a shell script in the box and demands that it succeeds.
@@ -36,7 +46,14 @@ fn python_with_a_virtual_environment(who: Who) {
     let lines: Vec<&str> = outcome.stdout().lines().collect();
     assert_eq!(
         lines,
-        [jail.work_file("env").as_str(), "threads 10", "processes 14", "child 42", "server hello", "temporary 3"]
+        [
+            jail.work_file("env").as_str(),
+            "threads 10",
+            "processes 14",
+            "child 42",
+            "server hello",
+            "temporary 3"
+        ]
     );
 }
 
@@ -76,7 +93,10 @@ fn node_with_workers_and_children(who: Who) {
     need(&jail, "node");
     jail.put(&jail.work.join("agent.js"), NODE_AGENT);
     let outcome = script(&jail, "node agent.js");
-    assert_eq!(outcome.stdout(), "child 42\nfile abc\nworker 7\nserver hello\n");
+    assert_eq!(
+        outcome.stdout(),
+        "child 42\nfile abc\nworker 7\nserver hello\n"
+    );
 }
 
 fn npm_runs_scripts(who: Who) {
@@ -86,7 +106,10 @@ fn npm_runs_scripts(who: Who) {
         &jail.work.join("package.json"),
         r#"{"name": "agent", "version": "1.0.0", "scripts": {"hello": "echo hello"}}"#,
     );
-    let outcome = script(&jail, "npm run --silent hello && npm ls --silent > /dev/null");
+    let outcome = script(
+        &jail,
+        "npm run --silent hello && npm ls --silent > /dev/null",
+    );
     assert_eq!(outcome.stdout(), "hello\n", "{outcome:#?}");
 }
 
@@ -116,7 +139,12 @@ fn git_commits(who: Who) {
     need(&jail, "git");
     let repository = jail.work.join(".git");
     fs::remove_dir_all(&repository).expect("remove the stand-in repository");
-    let made = finish(jail.outside("git").args(["init", "-q", "-b", "main", "."]).spawn().expect("git"));
+    let made = finish(
+        jail.outside("git")
+            .args(["init", "-q", "-b", "main", "."])
+            .spawn()
+            .expect("git"),
+    );
     assert_eq!(made.code(), 0, "{}", made.stderr());
     let identity = "git -c user.name=Agent -c user.email=agent@example.org";
     let outcome = script(
@@ -127,22 +155,43 @@ fn git_commits(who: Who) {
         ),
     );
     assert_eq!(outcome.stdout(), "Change it\ntopic\n", "{outcome:#?}");
-    let seen = finish(jail.outside("git").args(["log", "--format=%s"]).spawn().expect("git"));
-    assert_eq!(seen.stdout(), "Change it\n", "the host does not see the commit: {}", seen.stderr());
+    let seen = finish(
+        jail.outside("git")
+            .args(["log", "--format=%s"])
+            .spawn()
+            .expect("git"),
+    );
+    assert_eq!(
+        seen.stdout(),
+        "Change it\n",
+        "the host does not see the commit: {}",
+        seen.stderr()
+    );
     // A hook would run on the host later.
-    assert_all_refused(&jail.inside(&["create", &jail.work_file(".git/hooks/post-commit")]).attempts());
+    assert_all_refused(
+        &jail
+            .inside(&["create", &jail.work_file(".git/hooks/post-commit")])
+            .attempts(),
+    );
     script(&jail, "git clone -q . copy && git -C copy log --format=%s");
 }
 
 /// The host's own toolchain, put where the test's user can read it.
 fn toolchain(jail: &Jail) -> PathBuf {
-    let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().expect("this test needs rustc");
+    let sysroot = Command::new("rustc")
+        .args(["--print", "sysroot"])
+        .output()
+        .expect("this test needs rustc");
     let sysroot = String::from_utf8(sysroot.stdout).expect("a path");
     let place = jail.home.join("toolchain");
     // Hard links where the file system allows: a toolchain is large.
     for manner in ["-al", "-a"] {
         fs::remove_dir_all(&place).ok();
-        let copied = Command::new("cp").args([manner, sysroot.trim()]).arg(&place).output().expect("cp");
+        let copied = Command::new("cp")
+            .args([manner, sysroot.trim()])
+            .arg(&place)
+            .output()
+            .expect("cp");
         if copied.status.success() {
             return place.join("bin");
         }
@@ -153,9 +202,18 @@ fn toolchain(jail: &Jail) -> PathBuf {
 fn cargo_builds_offline(who: Who) {
     let jail = Jail::new(who);
     let tools = toolchain(&jail);
-    jail.put(&jail.work.join("Cargo.toml"), "[package]\nname = \"agent\"\nversion = \"0.1.0\"\nedition = \"2021\"\n");
-    jail.put(&jail.work.join("src/main.rs"), "fn main() { println!(\"built in a box\"); }\n");
-    jail.put(&jail.work.join("build.rs"), "fn main() { println!(\"cargo:rerun-if-changed=build.rs\"); }\n");
+    jail.put(
+        &jail.work.join("Cargo.toml"),
+        "[package]\nname = \"agent\"\nversion = \"0.1.0\"\nedition = \"2021\"\n",
+    );
+    jail.put(
+        &jail.work.join("src/main.rs"),
+        "fn main() { println!(\"built in a box\"); }\n",
+    );
+    jail.put(
+        &jail.work.join("build.rs"),
+        "fn main() { println!(\"cargo:rerun-if-changed=build.rs\"); }\n",
+    );
     let outcome = script(
         &jail,
         &format!(
@@ -163,7 +221,10 @@ fn cargo_builds_offline(who: Who) {
             tools.display()
         ),
     );
-    assert!(outcome.stdout().ends_with("built in a box\n"), "{outcome:#?}");
+    assert!(
+        outcome.stdout().ends_with("built in a box\n"),
+        "{outcome:#?}"
+    );
     let binary = fs::metadata(jail.work.join("target/debug/agent")).expect("the program");
     assert_eq!(binary.uid(), who.uid());
 }
@@ -172,9 +233,19 @@ fn a_compiler_and_make(who: Who) {
     let jail = Jail::new(who);
     need(&jail, "cc");
     need(&jail, "make");
-    jail.put(&jail.work.join("hello.c"), "#include <stdio.h>\nint main(void) { puts(\"hello\"); return 0; }\n");
-    jail.put(&jail.work.join("Makefile"), "all: a b\na b: hello.c\n\tcc -o $@ hello.c\n");
-    assert!(script(&jail, "make -j2 && ./a && ./b").stdout().ends_with("hello\nhello\n"));
+    jail.put(
+        &jail.work.join("hello.c"),
+        "#include <stdio.h>\nint main(void) { puts(\"hello\"); return 0; }\n",
+    );
+    jail.put(
+        &jail.work.join("Makefile"),
+        "all: a b\na b: hello.c\n\tcc -o $@ hello.c\n",
+    );
+    assert!(
+        script(&jail, "make -j2 && ./a && ./b")
+            .stdout()
+            .ends_with("hello\nhello\n")
+    );
 }
 
 fn bash_pipelines(who: Who) {
@@ -184,126 +255,12 @@ fn bash_pipelines(who: Who) {
                 coproc cat; echo there >&${COPROC[1]}; exec {COPROC[1]}>&-; cat <&${COPROC[0]}; \
                 ulimit -n > /dev/null; echo $((6 * 7)) | tee copy | tr 4 5; cat copy; mkfifo pipe; (echo through > pipe) & cat pipe; wait";
     let outcome = jail.run(&["bash", "-c", text]);
-    assert_eq!(outcome.stdout(), "1000\nhere\nthere\n52\n42\nthrough\n", "{outcome:#?}");
-    outcome.assert_exit(0);
-}
-
-/// Types at a program that runs on a terminal; the words are the script for the probe's terminal.
-fn at_a_terminal(jail: &Jail, play: &[&str], words: &[&str]) -> support::Finished {
-    let mut command = jail.outside(jail.probe_path());
-    command.env("TERM", "xterm").arg("on-terminal").args(play).arg("--").args(words);
-    finish(command.spawn().expect("a terminal"))
-}
-
-fn an_interactive_shell_on_a_terminal(who: Who) {
-    let jail = Jail::new(who);
-    need(&jail, "bash");
-    let belljar = jail.belljar_path().to_string_lossy().into_owned();
-    let shell = [belljar.as_str(), "run", "--", "bash", "--norc", "--noprofile", "-i"];
-    let play = [
-        &["-e", "$ ", "-s", "test -t 0 && test -t 1 && test -t 2 && echo 'all 't'ty'\\n", "-e", "all tty"][..],
-        &["-s", "echo $((6*7))\\n", "-e", "42"],
-        &["-s", "stty size\\n", "-e", "24 80"],
-        &["-w", "40x100", "-s", "stty size\\n", "-e", "40 100"],
-        // Ctrl-C reaches the program in the foreground and leaves the shell alone.
-        &["-s", "sh -c 'echo sta''rted; exec sleep 600'\\n", "-e", "started", "-s", "\\c", "-e", "$ "],
-        &["-s", "echo code $?\\n", "-e", "code 130"],
-        // Ctrl-Z stops it and gives the shell back; the job can be taken up again.
-        &["-s", "sh -c 'echo sec''ond; exec sleep 600'\\n", "-e", "second", "-s", "\\z", "-e", "Stopped"],
-        &["-s", "kill %1; wait; echo do''ne\\n", "-e", "done"],
-        &["-s", "exit 5\\n"],
-    ]
-    .concat();
-    let finished = at_a_terminal(&jail, &play, &shell);
-    assert_eq!(finished.code(), 5, "{}\n{}", finished.stdout(), finished.stderr());
-    assert!(!finished.stdout().contains("no job control"), "{}", finished.stdout());
-    jail.assert_nothing_left(None);
-}
-
-fn interrupting_from_the_terminal(who: Who) {
-    let jail = Jail::new(who);
-    let program = jail.probe_path().to_string_lossy().into_owned();
-    let belljar = jail.belljar_path().to_string_lossy().into_owned();
-    let mark = jail.work_file("mark");
-    let play = ["-e", "ready:", "-s", "\\c"];
-    let finished = at_a_terminal(&jail, &play, &[&belljar, "run", "--", &program, "catch", &mark, "2"]);
-    assert_eq!(finished.code(), 2, "{}", finished.stdout());
-    // The agent sees one interrupt, not one from the terminal and another from Belljar.
-    assert_eq!(finished.stdout().matches("caught: allowed 2").count(), 1, "{}", finished.stdout());
-    // An agent that does not catch it dies of it, as it would outside.
-    let finished = at_a_terminal(
-        &jail,
-        &["-e", "up", "-s", "\\c"],
-        &[&belljar, "run", "--", "sh", "-c", "echo up; exec sleep 600"],
+    assert_eq!(
+        outcome.stdout(),
+        "1000\nhere\nthere\n52\n42\nthrough\n",
+        "{outcome:#?}"
     );
-    assert_eq!(finished.code(), 130, "{}", finished.stdout());
-    jail.assert_nothing_left(None);
-}
-
-fn signals_are_forwarded(who: Who) {
-    use rustix::process::{Pid, Signal, kill_process};
-    let jail = Jail::new(who);
-    let program = jail.probe_path().to_string_lossy().into_owned();
-    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::USR1, Signal::USR2, Signal::QUIT] {
-        let mark = jail.work_file("mark");
-        fs::remove_file(&mark).ok();
-        let number = signal.as_raw().to_string();
-        let child = jail.text_command(&[&program, "catch", &mark, &number]).spawn().expect("start belljar");
-        support::eventually("the agent is ready", || fs::read(&mark).ok().filter(|text| !text.is_empty()));
-        kill_process(Pid::from_child(&child), signal).expect("signal belljar");
-        let finished = finish(child);
-        assert_eq!(finished.code(), signal.as_raw(), "{signal:?}: {}", finished.stderr());
-        assert!(finished.stdout().contains(&format!("caught: allowed {number}")), "{signal:?}: {}", finished.stdout());
-    }
-    jail.assert_nothing_left(None);
-}
-
-fn exit_codes_pass_through(who: Who) {
-    let jail = Jail::new(who);
-    for code in [0, 1, 2, 42, 120, 121, 122, 123, 124, 125, 126, 127, 128, 130, 255] {
-        let outcome = jail.inside(&["leave", &code.to_string()]);
-        outcome.assert_exit(code);
-        assert_eq!(outcome.signal(), None);
-    }
-}
-
-fn death_by_a_signal_passes_through(who: Who) {
-    let jail = Jail::new(who);
-    for signal in [6, 9, 11, 15] {
-        let outcome = jail.inside(&["raise", &signal.to_string()]);
-        assert_eq!((outcome.exit_code(), outcome.signal()), (None, Some(signal)), "{outcome:#?}");
-        assert_eq!(i64::from(outcome.code()), 128 + signal, "{outcome:#?}");
-    }
-}
-
-fn standard_input_passes_through(who: Who) {
-    let jail = Jail::new(who);
-    let input: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
-    let mut command = jail.text_command(&["cat"]);
-    command.stdin(Stdio::piped());
-    let finished = support::finish_with_input(command.spawn().expect("start belljar"), input.clone());
-    assert_eq!(finished.code(), 0, "{}", finished.stderr());
-    assert!(finished.stdout == input, "what came out differs from what went in");
-    // A program that reads nothing is not held up by input that waits for it.
-    let mut command = jail.text_command(&["true"]);
-    command.stdin(Stdio::piped());
-    let finished = support::finish_with_input(command.spawn().expect("start belljar"), input);
-    assert_eq!(finished.code(), 0, "{}", finished.stderr());
-    jail.assert_nothing_left(None);
-}
-
-fn the_summary_is_one_line_on_standard_error(who: Who) {
-    let mut jail = Jail::new(who);
-    let finished = finish(jail.text_command(&["sh", "-c", "echo out; echo err >&2"]).spawn().expect("start belljar"));
-    assert_eq!(finished.stdout(), "out\n");
-    let said = finished.stderr();
-    let summary: Vec<&str> = said.lines().filter(|line| line.starts_with("[belljar]")).collect();
-    assert_eq!(summary.len(), 1, "{said}");
-    assert!(summary[0].starts_with("[belljar] finished exit=0 duration="), "{said}");
-    assert!(summary[0].contains("ms cpu=") && summary[0].contains("s mem=") && summary[0].ends_with("MiB"), "{said}");
-    jail.option(&["--quiet"]);
-    let finished = finish(jail.text_command(&["sh", "-c", "echo err >&2"]).spawn().expect("start belljar"));
-    assert_eq!(finished.stderr(), "err\n");
+    outcome.assert_exit(0);
 }
 
 fn symlinked_dotfiles_do_not_break_the_launch(who: Who) {
@@ -329,23 +286,44 @@ fn missing_paths_in_rules_do_not_break_the_launch(who: Who) {
 }
 
 fn odd_directory_names_work(who: Who) {
-    for name in ["with space", "ünïcode", "quo'te\"d", "back\\slash", "new\nline", "-dash", "tab\there", "o,=:;"] {
+    for name in [
+        "with space",
+        "ünïcode",
+        "quo'te\"d",
+        "back\\slash",
+        "new\nline",
+        "-dash",
+        "tab\there",
+        "o,=:;",
+    ] {
         let mut jail = Jail::new(who);
         let odd = jail.home.join(name);
         fs::rename(&jail.work, &odd).expect("rename the workspace");
         jail.work = odd;
-        let outcome = jail.run(&["sh", "-c", "cat main.txt; echo written > result; test ! -w .git/hooks"]);
+        let outcome = jail.run(&[
+            "sh",
+            "-c",
+            "cat main.txt; echo written > result; test ! -w .git/hooks",
+        ]);
         outcome.assert_exit(0);
         assert_eq!(outcome.stdout(), "the agent's work", "{name:?}");
         assert!(jail.work.join("result").exists(), "{name:?}");
-        assert_all_refused(&jail.inside(&["create", &jail.work_file(".git/hooks/x")]).attempts());
+        assert_all_refused(
+            &jail
+                .inside(&["create", &jail.work_file(".git/hooks/x")])
+                .attempts(),
+        );
     }
 }
 
 fn a_workspace_below_tmp_works(who: Who) {
     let place = Scratch::below("/tmp");
     let jail = Jail::below(who, place.path());
-    assert_all_allowed(&jail.inside(&["create", &jail.work_file("result.txt")]).attempts());
+    assert_all_allowed(
+        &jail
+            .inside(&["create", &jail.work_file("result.txt")])
+            .attempts(),
+    );
     assert!(jail.work.join("result.txt").exists());
     // The rest of /tmp stays private.
     let other = Scratch::below("/tmp");
@@ -359,15 +337,32 @@ fn the_home_directory_as_workspace_keeps_its_secrets(who: Who) {
     fs::create_dir_all(jail.home.join("tools")).expect("a directory");
     fs::copy(program, jail.probe_path()).expect("copy the probe");
     jail.own(&jail.home.join("tools"));
-    assert_all_allowed(&jail.inside(&["create", &jail.home_file("result.txt")]).attempts());
+    assert_all_allowed(
+        &jail
+            .inside(&["create", &jail.home_file("result.txt")])
+            .attempts(),
+    );
     jail.attack(&["read", &jail.home_file(".ssh/id_ed25519")]);
     jail.attack(&["write", &jail.home_file(".bashrc")]);
     // Programs that read their settings from home find none that trip them.
-    let tools = script(&jail, "git config --list > /dev/null; bash -ic 'echo interactive' 2> /dev/null");
+    let tools = script(
+        &jail,
+        "git config --list > /dev/null; bash -ic 'echo interactive' 2> /dev/null",
+    );
     assert_eq!(tools.stdout(), "interactive\n", "{tools:#?}");
-    assert_all_refused(&jail.inside(&["create", &jail.home_file(".profile")]).attempts());
-    assert_all_refused(&jail.inside(&["create", &jail.home_file(".ssh/authorized_keys")]).attempts());
-    assert!(!jail.home.join(".profile").exists() && !jail.home.join(".ssh/authorized_keys").exists());
+    assert_all_refused(
+        &jail
+            .inside(&["create", &jail.home_file(".profile")])
+            .attempts(),
+    );
+    assert_all_refused(
+        &jail
+            .inside(&["create", &jail.home_file(".ssh/authorized_keys")])
+            .attempts(),
+    );
+    assert!(
+        !jail.home.join(".profile").exists() && !jail.home.join(".ssh/authorized_keys").exists()
+    );
 }
 
 fn a_workspace_root_holds_for_its_owner_runs_as_that_owner(who: Who) {
@@ -379,11 +374,28 @@ fn a_workspace_root_holds_for_its_owner_runs_as_that_owner(who: Who) {
         assert!(ids.starts_with("uid=65534 "), "{ids}");
         let owned = Jail::new(Who::User);
         let mut command = Command::new(owned.belljar_path());
-        command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", &owned.home).env("BELLJAR_STATE_DIR", &jail.state);
-        command.current_dir(&owned.work).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.args(["run", "--"]).arg(owned.probe_path()).args(["create", &owned.work_file("result.txt")]);
+        command
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("HOME", &owned.home)
+            .env("BELLJAR_STATE_DIR", &jail.state);
+        command
+            .current_dir(&owned.work)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+            .args(["run", "--"])
+            .arg(owned.probe_path())
+            .args(["create", &owned.work_file("result.txt")]);
         let finished = finish(command.spawn().expect("start belljar"));
-        assert_eq!(finished.code(), 0, "{}{}", finished.stdout(), finished.stderr());
+        assert_eq!(
+            finished.code(),
+            0,
+            "{}{}",
+            finished.stdout(),
+            finished.stderr()
+        );
         let made = fs::metadata(owned.work.join("result.txt")).expect("the result");
         assert_eq!(made.uid(), Who::User.uid());
     } else {
@@ -394,12 +406,16 @@ fn a_workspace_root_holds_for_its_owner_runs_as_that_owner(who: Who) {
 fn programs_are_found_as_a_shell_would(who: Who) {
     let jail = Jail::new(who);
     jail.put(&jail.work.join("tool.sh"), "#!/bin/sh\necho \"tool $1\"\n");
-    fs::set_permissions(jail.work.join("tool.sh"), fs::Permissions::from_mode(0o755)).expect("make it executable");
+    fs::set_permissions(jail.work.join("tool.sh"), fs::Permissions::from_mode(0o755))
+        .expect("make it executable");
     for name in ["./tool.sh", &jail.work_file("tool.sh")] {
         assert_eq!(jail.run(&[name, "x"]).assert_exit(0).stdout(), "tool x\n");
     }
     assert!(Path::new("/bin/sh").exists());
-    assert_eq!(jail.run(&["echo", "a b", "", "--", "-n"]).stdout(), "a b  -- -n\n");
+    assert_eq!(
+        jail.run(&["echo", "a b", "", "--", "-n"]).stdout(),
+        "a b  -- -n\n"
+    );
 }
 
 for_each_user!(
@@ -410,13 +426,6 @@ for_each_user!(
     cargo_builds_offline,
     a_compiler_and_make,
     bash_pipelines,
-    an_interactive_shell_on_a_terminal,
-    interrupting_from_the_terminal,
-    signals_are_forwarded,
-    exit_codes_pass_through,
-    death_by_a_signal_passes_through,
-    standard_input_passes_through,
-    the_summary_is_one_line_on_standard_error,
     symlinked_dotfiles_do_not_break_the_launch,
     missing_paths_in_rules_do_not_break_the_launch,
     odd_directory_names_work,

@@ -21,7 +21,8 @@ const OUTSIDE_ADDRESS: &str = "192.0.2.7";
 /// Host sockets of every kind at paths below a directory, open for anyone to connect to.
 struct HostSockets {
     directory: PathBuf,
-    _open: (UnixListener, UnixDatagram, std::os::fd::OwnedFd),
+    stream: UnixListener,
+    _others: (UnixDatagram, std::os::fd::OwnedFd),
 }
 
 impl HostSockets {
@@ -29,18 +30,33 @@ impl HostSockets {
         let path = |kind: &str| directory.join(format!("host-{kind}.sock"));
         let stream = UnixListener::bind(path("stream")).expect("a stream socket");
         let dgram = UnixDatagram::bind(path("dgram")).expect("a datagram socket");
-        let seqpacket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a packet socket");
+        let seqpacket =
+            socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a packet socket");
         let address = SocketAddrUnix::new(path("seqpacket").as_path()).expect("its address");
         bind(&seqpacket, &address).expect("bind the packet socket");
         listen(&seqpacket, 16).expect("listen on the packet socket");
         for kind in ["stream", "dgram", "seqpacket"] {
-            fs::set_permissions(path(kind), fs::Permissions::from_mode(0o777)).expect("open the socket to all");
+            fs::set_permissions(path(kind), fs::Permissions::from_mode(0o777))
+                .expect("open the socket to all");
         }
-        HostSockets { directory: directory.to_owned(), _open: (stream, dgram, seqpacket) }
+        stream.set_nonblocking(true).expect("do not wait");
+        HostSockets {
+            directory: directory.to_owned(),
+            stream,
+            _others: (dgram, seqpacket),
+        }
+    }
+
+    /// How many have called since the last look.
+    fn callers(&self) -> usize {
+        std::iter::from_fn(|| self.stream.accept().ok()).count()
     }
 
     fn path(&self, kind: &str) -> String {
-        self.directory.join(format!("host-{kind}.sock")).to_string_lossy().into_owned()
+        self.directory
+            .join(format!("host-{kind}.sock"))
+            .to_string_lossy()
+            .into_owned()
     }
 }
 
@@ -52,6 +68,14 @@ fn sockets_of_the_host_are_out_of_reach(who: Who) {
         for kind in ["stream", "seqpacket", "dgram"] {
             jail.attack(&["connect-unix", kind, &sockets.path(kind)]);
         }
+        // A service that is called does something, even when the caller says nothing: only the control's two
+        // calls may arrive.
+        assert_eq!(
+            sockets.callers(),
+            2,
+            "a call from the box reached {}",
+            place.display()
+        );
     }
 }
 
@@ -60,14 +84,22 @@ fn sockets_made_after_the_launch_are_out_of_reach(who: Who) {
     let jail = Jail::new(who);
     let wait_then_connect = |kind: &str, path: &str| {
         let program = jail.probe_path();
-        let mut command = jail.json_command(&[&program.to_string_lossy(), "after-input", "connect-unix", kind, path]);
+        let mut command = jail.json_command(&[
+            &program.to_string_lossy(),
+            "after-input",
+            "connect-unix",
+            kind,
+            path,
+        ]);
         command.stdin(Stdio::piped());
         command.spawn().expect("start the box")
     };
     let kinds = ["stream", "seqpacket", "dgram"];
     let path = |kind: &str| jail.work_file(&format!("host-{kind}.sock"));
-    let mut running: Vec<(&str, Child)> =
-        kinds.iter().map(|kind| (*kind, wait_then_connect(kind, &path(kind)))).collect();
+    let mut running: Vec<(&str, Child)> = kinds
+        .iter()
+        .map(|kind| (*kind, wait_then_connect(kind, &path(kind))))
+        .collect();
     for (_, child) in &running {
         wait_until_inside(child.id());
     }
@@ -78,7 +110,11 @@ fn sockets_made_after_the_launch_are_out_of_reach(who: Who) {
     }
     for (kind, child) in running {
         let outcome = support::Outcome::from_json(support::finish(child));
-        let attempts: Vec<Attempt> = outcome.attempts().into_iter().filter(|a| a.name != "after-input").collect();
+        let attempts: Vec<Attempt> = outcome
+            .attempts()
+            .into_iter()
+            .filter(|a| a.name != "after-input")
+            .collect();
         assert!(!attempts.iter().any(|a| a.allowed), "{kind}: {attempts:?}");
         assert!(!attempts.is_empty(), "{kind}: {outcome:#?}");
     }
@@ -90,9 +126,14 @@ fn wait_until_inside(keeper: u32) {
     support::eventually("the probe runs in the box", || {
         let runs_probe = |pid: u32| {
             let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            line.split(|byte| *byte == 0).next().is_some_and(|word| word.ends_with(b"/tools/probe"))
+            line.split(|byte| *byte == 0)
+                .next()
+                .is_some_and(|word| word.ends_with(b"/tools/probe"))
         };
-        descendants(keeper).into_iter().any(runs_probe).then_some(())
+        descendants(keeper)
+            .into_iter()
+            .any(runs_probe)
+            .then_some(())
     });
 }
 
@@ -100,9 +141,17 @@ fn descendants(of: u32) -> Vec<u32> {
     let mut found = vec![of];
     let mut next = 0;
     while next < found.len() {
-        for task in fs::read_dir(format!("/proc/{}/task", found[next])).into_iter().flatten().flatten() {
+        for task in fs::read_dir(format!("/proc/{}/task", found[next]))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
             let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            found.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+            found.extend(
+                children
+                    .split_whitespace()
+                    .filter_map(|pid| pid.parse::<u32>().ok()),
+            );
         }
         next += 1;
     }
@@ -112,7 +161,8 @@ fn descendants(of: u32) -> Vec<u32> {
 fn abstract_sockets_of_the_host_are_out_of_reach(who: Who) {
     let jail = Jail::new(who);
     let name = |kind: &str| format!("belljar-{}-{who:?}-{kind}", std::process::id());
-    let address = |kind: &str| SocketAddr::from_abstract_name(name(kind)).expect("an abstract name");
+    let address =
+        |kind: &str| SocketAddr::from_abstract_name(name(kind)).expect("an abstract name");
     let _stream = UnixListener::bind_addr(&address("stream")).expect("a stream socket");
     let _dgram = UnixDatagram::bind_addr(&address("dgram")).expect("a datagram socket");
     for kind in ["stream", "dgram"] {
@@ -134,7 +184,10 @@ fn sockets_within_the_box_work(who: Who) {
 
 fn the_hosts_loopback_is_out_of_reach(who: Who) {
     let jail = Jail::new(who);
-    for address in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
+    for address in [
+        IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(Ipv6Addr::LOCALHOST),
+    ] {
         let Ok(tcp) = TcpListener::bind((address, 0)) else {
             assert!(address.is_ipv6(), "this host has no loopback");
             continue;
@@ -153,9 +206,16 @@ fn the_hosts_loopback_is_out_of_reach(who: Who) {
         });
         assert_all_allowed(&jail.control(&["udp", &address.to_string(), &port]));
         let udp = echo.join().expect("the echo");
-        assert_all_refused(&jail.inside(&["udp", &address.to_string(), &port]).attempts());
+        assert_all_refused(
+            &jail
+                .inside(&["udp", &address.to_string(), &port])
+                .attempts(),
+        );
         udp.set_nonblocking(true).expect("do not wait");
-        assert!(udp.recv_from(&mut [0; 16]).is_err(), "a datagram left the box");
+        assert!(
+            udp.recv_from(&mut [0; 16]).is_err(),
+            "a datagram left the box"
+        );
     }
 }
 
@@ -176,10 +236,23 @@ fn outside_addresses_are_out_of_reach(who: Who) {
             std::os::unix::process::CommandExt::uid(&mut command, 0);
             std::os::unix::process::CommandExt::gid(&mut command, 0);
         }
-        command.args(["laboratory", OUTSIDE_ADDRESS, &who.uid().to_string(), "/bin/sh", "-c", &script]);
+        command.args([
+            "laboratory",
+            OUTSIDE_ADDRESS,
+            &who.uid().to_string(),
+            "/bin/sh",
+            "-c",
+            &script,
+        ]);
         let finished = support::finish(command.spawn().expect("a laboratory"));
         let attempts = Attempt::parse(&finished.stdout());
-        assert_eq!(attempts.len(), 3, "{}\n{}", finished.stdout(), finished.stderr());
+        assert_eq!(
+            attempts.len(),
+            3,
+            "{}\n{}",
+            finished.stdout(),
+            finished.stderr()
+        );
         attempts
     };
     assert_all_allowed(&in_laboratory(""));
@@ -192,7 +265,11 @@ fn a_pipe_made_by_the_host_can_be_used_only_where_files_can(who: Who) {
     let pipe = jail.home_file("pipe");
     assert_all_allowed(&jail.control(&["mknod", &pipe, "fifo"]));
     // Held open for reading, so that a writer would not be turned away for want of a reader.
-    let reader = fs::OpenOptions::new().read(true).write(true).open(&pipe).expect("the pipe's reader");
+    let reader = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&pipe)
+        .expect("the pipe's reader");
     assert_all_allowed(&jail.control(&["fifo-write", &pipe]));
     let mut said = [0; 13];
     (&reader).read_exact(&mut said).expect("the control's text");

@@ -11,7 +11,10 @@ use rustix::fs::{FlockOperation, flock};
 
 /// The Belljar binary that cargo built, unless the environment names another.
 pub(crate) fn belljar() -> PathBuf {
-    env::var_os("BELLJAR_BIN").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_belljar")), PathBuf::from)
+    env::var_os("BELLJAR_BIN").map_or_else(
+        || PathBuf::from(env!("CARGO_BIN_EXE_belljar")),
+        PathBuf::from,
+    )
 }
 
 /// The static probe, compiled once per version of its source.
@@ -49,27 +52,46 @@ fn sources() -> Vec<PathBuf> {
 
 /// FNV-1a over the sources: an edit gives a new file name, so a stale probe is never used.
 fn fingerprint(sources: &[PathBuf]) -> u64 {
-    let bytes = sources.iter().flat_map(|path| fs::read(path).expect("read a source of the probe"));
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    let bytes = sources
+        .iter()
+        .flat_map(|path| fs::read(path).expect("read a source of the probe"));
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 fn run_compiler(sources: &[PathBuf], output: &Path) {
     let mut compiler = Command::new("cc");
-    compiler.args(["-static", "-O1", "-pthread", "-Wall", "-Wextra", "-Werror", "-o"]).arg(output);
-    compiler.args(sources.iter().filter(|path| path.extension().is_some_and(|e| e == "c")));
-    let result = compiler.output().expect("the attack tests need a C compiler named `cc`, or BELLJAR_PROBE");
+    compiler
+        .args([
+            "-static", "-O1", "-pthread", "-Wall", "-Wextra", "-Werror", "-o",
+        ])
+        .arg(output);
+    compiler.args(
+        sources
+            .iter()
+            .filter(|path| path.extension().is_some_and(|e| e == "c")),
+    );
+    let result = compiler
+        .output()
+        .expect("the attack tests need a C compiler named `cc`, or BELLJAR_PROBE");
     assert!(
         result.status.success(),
         "the attack probe does not compile (a static libc is needed):\n{}",
         String::from_utf8_lossy(&result.stderr)
     );
-    fs::set_permissions(output, fs::Permissions::from_mode(0o755)).expect("make the probe executable");
+    fs::set_permissions(output, fs::Permissions::from_mode(0o755))
+        .expect("make the probe executable");
 }
 
 /// Can any user run this file where it is? A build below a private home directory cannot be.
 pub(crate) fn reachable_by_others(path: &Path) -> bool {
-    let open_to =
-        |path: &Path, bits: u32| fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & bits == bits);
+    let open_to = |path: &Path, bits: u32| {
+        fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & bits == bits)
+    };
     open_to(path, 0o005)
-        && path.ancestors().skip(1).all(|parent| parent.as_os_str().is_empty() || open_to(parent, 0o001))
+        && path
+            .ancestors()
+            .skip(1)
+            .all(|parent| parent.as_os_str().is_empty() || open_to(parent, 0o001))
 }

@@ -83,9 +83,11 @@ impl Jail {
             self.put(&self.home.join(path), text);
         }
         let program = self.probe_path();
-        fs::create_dir_all(program.parent().expect("a parent")).expect("create the probe's directory");
+        fs::create_dir_all(program.parent().expect("a parent"))
+            .expect("create the probe's directory");
         fs::copy(probe(), &program).expect("copy the probe");
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("make the probe executable");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755))
+            .expect("make the probe executable");
         self.own(&self.home);
         self.own(&self.state);
         if !reachable_by_others(&belljar()) && !self.who.is_runner() {
@@ -96,7 +98,11 @@ impl Jail {
     /// Writes a file outside the box, as the host's user would, owned by that user.
     pub(crate) fn put(&self, path: &Path, text: &str) {
         let parent = path.parent().expect("a file has a parent");
-        let fresh = parent.ancestors().take_while(|above| !above.exists()).last().map(Path::to_owned);
+        let fresh = parent
+            .ancestors()
+            .take_while(|above| !above.exists())
+            .last()
+            .map(Path::to_owned);
         fs::create_dir_all(parent).expect("create a parent directory");
         fs::write(path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         self.own(fresh.as_deref().unwrap_or(path));
@@ -155,10 +161,20 @@ impl Jail {
     /// A program started as the user in the workspace, outside any box.
     pub(crate) fn outside(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
-        command.env_clear().env("PATH", SEARCH_PATH).env("LANG", "C.UTF-8").env("TERM", "dumb");
-        command.env("HOME", &self.home).env("BELLJAR_STATE_DIR", &self.state);
+        command
+            .env_clear()
+            .env("PATH", SEARCH_PATH)
+            .env("LANG", "C.UTF-8")
+            .env("TERM", "dumb");
+        command
+            .env("HOME", &self.home)
+            .env("BELLJAR_STATE_DIR", &self.state);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
-        command.current_dir(&self.work).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .current_dir(&self.work)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         if !self.who.is_runner() {
             // Also drops supplementary groups, since the runner is root here.
             command.uid(self.who.uid()).gid(self.who.uid());
@@ -167,7 +183,11 @@ impl Jail {
     }
 
     pub(crate) fn belljar_path(&self) -> PathBuf {
-        if self.belljar.exists() { self.belljar.clone() } else { belljar() }
+        if self.belljar.exists() {
+            self.belljar.clone()
+        } else {
+            belljar()
+        }
     }
 
     /// `belljar` with these arguments, as the user.
@@ -232,8 +252,15 @@ impl Jail {
     #[track_caller]
     pub(crate) fn privileged_control(&self, arguments: &[&str]) -> Vec<Attempt> {
         let mut command = Command::new(self.probe_path());
-        command.env_clear().current_dir(&self.work).stdin(Stdio::null()).stdout(Stdio::piped());
-        command.arg("privileged").arg(self.probe_path()).args(arguments);
+        command
+            .env_clear()
+            .current_dir(&self.work)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        command
+            .arg("privileged")
+            .arg(self.probe_path())
+            .args(arguments);
         Attempt::parse(&finish(spawn(command)).stdout())
     }
 
@@ -245,8 +272,13 @@ impl Jail {
         super::assert_all_allowed(&control);
         let outcome = self.inside(arguments);
         super::assert_all_refused(&outcome.attempts());
-        let names = |attempts: &[Attempt]| attempts.iter().map(|a| a.name.clone()).collect::<Vec<_>>();
-        assert_eq!(names(&control), names(&outcome.attempts()), "an attempt is missing from the box's report");
+        let names =
+            |attempts: &[Attempt]| attempts.iter().map(|a| a.name.clone()).collect::<Vec<_>>();
+        assert_eq!(
+            names(&control),
+            names(&outcome.attempts()),
+            "an attempt is missing from the box's report"
+        );
         outcome
     }
 }
@@ -260,7 +292,9 @@ impl Drop for Jail {
 
 #[track_caller]
 pub(crate) fn spawn(mut command: Command) -> Child {
-    command.spawn().unwrap_or_else(|error| panic!("{}: {error}", command.get_program().to_string_lossy()))
+    command
+        .spawn()
+        .unwrap_or_else(|error| panic!("{}: {error}", command.get_program().to_string_lossy()))
 }
 
 /// Root works outside /tmp, whose contents a box replaces by its own; others have nowhere else to write.

@@ -10,11 +10,16 @@ const CGROUP_DEPTH: usize = 12;
 pub(crate) fn processes_marked(marker: &Path) -> Vec<(u32, String)> {
     let marker = marker.as_os_str().as_encoded_bytes();
     let own = std::process::id();
-    let numbered = fs::read_dir("/proc").expect("read /proc").filter_map(|entry| {
-        let pid: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
-        (pid != own).then_some(pid)
-    });
-    numbered.filter(|pid| is_marked(*pid, marker)).map(|pid| (pid, describe(pid))).collect()
+    let numbered = fs::read_dir("/proc")
+        .expect("read /proc")
+        .filter_map(|entry| {
+            let pid: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+            (pid != own).then_some(pid)
+        });
+    numbered
+        .filter(|pid| is_marked(*pid, marker))
+        .map(|pid| (pid, describe(pid)))
+        .collect()
 }
 
 fn is_marked(pid: u32, marker: &[u8]) -> bool {
@@ -22,7 +27,8 @@ fn is_marked(pid: u32, marker: &[u8]) -> bool {
     // A process may end between the listing and this look at it.
     let file = |name: &str| fs::read(format!("/proc/{pid}/{name}")).is_ok_and(|text| names(&text));
     let link = |name: &str| {
-        fs::read_link(format!("/proc/{pid}/{name}")).is_ok_and(|to| names(to.as_os_str().as_encoded_bytes()))
+        fs::read_link(format!("/proc/{pid}/{name}"))
+            .is_ok_and(|to| names(to.as_os_str().as_encoded_bytes()))
     };
     file("cmdline") || file("environ") || link("cwd") || link("exe")
 }
@@ -30,14 +36,26 @@ fn is_marked(pid: u32, marker: &[u8]) -> bool {
 fn describe(pid: u32) -> String {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let state = status.lines().find(|line| line.starts_with("State:")).unwrap_or_default().to_owned();
-    format!("{} [{state}]", String::from_utf8_lossy(&line).replace('\0', " "))
+    let state = status
+        .lines()
+        .find(|line| line.starts_with("State:"))
+        .unwrap_or_default()
+        .to_owned();
+    format!(
+        "{} [{state}]",
+        String::from_utf8_lossy(&line).replace('\0', " ")
+    )
 }
 
 /// Cgroups of any hierarchy whose name carries the sandbox's id.
 pub(crate) fn cgroups_of(id: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    search(Path::new(CGROUP_ROOT), &|name| name.contains(id), CGROUP_DEPTH, &mut found);
+    search(
+        Path::new(CGROUP_ROOT),
+        &|name| name.contains(id),
+        CGROUP_DEPTH,
+        &mut found,
+    );
     found
 }
 
@@ -60,7 +78,11 @@ fn search(directory: &Path, wanted: &dyn Fn(&str) -> bool, depth: usize, found: 
 
 fn mounts_naming(text: &str) -> Vec<String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").expect("read the mount table");
-    mounts.lines().filter(|line| line.contains(text)).map(str::to_owned).collect()
+    mounts
+        .lines()
+        .filter(|line| line.contains(text))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Files below a directory, directories left out: an empty skeleton is no leftover.
@@ -81,24 +103,36 @@ pub(crate) fn files_below(directory: &Path) -> Vec<PathBuf> {
 
 fn names_with(directory: &Path, text: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).filter(|path| path.to_string_lossy().contains(text)).collect()
+    entries
+        .map(|entry| entry.path())
+        .filter(|path| path.to_string_lossy().contains(text))
+        .collect()
 }
 
 /// Nothing of the run is left anywhere. `base` is the test's own directory, in every path it handed out.
 #[track_caller]
 pub(crate) fn assert_nothing_left(base: &Path, state: &Path, sandbox_id: Option<&str>) {
     let processes = processes_marked(base);
-    assert!(processes.is_empty(), "processes outlived the run: {processes:#?}");
+    assert!(
+        processes.is_empty(),
+        "processes outlived the run: {processes:#?}"
+    );
     let mounts = mounts_naming(&base.to_string_lossy());
     assert!(mounts.is_empty(), "mounts outlived the run: {mounts:#?}");
     let records = files_below(state);
-    assert!(records.is_empty(), "the state directory is not empty: {records:#?}");
+    assert!(
+        records.is_empty(),
+        "the state directory is not empty: {records:#?}"
+    );
     if let Some(id) = sandbox_id {
         let cgroups = cgroups_of(id);
         assert!(cgroups.is_empty(), "cgroups outlived the run: {cgroups:#?}");
         for place in ["/tmp", "/var/tmp", "/dev/shm", "/run"] {
             let directories = names_with(Path::new(place), id);
-            assert!(directories.is_empty(), "files outlived the run: {directories:#?}");
+            assert!(
+                directories.is_empty(),
+                "files outlived the run: {directories:#?}"
+            );
         }
     }
 }

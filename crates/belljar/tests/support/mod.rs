@@ -6,7 +6,12 @@
 //!
 //! Settings for hosts that cannot build (a minimal VM guest): `BELLJAR_BIN` and `BELLJAR_PROBE` name ready-made
 //! programs; `BELLJAR_EXPECT_LIMITS` says which `limits_by` the user who runs the tests must get.
-#![allow(dead_code, unused_imports, unused_macros, reason = "each test file uses its own part of this module")]
+#![allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "each test file uses its own part of this module"
+)]
 
 mod build;
 mod jail;
@@ -71,8 +76,14 @@ pub(crate) fn runner_is_root() -> bool {
 /// A user id without an account. The tests own every process of this user.
 fn spare_uid() -> u32 {
     let accounts = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let taken = |uid: u32| accounts.lines().any(|line| line.split(':').nth(2) == Some(&uid.to_string()));
-    (FIRST_SPARE_UID..FIRST_SPARE_UID + 1000).find(|uid| !taken(*uid)).expect("an unused user id")
+    let taken = |uid: u32| {
+        accounts
+            .lines()
+            .any(|line| line.split(':').nth(2) == Some(&uid.to_string()))
+    };
+    (FIRST_SPARE_UID..FIRST_SPARE_UID + 1000)
+        .find(|uid| !taken(*uid))
+        .expect("an unused user id")
 }
 
 /// Turns `fn name(who: Who)` into one test per user: `as_root::name` and `as_user::name`.

@@ -26,7 +26,11 @@ impl Attempt {
             "refused" => false,
             _ => return None,
         };
-        Some(Attempt { name: name.to_owned(), allowed, detail: detail.to_owned() })
+        Some(Attempt {
+            name: name.to_owned(),
+            allowed,
+            detail: detail.to_owned(),
+        })
     }
 }
 
@@ -63,7 +67,8 @@ impl Outcome {
             text.ends_with('\n') && text.trim_end().lines().count() == 1,
             "standard output is not one line of JSON: {text:?}\n{said}"
         );
-        let json: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text:?}\n{said}"));
+        let json: Value =
+            serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text:?}\n{said}"));
         assert!(json.is_object(), "not an object: {json}");
         Outcome { finished, json }
     }
@@ -73,7 +78,9 @@ impl Outcome {
     }
 
     pub(crate) fn sandbox_id(&self) -> &str {
-        self.json["sandbox_id"].as_str().unwrap_or_else(|| panic!("no sandbox_id in {}", self.json))
+        self.json["sandbox_id"]
+            .as_str()
+            .unwrap_or_else(|| panic!("no sandbox_id in {}", self.json))
     }
 
     pub(crate) fn exit_code(&self) -> Option<i64> {
@@ -89,20 +96,28 @@ impl Outcome {
     }
 
     pub(crate) fn limits_by(&self) -> &str {
-        self.json["limits_by"].as_str().unwrap_or_else(|| panic!("no limits_by in {}", self.json))
+        self.json["limits_by"]
+            .as_str()
+            .unwrap_or_else(|| panic!("no limits_by in {}", self.json))
     }
 
     pub(crate) fn stdout(&self) -> &str {
-        self.json["stdout"].as_str().unwrap_or_else(|| panic!("no stdout in {}", self.json))
+        self.json["stdout"]
+            .as_str()
+            .unwrap_or_else(|| panic!("no stdout in {}", self.json))
     }
 
     pub(crate) fn stderr(&self) -> &str {
-        self.json["stderr"].as_str().unwrap_or_else(|| panic!("no stderr in {}", self.json))
+        self.json["stderr"]
+            .as_str()
+            .unwrap_or_else(|| panic!("no stderr in {}", self.json))
     }
 
     pub(crate) fn usage(&self, name: &str) -> f64 {
         let usage = &self.json["resource_usage"][name];
-        usage.as_f64().unwrap_or_else(|| panic!("no resource_usage.{name} in {}", self.json))
+        usage
+            .as_f64()
+            .unwrap_or_else(|| panic!("no resource_usage.{name} in {}", self.json))
     }
 
     pub(crate) fn error_code(&self) -> Option<&str> {
@@ -115,8 +130,12 @@ impl Outcome {
 
     /// The names of refused system calls that the result lists.
     pub(crate) fn violations(&self) -> Vec<&str> {
-        let list = self.json["violations"].as_array().unwrap_or_else(|| panic!("no violations in {}", self.json));
-        list.iter().filter_map(|violation| violation["name"].as_str()).collect()
+        let list = self.json["violations"]
+            .as_array()
+            .unwrap_or_else(|| panic!("no violations in {}", self.json));
+        list.iter()
+            .filter_map(|violation| violation["name"].as_str())
+            .collect()
     }
 
     /// The program ran to its own end with this exit code, and Belljar passed it on.

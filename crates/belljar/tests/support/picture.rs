@@ -15,7 +15,11 @@ pub(crate) fn picture(root: &Path) -> BTreeMap<String, String> {
 fn look(root: &Path, directory: &Path, seen: &mut BTreeMap<String, String>) {
     for entry in fs::read_dir(directory).expect("read a directory") {
         let path = entry.expect("an entry").path();
-        let name = path.strip_prefix(root).expect("below the root").to_string_lossy().into_owned();
+        let name = path
+            .strip_prefix(root)
+            .expect("below the root")
+            .to_string_lossy()
+            .into_owned();
         let metadata = fs::symlink_metadata(&path).expect("metadata");
         let contents = if metadata.is_symlink() {
             format!("-> {}", fs::read_link(&path).expect("a link").display())
@@ -24,7 +28,14 @@ fn look(root: &Path, directory: &Path, seen: &mut BTreeMap<String, String>) {
         } else {
             String::new()
         };
-        seen.insert(name, format!("{:o} {} {contents}", metadata.permissions().mode(), metadata.uid()));
+        seen.insert(
+            name,
+            format!(
+                "{:o} {} {contents}",
+                metadata.permissions().mode(),
+                metadata.uid()
+            ),
+        );
         if metadata.is_dir() {
             look(root, &path, seen);
         }

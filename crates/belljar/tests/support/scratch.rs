@@ -12,9 +12,13 @@ impl Scratch {
     pub(crate) fn below(parent: &str) -> Scratch {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = Path::new(parent).join(format!("belljar-scratch-{}-{number:04}", std::process::id()));
+        let path = Path::new(parent).join(format!(
+            "belljar-scratch-{}-{number:04}",
+            std::process::id()
+        ));
         fs::create_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("open the directory to all");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
+            .expect("open the directory to all");
         Scratch(path)
     }
 
@@ -26,7 +30,8 @@ impl Scratch {
     pub(crate) fn file(&self, name: &str, text: &str) -> String {
         let path = self.0.join(name);
         fs::write(&path, text).expect("write a scratch file");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("open the file to all");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644))
+            .expect("open the file to all");
         path.to_string_lossy().into_owned()
     }
 }

@@ -30,7 +30,9 @@ impl Finished {
     }
 
     pub(crate) fn code(&self) -> i32 {
-        self.status.code().unwrap_or_else(|| panic!("ended by a signal: {:?}\n{}", self.status, self.stderr()))
+        self.status
+            .code()
+            .unwrap_or_else(|| panic!("ended by a signal: {:?}\n{}", self.status, self.stderr()))
     }
 }
 
@@ -45,7 +47,10 @@ pub(crate) fn finish_with_input(mut child: Child, input: Vec<u8>) -> Finished {
     let stdin = child.stdin.take();
     // A program may end without reading its input: a broken pipe here is its right.
     let feeder = thread::spawn(move || stdin.map(|mut pipe| pipe.write_all(&input)));
-    let (stdout, stderr) = (Drain::start(child.stdout.take()), Drain::start(child.stderr.take()));
+    let (stdout, stderr) = (
+        Drain::start(child.stdout.take()),
+        Drain::start(child.stderr.take()),
+    );
     let so_far = (Arc::clone(&stdout.text), Arc::clone(&stderr.text));
     let (report, ended) = mpsc::channel();
     thread::spawn(move || {
@@ -64,7 +69,11 @@ pub(crate) fn finish_with_input(mut child: Child, input: Vec<u8>) -> Finished {
         );
     };
     drop(feeder);
-    Finished { status: status.expect("wait for the program"), stdout: taken(&so_far.0), stderr: taken(&so_far.1) }
+    Finished {
+        status: status.expect("wait for the program"),
+        stdout: taken(&so_far.0),
+        stderr: taken(&so_far.1),
+    }
 }
 
 /// Reads a pipe to its end in the background.
@@ -82,7 +91,9 @@ impl Drain {
             let Some(mut pipe) = pipe else { return };
             // A read fails on a terminal whose other side is gone; what came before is what there is.
             while let Ok(length @ 1..) = pipe.read(&mut block) {
-                kept.lock().expect("no reader panics").extend_from_slice(&block[..length]);
+                kept.lock()
+                    .expect("no reader panics")
+                    .extend_from_slice(&block[..length]);
             }
         });
         Drain { text, reader }
