@@ -20,6 +20,8 @@ pub struct Plan {
     pub identity: Identity,
     /// What it sees of the file system, parents first.
     pub view: Vec<View>,
+    /// How many bytes all private directories together may hold.
+    pub private_bytes: u64,
     /// What it may use.
     pub limits: Limits,
     /// Whether it may create processes (threads are always allowed).
@@ -66,8 +68,6 @@ pub enum Shows {
     },
     /// An empty directory of the box's own, gone when it ends.
     Private {
-        /// At most so many bytes.
-        bytes: u64,
         /// Who may write there.
         mode: u32,
     },

@@ -474,7 +474,7 @@ impl Keeper<'_> {
             killed_by: self.killed_by,
             violations: self.violations,
             tier: capability.tier.as_str().to_owned(),
-            degraded: Vec::new(),
+            degraded: degraded(host),
             limits_by: host.cgroups.name(),
             changes_kept,
             notes: lowered.notes.clone(),
@@ -484,6 +484,22 @@ impl Keeper<'_> {
             stderr_truncated,
         })
     }
+}
+
+/// What is weaker on this host than it could be.
+fn degraded(host: &Host) -> Vec<String> {
+    let mut weaker = Vec::new();
+    if matches!(host.cgroups, belljar_sandbox::cgroup::Cgroups::None { .. }) {
+        weaker.push(
+            "limits: memory and cpu are looked at every 25 ms, not held by the kernel; \
+             reaching max_processes for a shorter time is not reported"
+                .to_owned(),
+        );
+    }
+    if host.landlock_abi.is_some_and(|abi| abi < 3) {
+        weaker.push("landlock: an old version; other walls hold what it can't".to_owned());
+    }
+    weaker
 }
 
 struct Ready {

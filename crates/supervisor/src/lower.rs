@@ -92,12 +92,10 @@ pub fn lower(
         _ => None,
     };
     let changes = overlay.as_deref().map_or(Changes::Direct, Changes::Overlay);
-    let bytes = private_bytes(capability, &table);
     let built = Builder::new(
         &table,
         &places,
         principal.identity,
-        bytes,
         changes,
         &state.stand_ins(),
     )
@@ -116,6 +114,7 @@ pub fn lower(
         workdir: places.work.clone(),
         identity: principal.identity,
         view: entries,
+        private_bytes: private_bytes(capability),
         limits: limits(capability),
         spawn: if capability
             .permissions
@@ -235,20 +234,14 @@ fn limits(capability: &Capability) -> Limits {
     }
 }
 
-/// How large each private directory may grow. A disk limit is shared out among them; memory bounds them all anyway.
-fn private_bytes(capability: &Capability, table: &PathTable) -> u64 {
+/// How large the private directories may grow together; memory bounds them anyway.
+fn private_bytes(capability: &Capability) -> u64 {
     const UNLIMITED: u64 = 4 << 30;
-    let own = table
-        .iter()
-        .filter(|(_, entry)| entry.access == Access::Private)
-        .count() as u64
-        + 1;
     let limits = &capability.limits;
-    match (limits.disk_bytes, limits.memory_bytes) {
-        (Some(disk), _) => (disk / own).max(4096),
-        (None, Some(memory)) => memory,
-        (None, None) => UNLIMITED,
-    }
+    limits
+        .disk_bytes
+        .or(limits.memory_bytes)
+        .unwrap_or(UNLIMITED)
 }
 
 fn environment(

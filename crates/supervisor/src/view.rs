@@ -38,7 +38,6 @@ pub(crate) struct Builder<'a> {
     pub(crate) table: &'a PathTable,
     pub(crate) places: &'a Places,
     pub(crate) identity: Identity,
-    pub(crate) private_bytes: u64,
     pub(crate) changes: Changes<'a>,
     /// Where stand-ins are taken from.
     pool: &'a Path,
@@ -62,7 +61,6 @@ impl<'a> Builder<'a> {
         table: &'a PathTable,
         places: &'a Places,
         identity: Identity,
-        private_bytes: u64,
         changes: Changes<'a>,
         pool: &'a Path,
     ) -> Self {
@@ -81,7 +79,6 @@ impl<'a> Builder<'a> {
             table,
             places,
             identity,
-            private_bytes,
             changes,
             pool,
             built,
@@ -287,7 +284,6 @@ impl<'a> Builder<'a> {
             }
             Access::Hidden => Shows::Hidden(kind),
             Access::Private if kind == Kind::Directory => Shows::Private {
-                bytes: self.private_bytes,
                 mode: if path == self.places.home {
                     0o755
                 } else {
@@ -358,11 +354,7 @@ impl<'a> Builder<'a> {
     /// A rule on a symbolic link goes for what it points to; and where the link itself could be replaced, for it too.
     fn place_link(&mut self, link: &Path, access: Access, source: &Source) -> Result<(), RunError> {
         let Ok(target) = link.canonicalize() else {
-            // Dangling: whoever makes the target later makes what the rule speaks of.
-            if access <= Access::Protected && self.around(link) == Around::HostWrite {
-                self.show(link, Shows::Hidden(Kind::File));
-            }
-            return Ok(());
+            return self.place_dangling(link, access, source);
         };
         let kind = if target.is_dir() {
             Kind::Directory
@@ -371,20 +363,20 @@ impl<'a> Builder<'a> {
         };
         match access {
             Access::Hidden | Access::Protected => {
-                if self.around(&target) != Around::Nothing {
-                    self.place(&target, access, source)?;
+                if self.sees(&target) {
+                    self.place_existing(&target, kind, access);
                 }
-                // The kernel mounts over a link as over anything else; it can then be neither followed nor replaced.
+                // The kernel mounts over a link as over anything else but directories; it can then be neither
+                // followed nor replaced.
                 if self.around(link) == Around::HostWrite {
-                    let shows = match access {
-                        Access::Protected if kind == Kind::File => {
+                    let shows = match (access, kind) {
+                        (Access::Protected, Kind::File) => {
                             self.host(&target, kind, plan::Access::Read)
                         }
                         _ => Shows::Hidden(Kind::File),
                     };
-                    if kind == Kind::File || access == Access::Hidden {
-                        self.show(link, shows);
-                    }
+                    self.pin_above(link);
+                    self.show(link, shows);
                 }
             }
             Access::Read | Access::Write => {
@@ -398,6 +390,31 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
+    /// A link that leads nowhere yet: whoever makes what it names makes what the rule speaks of.
+    fn place_dangling(
+        &mut self,
+        link: &Path,
+        access: Access,
+        source: &Source,
+    ) -> Result<(), RunError> {
+        if !matches!(access, Access::Hidden | Access::Protected)
+            || self.around(link) != Around::HostWrite
+        {
+            return Ok(());
+        }
+        self.pin_above(link);
+        self.show(link, Shows::Hidden(Kind::File));
+        let named = fs::read_link(link)
+            .ok()
+            .and_then(|to| Some(link.parent()?.join(to)));
+        match named.and_then(|named| self.resolve_parent(&named)) {
+            Some(target) if fs::symlink_metadata(&target).is_err() => {
+                self.place_missing(&target, access, source)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// A rule on a path that does not exist.
     fn place_missing(
         &mut self,
@@ -407,13 +424,7 @@ impl<'a> Builder<'a> {
     ) -> Result<(), RunError> {
         match (access, self.around(path)) {
             (Access::Private, Around::Own) => {
-                self.show(
-                    path,
-                    Shows::Private {
-                        bytes: self.private_bytes,
-                        mode: 0o1777,
-                    },
-                );
+                self.show(path, Shows::Private { mode: 0o1777 });
             }
             (Access::Hidden | Access::Protected, Around::HostWrite) => self.stand_in(path)?,
             (Access::Hidden | Access::Protected, Around::Overlay) => self.stand_in_layer(path)?,
@@ -437,6 +448,11 @@ impl<'a> Builder<'a> {
     fn stand_in(&mut self, path: &Path) -> Result<(), RunError> {
         let missing = first_missing(path);
         if self.covered(&missing) {
+            return Ok(());
+        }
+        // A file where a directory is expected: `.git` may be one, and names the real place.
+        if let Some(parent) = missing.parent().filter(|parent| !parent.is_dir()) {
+            self.place_existing(parent, Kind::File, Access::Protected);
             return Ok(());
         }
         self.pin_above(&missing);

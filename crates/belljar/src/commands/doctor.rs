@@ -7,6 +7,7 @@ use belljar_sandbox::Host;
 use belljar_sandbox::cgroup::Cgroups;
 use belljar_supervisor::StateDir;
 use serde::Serialize;
+use serde_json::json;
 
 #[derive(Debug, Serialize)]
 struct Finding {
@@ -45,7 +46,7 @@ pub(crate) fn doctor(format: &Format) -> Result<u8, Failure> {
         .iter()
         .all(|finding| finding.ok != Standing::Missing || finding.name.starts_with("tier"));
     if format.output == OutputFormat::Json {
-        print::json(&findings);
+        print::json(&json!({"usable": usable, "findings": findings}));
     } else {
         let on = print::stdout_colours();
         for finding in &findings {

@@ -255,7 +255,7 @@ static int fork_bomb(int argc, char **argv)
 			made++;
 			continue;
 		}
-		if (!persistent || ++failures > 100000) {
+		if (!persistent || ++failures > 1000) {
 			int why = errno;
 			printf("forked: allowed %ld\n", made);
 			errno = why;

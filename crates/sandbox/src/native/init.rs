@@ -91,7 +91,8 @@ fn enclose(start: &Start<'_>) -> Result<(), Failure> {
     let _ = rustix::system::sethostname(b"belljar");
     sys::raise_loopback().map_err(at(Stage::Loopback))?;
     let root = build_view(start)?;
-    enter(root.as_fd()).map_err(at(Stage::Pivot))
+    enter(root.as_fd()).map_err(at(Stage::Pivot))?;
+    seal(root.as_fd()).map_err(at(Stage::Root))
 }
 
 fn become_box_user(start: &Start<'_>) -> Result<(), Failure> {
@@ -138,6 +139,10 @@ fn build_view(start: &Start<'_>) -> Result<OwnedFd, Failure> {
     }
     make_directory(root_fd, c".void/directory", 0o555).map_err(at(Stage::Root))?;
     touch(root_fd, c".void/file").map_err(at(Stage::Root))?;
+    make_directory(root_fd, c".void/private", 0o755).map_err(at(Stage::Root))?;
+    new_tmpfs(&start.script.private_size, c"755")
+        .and_then(|private| attach(private.as_fd(), root_fd, c".void/private"))
+        .map_err(at(Stage::Root))?;
     for (number, step) in start.script.steps.iter().enumerate() {
         perform(root_fd, step, start.trees).map_err(|errno| Failure {
             stage: Stage::View,
@@ -146,11 +151,6 @@ fn build_view(start: &Start<'_>) -> Result<OwnedFd, Failure> {
         })?;
     }
     attach(proc_mount.as_fd(), root_fd, c"proc").map_err(at(Stage::Proc))?;
-    // What covers were made of; the mounts keep it alive, nobody can name it.
-    let _ = rustix::fs::unlinkat(root_fd, c".void/file", rustix::fs::AtFlags::empty());
-    let _ = rustix::fs::unlinkat(root_fd, c".void/directory", rustix::fs::AtFlags::REMOVEDIR);
-    let _ = rustix::fs::unlinkat(root_fd, c".void", rustix::fs::AtFlags::REMOVEDIR);
-    sys::set_mount_flags(root_fd, mount_flag::READ_ONLY, false, None).map_err(at(Stage::Root))?;
     Ok(root)
 }
 
@@ -201,7 +201,20 @@ fn perform(root: BorrowedFd<'_>, step: &Step, trees: &[OwnedFd]) -> Result<(), E
             attach(tree.as_fd(), root, at)
         }
         Step::Attach { tree, at } => attach(trees.get(*tree).ok_or(Errno::BADF)?.as_fd(), root, at),
-        Step::Private { at, size, mode } => attach(new_tmpfs(size, mode)?.as_fd(), root, at),
+        Step::Private { name, at, mode } => {
+            make_directory(root, name, *mode)?;
+            // As asked, whatever the umask.
+            rustix::fs::chmodat(
+                root,
+                name.as_c_str(),
+                Mode::from_raw_mode(*mode),
+                rustix::fs::AtFlags::empty(),
+            )?;
+            let tree = clone_tree(root, name)?;
+            let flags = mount_flag::NO_SUID | mount_flag::NO_DEV;
+            sys::set_mount_flags(tree.as_fd(), flags, false, None)?;
+            attach(tree.as_fd(), root, at)
+        }
         Step::Seal { at } => {
             let place = open_beneath(root, at)?;
             sys::set_mount_flags(place.as_fd(), mount_flag::READ_ONLY, false, None)
@@ -322,6 +335,17 @@ fn enter(root: BorrowedFd<'_>) -> Result<(), Errno> {
     rustix::process::pivot_root(c".", c".")?;
     rustix::mount::unmount(c".", rustix::mount::UnmountFlags::DETACH)?;
     rustix::process::chdir(c"/")
+}
+
+/// Takes away what the view was made of (mounts keep it alive, nobody can name it) and makes the root read-only.
+fn seal(root: BorrowedFd<'_>) -> Result<(), Errno> {
+    use rustix::fs::{AtFlags, unlinkat};
+    rustix::mount::unmount(c"/.void/private", rustix::mount::UnmountFlags::DETACH)?;
+    unlinkat(root, c".void/file", AtFlags::empty())?;
+    for directory in [c".void/private", c".void/directory", c".void"] {
+        unlinkat(root, directory, AtFlags::REMOVEDIR)?;
+    }
+    sys::set_mount_flags(root, mount_flag::READ_ONLY, false, None)
 }
 
 /// Forks the agent's process and stays as pid 1.
@@ -489,7 +513,7 @@ fn stay(start: &Start<'_>, main: i32, children: &OwnedFd, listener: Option<Owned
     if let Some(listener) = &listener {
         Notification::prefer_sync(listener.as_fd());
     }
-    let private_devices = peer::PrivateDevices::of(&start.script.private);
+    let private_devices = peer::PrivateDevices::of(&start.script.private_places);
     let mut stay = Stay {
         start,
         main,

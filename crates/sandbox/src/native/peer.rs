@@ -176,30 +176,15 @@ fn try_connect(
     target.push(b"/proc/self/fd/");
     target.push_number(place.as_raw_fd().unsigned_abs());
     target.push(b"\0");
-    if private.contains(rustix::fs::fstat(&place)?.st_dev) {
+    // In a directory that the host can write to as well, the socket may be the host's: then no call of ours may
+    // reach it. A file is bound to one socket for good, so the answer still holds when we connect.
+    let file = rustix::fs::fstat(&place)?;
+    if private.contains(file.st_dev)
+        || sys::is_bound_here(file.st_dev, file.st_ino).unwrap_or(false)
+    {
         return Ok(sys::connect_raw(socket.as_fd(), target.bytes())?);
     }
-    connect_elsewhere(call, listener, socket, &target)
-}
-
-/// A socket in a directory that the host can write to as well: it may be the host's. Only a connection shows whose it
-/// is (the kernel has no pid here for a process outside), and the caller must not hold that connection meanwhile.
-fn connect_elsewhere(
-    call: &Notification,
-    listener: BorrowedFd<'_>,
-    socket: &OwnedFd,
-    target: &Text,
-) -> Result<(), Refusal> {
-    use rustix::net::{SocketFlags, socket_with, sockopt};
-    let kind = sockopt::socket_type(socket)?;
-    let fresh = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
-    let status = rustix::fs::fcntl_getfl(socket)?;
-    rustix::fs::fcntl_setfl(&fresh, status)?;
-    sys::connect_raw(fresh.as_fd(), target.bytes())?;
-    if sys::peer_process(fresh.as_fd())? == 0 {
-        return Err(Refusal::HostSocket);
-    }
-    Ok(call.replace_descriptor(listener, call.args[0] as i32, fresh.as_fd())?)
+    Err(Refusal::HostSocket)
 }
 
 /// The socket's file, resolved as the caller would: init shares its root, and starts in its directory.

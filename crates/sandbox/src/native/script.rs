@@ -28,11 +28,11 @@ pub(crate) enum Step {
     },
     /// Show a tree that the keeper has already cloned (number of its descriptor).
     Attach { tree: usize, at: CString },
-    /// Mount an empty file system of the box's own.
+    /// Show a directory of the box's own file system.
     Private {
+        name: CString,
         at: CString,
-        size: CString,
-        mode: CString,
+        mode: u32,
     },
     /// Let nobody write to the file system mounted there.
     Seal { at: CString },
@@ -75,7 +75,9 @@ pub(crate) struct Script {
     /// Frames that are mounts of their own, to be sealed when their contents are in place.
     frames: Vec<PathBuf>,
     /// Where each private file system is: sockets there can only be the box's own.
-    pub(crate) private: Vec<CString>,
+    pub(crate) private_places: Vec<CString>,
+    /// How large the private file system may grow.
+    pub(crate) private_size: CString,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) program: CString,
@@ -126,7 +128,8 @@ impl Script {
             step_paths: Vec::new(),
             mapped: Vec::new(),
             frames: Vec::new(),
-            private: Vec::new(),
+            private_places: Vec::new(),
+            private_size: c_string(OsStr::new(&plan.private_bytes.to_string()), "a size")?,
             uid: plan.identity.uid,
             gid: plan.identity.gid,
             program: c_path(&plan.program)?,
@@ -198,13 +201,7 @@ impl Script {
                 self.push(Step::Directory { at, mode: 0o755 }, path);
             }
             Shows::Frame => {
-                let at = relative(path)?;
-                let step = Step::Private {
-                    at,
-                    size: c"4m".to_owned(),
-                    mode: c"755".to_owned(),
-                };
-                self.push(step, path);
+                self.private(path, 0o755)?;
                 self.frames.push(path.clone());
             }
             Shows::Link(target) => {
@@ -239,15 +236,10 @@ impl Script {
                 };
                 self.push(step, path);
             }
-            Shows::Private { bytes, mode } => {
+            Shows::Private { mode } => {
                 self.mount_point(path, Kind::Directory, own)?;
-                self.private.push(c_path(path)?);
-                let step = Step::Private {
-                    at: relative(path)?,
-                    size: c_string(OsStr::new(&bytes.to_string()), "a size")?,
-                    mode: c_string(OsStr::new(&format!("{mode:o}")), "a mode")?,
-                };
-                self.push(step, path);
+                self.private_places.push(c_path(path)?);
+                self.private(path, *mode)?;
             }
             Shows::Hidden(kind) => {
                 self.mount_point(path, *kind, own)?;
@@ -292,6 +284,18 @@ impl Script {
                 self.push(step, path);
             }
         }
+        Ok(())
+    }
+
+    /// A directory of the one file system that all private directories share, and with it their bound.
+    fn private(&mut self, path: &Path, mode: u32) -> Result<(), LaunchError> {
+        let name = format!(".void/private/{}", self.steps.len());
+        let step = Step::Private {
+            name: c_string(OsStr::new(&name), "a name")?,
+            at: relative(path)?,
+            mode,
+        };
+        self.push(step, path);
         Ok(())
     }
 

@@ -5,12 +5,14 @@
 #![allow(unsafe_code)]
 
 mod counter;
+mod diag;
 mod filter;
 mod landlock;
 mod notify;
 mod process;
 
 pub(crate) use counter::{open_cpu_counter, read_cpu_counter};
+pub(crate) use diag::is_bound_here;
 pub(crate) use filter::{SockFilter, has_notifications, install_filter};
 pub(crate) use landlock::{LandlockRules, landlock_abi};
 pub(crate) use notify::{Notification, Reply};
@@ -31,4 +33,4 @@ fn last_errno() -> Errno {
     // SAFETY: __errno_location always returns a valid pointer to this thread's errno.
     Errno::from_raw_os_error(unsafe { *libc::__errno_location() })
 }
-pub(crate) use notify::{peer_process, read_memory};
+pub(crate) use notify::read_memory;

@@ -7,7 +7,7 @@ use crate::error::RunError;
 use crate::state::StateDir;
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// What was done to a path.
@@ -153,7 +153,15 @@ const CHANGES: &str = "changes.json";
 
 fn save<T: Serialize>(path: PathBuf, value: &T) -> Result<(), RunError> {
     let bytes = serde_json::to_vec(value).unwrap_or_default();
-    fs::write(&path, bytes).map_err(|source| RunError::State { path, source })
+    let mut options = fs::OpenOptions::new();
+    let file = options
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&path);
+    file.and_then(|mut file| std::io::Write::write_all(&mut file, &bytes))
+        .map_err(|source| RunError::State { path, source })
 }
 
 fn load<T: for<'de> Deserialize<'de>>(path: &Path) -> Option<T> {
