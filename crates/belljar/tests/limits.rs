@@ -222,7 +222,10 @@ fn a_fork_bomb_is_contained(who: Who) {
             (1..=64).contains(&forked.detail.parse::<u32>().expect("a count")),
             "{forked:?}"
         );
-        assert!(outcome.violations().contains(&"processes"), "{outcome:#?}");
+        // Sampling sees the limit only while it is reached.
+        if by_cgroup(&outcome) || manner.contains(&"persistent") {
+            assert!(outcome.violations().contains(&"processes"), "{outcome:#?}");
+        }
         // The children that were made stay for ever; only the timeout ends them.
         outcome.assert_killed("timeout", TIMED_OUT);
     }
@@ -247,7 +250,9 @@ fn threads_count_as_processes(who: Who) {
         (1..=64).contains(&started.detail.parse::<u32>().expect("a count")),
         "{started:?}"
     );
-    assert!(outcome.violations().contains(&"processes"), "{outcome:#?}");
+    if by_cgroup(&outcome) {
+        assert!(outcome.violations().contains(&"processes"), "{outcome:#?}");
+    }
 }
 
 fn processes_within_the_limit_are_free(who: Who) {

@@ -158,11 +158,16 @@ static int fill(int argc, char **argv)
 	if (fd < 0)
 		return report("fill", -1);
 	for (done = 0; done < megabytes; done++) {
-		if (write(fd, block, sizeof block) != sizeof block) {
-			int why = errno;
-			printf("filled: allowed %ld MB\n", done);
-			errno = why;
-			return report("fill", -1);
+		for (size_t sent = 0; sent < sizeof block;) {
+			/* The last write before a limit may be a short one; only the next says why. */
+			ssize_t written = write(fd, block + sent, sizeof block - sent);
+			if (written < 0) {
+				int why = errno;
+				printf("filled: allowed %ld MB\n", done);
+				errno = why;
+				return report("fill", -1);
+			}
+			sent += (size_t)written;
 		}
 		note(done + 1);
 	}
@@ -240,7 +245,7 @@ static int burn_children(int argc, char **argv)
 	return allowed("burn", "%ld children of %s s", count, argv[1]);
 }
 
-/* COUNT processes that stay; says how many it got. Tries on for ever after a refusal only when told to. */
+/* COUNT processes that stay; says how many it got. A persistent one tries on after a refusal, and stays as well. */
 static int fork_bomb(int argc, char **argv)
 {
 	long wanted = number(argv[1]), made = 0, failures = 0;
@@ -255,11 +260,14 @@ static int fork_bomb(int argc, char **argv)
 			made++;
 			continue;
 		}
-		if (!persistent || ++failures > 100000) {
+		if (!persistent || ++failures > 2000) {
 			int why = errno;
 			printf("forked: allowed %ld\n", made);
 			errno = why;
-			return report("fork-bomb", -1);
+			int outcome = report("fork-bomb", -1);
+			while (persistent)
+				pause();
+			return outcome;
 		}
 	}
 	return allowed("fork-bomb", "%ld", made);
