@@ -89,7 +89,11 @@ impl StandIn {
         // The last user may have taken it away between our look and our lock.
         if !is_at(&entry, path) {
             let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-            let kind = if is_directory { Kind::Directory } else { Kind::File };
+            let kind = if is_directory {
+                Kind::Directory
+            } else {
+                Kind::File
+            };
             return Self::put(path, kind, pool);
         }
         Ok(Some(Self {
