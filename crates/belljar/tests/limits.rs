@@ -197,6 +197,17 @@ fn jail_without_limits(who: Who) -> Outcome {
     Jail::new(who).run(&["/bin/sh", "-c", "exit 0"])
 }
 
+/// The kernel counts refusals in a control group. Without one, a limit that is reached between two looks is held all
+/// the same, and the result says that it may go unreported.
+fn assert_reports_processes(outcome: &Outcome) {
+    let reported = outcome.violations().contains(&"processes");
+    let excused = outcome.limits_by() == "sampling"
+        && outcome.json["degraded"]
+            .to_string()
+            .contains("not reported");
+    assert!(reported || excused, "{outcome:#?}");
+}
+
 /// Further processes are refused; the box goes on, and its result names the limit.
 fn a_fork_bomb_is_contained(who: Who) {
     let mut jail = Jail::new(who);
@@ -222,10 +233,7 @@ fn a_fork_bomb_is_contained(who: Who) {
             (1..=64).contains(&forked.detail.parse::<u32>().expect("a count")),
             "{forked:?}"
         );
-        // Sampling sees the limit only while it is reached.
-        if by_cgroup(&outcome) || manner.contains(&"persistent") {
-            assert!(outcome.violations().contains(&"processes"), "{outcome:#?}");
-        }
+        assert_reports_processes(&outcome);
         // The children that were made stay for ever; only the timeout ends them.
         outcome.assert_killed("timeout", TIMED_OUT);
     }
@@ -250,9 +258,7 @@ fn threads_count_as_processes(who: Who) {
         (1..=64).contains(&started.detail.parse::<u32>().expect("a count")),
         "{started:?}"
     );
-    if by_cgroup(&outcome) {
-        assert!(outcome.violations().contains(&"processes"), "{outcome:#?}");
-    }
+    assert_reports_processes(&outcome);
 }
 
 fn processes_within_the_limit_are_free(who: Who) {

@@ -340,7 +340,11 @@ fn the_policy_in_use_cannot_be_changed(who: Who) {
     let policy = jail.work.join("policies/box.yaml");
     jail.put(&policy, "extends: moderate\n");
     jail.option(&["--config", &policy.to_string_lossy()]);
-    jail.attack(&["open-to-write", &policy.to_string_lossy()]);
+    assert_all_refused(
+        &jail
+            .inside(&["write", &policy.to_string_lossy()])
+            .attempts(),
+    );
     jail.run(&[
         "/bin/sh",
         "-c",
