@@ -202,7 +202,9 @@ fn jail_without_limits(who: Who) -> Outcome {
 fn assert_reports_processes(outcome: &Outcome) {
     let reported = outcome.violations().contains(&"processes");
     let excused = outcome.limits_by() == "sampling"
-        && outcome.json["degraded"].to_string().contains("not reported");
+        && outcome.json["degraded"]
+            .to_string()
+            .contains("not reported");
     assert!(reported || excused, "{outcome:#?}");
 }
 

@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use support::{
     AWS_SECRET, Attempt, DOTENV_SECRET, Jail, NETRC_SECRET, SSH_SECRET, Scratch, Who,
-    assert_all_allowed, assert_all_refused, finish, for_each_user, runner_is_root,
+    assert_all_allowed, assert_all_refused, finish, for_each_user,
 };
 
 /// A hidden file is out of sight or shows nothing; outside, the same user reads it.
@@ -92,10 +92,6 @@ fn file_handles_do_not_lead_past_the_mounts(who: Who) {
 }
 
 fn other_homes_are_hidden(who: Who) {
-    assert!(
-        runner_is_root(),
-        "only root can make the other user's home that this test attacks"
-    );
     let jail = Jail::new(who);
     let neighbour = Scratch::below("/home");
     let diary = neighbour.file(
@@ -271,10 +267,6 @@ fn the_agent_has_no_privileges(who: Who) {
 }
 
 fn set_user_id_programs_gain_nothing(who: Who) {
-    assert!(
-        runner_is_root(),
-        "only root can make the set-user-id program this test attacks with"
-    );
     // As root the agent of a root-owned workspace is nobody, so the control plays an ordinary user instead.
     let jail = Jail::new(who);
     let program = jail.home.join("gain");
@@ -320,7 +312,6 @@ for_each_user!(
     the_workspace_and_plain_files_can_be_read,
     hidden_files_cannot_be_reached_by_other_names,
     file_handles_do_not_lead_past_the_mounts,
-    other_homes_are_hidden,
     the_hosts_run_directory_is_hidden,
     sys_is_absent,
     mode_none_shows_nothing_of_the_users,
@@ -328,6 +319,6 @@ for_each_user!(
     sensitive_names_stay_out_even_when_listed,
     no_process_of_the_box_carries_the_keepers_environment,
     the_agent_has_no_privileges,
-    set_user_id_programs_gain_nothing,
-    no_descriptor_leaks_into_the_box,
+    no_descriptor_leaks_into_the_box;
+    prepared by root: other_homes_are_hidden, set_user_id_programs_gain_nothing
 );

@@ -12,7 +12,7 @@ use std::process::Command;
 
 use support::{
     Attempt, Jail, Scratch, Who, assert_all_allowed, assert_all_refused, finish, for_each_user,
-    picture, runner_is_root,
+    picture,
 };
 
 /// An attempt may fail, or succeed in a private copy: what counts is that the host does not change.
@@ -483,10 +483,6 @@ fn device_nodes_can_be_neither_made_nor_opened(who: Who) {
 }
 
 fn device_nodes_in_the_workspace_are_dead(who: Who) {
-    assert!(
-        runner_is_root(),
-        "only root can make the device node this test attacks with"
-    );
     let jail = Jail::new(who);
     let node = jail.work_file("zero");
     let made = Command::new(jail.probe_path())
@@ -513,6 +509,6 @@ for_each_user!(
     read_only_mode_writes_nothing_but_private_tmp,
     temporary_directories_are_private,
     set_id_bits_cannot_be_planted,
-    device_nodes_can_be_neither_made_nor_opened,
-    device_nodes_in_the_workspace_are_dead,
+    device_nodes_can_be_neither_made_nor_opened;
+    prepared by root: device_nodes_in_the_workspace_are_dead
 );

@@ -158,11 +158,16 @@ static int fill(int argc, char **argv)
 	if (fd < 0)
 		return report("fill", -1);
 	for (done = 0; done < megabytes; done++) {
-		if (write(fd, block, sizeof block) != sizeof block) {
-			int why = errno;
-			printf("filled: allowed %ld MB\n", done);
-			errno = why;
-			return report("fill", -1);
+		for (size_t sent = 0; sent < sizeof block;) {
+			/* The last write before a limit may be a short one; only the next says why. */
+			ssize_t written = write(fd, block + sent, sizeof block - sent);
+			if (written < 0) {
+				int why = errno;
+				printf("filled: allowed %ld MB\n", done);
+				errno = why;
+				return report("fill", -1);
+			}
+			sent += (size_t)written;
 		}
 		note(done + 1);
 	}

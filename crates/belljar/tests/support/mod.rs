@@ -86,14 +86,23 @@ fn spare_uid() -> u32 {
         .expect("an unused user id")
 }
 
-/// Turns `fn name(who: Who)` into one test per user: `as_root::name` and `as_user::name`.
+/// Turns `fn name(who: Who)` into one test per user: `as_root::name` and `as_user::name`. Tests that only root can
+/// prepare come after `prepared by root:`; their other half is `as_root::as_user::name`, so that leaving out
+/// `as_root::` leaves out all that needs root.
 macro_rules! for_each_user {
-    ($($name:ident),+ $(,)?) => {
+    ($($name:ident),+ $(,)? $(; prepared by root: $($prepared:ident),+ $(,)?)?) => {
         mod as_root {
-            $(#[test] fn $name() { $crate::support::Who::Root.require(); super::$name($crate::support::Who::Root) })+
+            use $crate::support::Who;
+            $(#[test] fn $name() { Who::Root.require(); super::$name(Who::Root) })+
+            $($(#[test] fn $prepared() { Who::Root.require(); super::$prepared(Who::Root) })+
+            mod as_user {
+                use $crate::support::Who;
+                $(#[test] fn $prepared() { Who::Root.require(); super::super::$prepared(Who::User) })+
+            })?
         }
         mod as_user {
-            $(#[test] fn $name() { $crate::support::Who::User.require(); super::$name($crate::support::Who::User) })+
+            use $crate::support::Who;
+            $(#[test] fn $name() { super::$name(Who::User) })+
         }
     };
 }
