@@ -104,7 +104,7 @@ def create(path):
 def find_host_process(pid):
     seen = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     if pid not in seen:
-        raise OSError(0, f"sees {len(seen)} processes, all of this box")
+        raise OSError(0, f"sees {len(seen)} in /proc, none of the host's")
     return f"process {pid} of the host is visible"
 
 

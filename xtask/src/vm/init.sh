@@ -3,14 +3,18 @@
 # systemd machine with cgroup v2 has, runs every test program in it as root and as an ordinary
 # user, prints the outcome on the console, and ends the machine.
 
-# --- The kernel can't move away from the file system it starts in (pivot_root refuses), so a box
-# --- could not be made there: continue in an ordinary tmpfs.
-if [ "$1" != in-tmpfs ]; then
+# --- The kernel starts in a file system that pivot_root refuses to leave, so no box could be made there, and
+# --- older kernels can't map owners on a tmpfs. Continue on a disk as ordinary machines have it, in memory.
+if [ "$1" != on-disk ]; then
     b=/bin/busybox
-    $b mkdir /tmpfs
-    $b mount -t tmpfs -o mode=755 tmpfs /tmpfs
-    $b cp -a /bin /tests /modules /init /tmpfs/
-    exec $b switch_root /tmpfs /init in-tmpfs
+    $b mkdir -p /dev /disk
+    $b mount -t devtmpfs devtmpfs /dev
+    $b insmod /modules/brd.ko rd_nr=1 rd_size=393216
+    $b mke2fs -I 256 /dev/ram0 >/dev/null
+    $b mount -t ext4 /dev/ram0 /disk || echo "VM-ERROR: no disk"
+    $b umount /dev
+    $b cp -a /bin /tests /modules /init /disk/
+    exec $b switch_root /disk /init on-disk
 fi
 
 export PATH=/bin
@@ -42,9 +46,7 @@ mount_all() {
         mount -t securityfs securityfs /sys/kernel/security &&
         mount -t cgroup2 cgroup2 $CGROUPS || give_up "a file system can't be mounted"
     ln -sf /proc/self/fd /dev/fd
-    for module in /modules/*.ko; do
-        insmod "$module" || give_up "$module can't be loaded"
-    done
+    insmod /modules/overlay.ko || give_up "overlayfs can't be loaded"
     ip link set lo up
 }
 

@@ -11,8 +11,8 @@ use crate::Failure;
 /// The smallest kernel package of each distribution: Debian's, then Ubuntu's.
 const KERNELS: [&str; 2] = ["linux-image-cloud-amd64", "linux-image-virtual"];
 const BUSYBOX: &str = "busybox-static";
-/// Kernels have overlayfs as a module; everything else the tests need is built in.
-const MODULES: [&str; 1] = ["overlay"];
+/// What these kernels have as modules: overlayfs and disks in memory. All else the tests need is built in.
+const MODULES: [&str; 2] = ["overlay", "brd"];
 
 /// What the packages gave.
 pub(super) struct Packages {
