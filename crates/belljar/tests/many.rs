@@ -90,9 +90,9 @@ fn two_hundred_boxes_at_once(who: Who) {
 fn boxes_in_quick_succession(who: Who) {
     let jail = Jail::new(who);
     std::thread::scope(|scope| {
-        for _ in 0..4 {
+        for _ in 0..8 {
             scope.spawn(|| {
-                for _ in 0..25 {
+                for _ in 0..20 {
                     let child = jail.json_command(&["true"]).spawn().expect("start belljar");
                     Outcome::from_json(finish(child)).assert_exit(0);
                 }
