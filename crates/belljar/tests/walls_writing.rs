@@ -358,13 +358,7 @@ fn the_root_directory_is_never_writable_by_default(who: Who) {
     let mut jail = Jail::new(who);
     let program = jail.probe_path().to_string_lossy().into_owned();
     jail.work = "/".into();
-    for directory in [
-        "/",
-        "/etc",
-        "/usr",
-        "/var",
-        &jail.home.to_string_lossy(),
-    ] {
+    for directory in ["/", "/etc", "/usr", "/var", &jail.home.to_string_lossy()] {
         let finished = finish(
             jail.text_command(&[&program, "may-write", directory])
                 .spawn()
