@@ -3,6 +3,7 @@
 // A command-line tool talks to its user through these.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod bench;
 mod vm;
 
 use std::process::ExitCode;
@@ -13,7 +14,10 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 const USAGE: &str = "\
 usage: cargo xtask vm-test [--guest-only] [--timeout SECONDS]
     run the limit tests in a virtual machine with cgroup v2 and an older kernel;
-    --guest-only checks just the machine itself";
+    --guest-only checks just the machine itself
+usage: cargo xtask bench launch
+    start time, file system calls, CPU limit and memory of a box, against bare processes and bwrap;
+    measures target/release/belljar, which `make bench` builds first";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -22,6 +26,8 @@ fn main() -> ExitCode {
         ["vm-test", options @ ..] => {
             vm::Options::parse(options).and_then(|options| vm::test(&options))
         }
+        ["bench", "launch"] => bench::launch(&release_binary()),
+        ["bench", "calls"] => bench::calls(),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             Ok(())
@@ -35,4 +41,9 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn release_binary() -> std::path::PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    std::path::Path::new(&target).join("release/belljar")
 }

@@ -363,7 +363,7 @@ fn the_root_directory_is_never_writable_by_default(who: Who) {
         "/etc",
         "/usr",
         "/var",
-        &jail.home.to_string_lossy().into_owned(),
+        &jail.home.to_string_lossy(),
     ] {
         let finished = finish(
             jail.text_command(&[&program, "may-write", directory])

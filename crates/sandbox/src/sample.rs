@@ -14,6 +14,8 @@ pub struct Sampler {
     known: HashMap<(u32, u64), Ticks>,
     total: u64,
     peak: u64,
+    /// Processes and threads at the last look, init aside.
+    threads: usize,
     /// The kernel's own count of CPU time, where the host lets us have it.
     counter: Option<OwnedFd>,
 }
@@ -41,6 +43,7 @@ impl Sampler {
             known: HashMap::new(),
             total: 0,
             peak: 0,
+            threads: 0,
             counter: None,
         }
     }
@@ -71,6 +74,8 @@ impl Sampler {
             .sum();
         self.total += grown_own + grown_children.saturating_sub(moved);
         self.known = now;
+        let threads: u64 = seen.iter().map(|process| process.threads).sum();
+        self.threads = (threads as usize).saturating_sub(1);
         let memory = seen.iter().map(|process| process.resident).sum();
         self.peak = self.peak.max(memory);
         let looked = Duration::from_millis(
@@ -102,10 +107,9 @@ impl Sampler {
             .saturating_mul(1024)
     }
 
-    /// How many processes and threads there are, init aside.
+    /// How many processes and threads the last look saw, init aside.
     pub fn count(&self) -> usize {
-        let threads: u64 = self.processes().iter().map(|process| process.threads).sum();
-        (threads as usize).saturating_sub(1)
+        self.threads
     }
 
     fn processes(&self) -> Vec<Seen> {

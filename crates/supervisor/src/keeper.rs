@@ -187,6 +187,7 @@ struct Keeper<'a> {
     process_limit: Option<u32>,
     cores: u32,
     next_look: Option<Instant>,
+    look_cost: Duration,
     signals: Option<SignalWatch>,
     captures: Option<[Capture; 2]>,
     status: Option<i32>,
@@ -218,6 +219,7 @@ impl Keeper<'_> {
             process_limit: limits.processes,
             cores,
             next_look: None,
+            look_cost: Duration::ZERO,
             signals,
             captures,
             status: None,
@@ -370,6 +372,7 @@ impl Keeper<'_> {
             return;
         }
         let spent = self.launched.spent();
+        self.look_cost = now.elapsed();
         if self.cpu_limit.is_some_and(|limit| spent.cpu >= limit) {
             self.kill(KilledBy::Cpu);
         }
@@ -395,10 +398,15 @@ impl Keeper<'_> {
     /// No limit can be passed before all cores have worked on it until then.
     fn plan_look(&mut self, cpu: Duration) {
         const SHORTEST: Duration = Duration::from_millis(2);
+        const SELDOMEST: Duration = Duration::from_millis(250);
         let for_cpu = self
             .cpu_limit
             .map(|limit| (limit.saturating_sub(cpu) / self.cores).max(SHORTEST));
-        let for_samples = self.launched.is_sampled().then_some(LONGEST_LOOK);
+        // On a crowded host a look takes long; looking all the time would only crowd it more.
+        let for_samples = self
+            .launched
+            .is_sampled()
+            .then(|| LONGEST_LOOK.max(self.look_cost * 10).min(SELDOMEST));
         self.next_look = match (
             self.killed_by,
             [for_cpu, for_samples].into_iter().flatten().min(),

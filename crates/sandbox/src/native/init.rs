@@ -534,7 +534,6 @@ fn stay(start: &Start<'_>, main: i32, children: &OwnedFd, listener: Option<Owned
         ];
         let _ = poll(&mut sources, None);
         let [child, control, asked] = sources.each_ref().map(PollFd::revents);
-        drop(sources);
         if !control.is_empty() {
             obey(&stay);
         }

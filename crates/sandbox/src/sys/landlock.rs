@@ -64,10 +64,8 @@ impl LandlockRules {
             )
         })?;
         // SAFETY: the kernel just made this descriptor for us alone.
-        Ok(Self {
-            fd: unsafe { OwnedFd::from_raw_fd(fd as i32) },
-            handled,
-        })
+        let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        Ok(Self { fd, handled })
     }
 
     /// Grants `access` at and below `place`.

@@ -54,9 +54,10 @@ pub(crate) fn clone_into(namespaces: u64, cgroup: Option<BorrowedFd<'_>>) -> Res
         return Ok(Fork::Child);
     }
     // SAFETY: on success the kernel wrote a fresh descriptor into `handle`.
+    let handle = unsafe { OwnedFd::from_raw_fd(handle) };
     Ok(Fork::Parent {
         pid: pid as i32,
-        handle: unsafe { OwnedFd::from_raw_fd(handle) },
+        handle,
     })
 }
 

@@ -1,0 +1,322 @@
+//! `cargo xtask bench launch`: what a box costs, side by side with bare processes and bubblewrap.
+//!
+//! Machines are noisy, so the contenders take turns within each round and only ratios of medians are judged.
+
+use crate::Failure;
+use serde_json::{Value, json};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// An id that no user of this machine has, to measure what an unprivileged user gets when root runs the benchmark.
+const UNPRIVILEGED: u32 = 54_321;
+const ROUNDS: usize = 300;
+const WARM_UP: usize = 20;
+const BWRAP: &[&str] = &[
+    "bwrap",
+    "--unshare-all",
+    "--ro-bind",
+    "/",
+    "/",
+    "--proc",
+    "/proc",
+    "--dev",
+    "/dev",
+    "--tmpfs",
+    "/tmp",
+];
+
+/// Where and as whom to measure.
+struct Stage {
+    name: &'static str,
+    user: Option<u32>,
+    directory: PathBuf,
+    belljar: PathBuf,
+    own: PathBuf,
+}
+
+/// Runs all measurements, prints a table and writes `target/bench/launch.json`.
+pub(crate) fn launch(belljar: &Path) -> Result<(), Failure> {
+    let base = std::env::temp_dir().join(format!("belljar-bench-{}", std::process::id()));
+    let outcome = measure_all(belljar, &base);
+    let _ = std::fs::remove_dir_all(&base);
+    let report = outcome?;
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    let directory = target.join("bench");
+    std::fs::create_dir_all(&directory)?;
+    let file = directory.join("launch.json");
+    std::fs::write(&file, serde_json::to_string_pretty(&report)?)?;
+    println!("\nwritten to {}", file.display());
+    Ok(())
+}
+
+fn measure_all(belljar: &Path, base: &Path) -> Result<Value, Failure> {
+    let is_root = std::fs::metadata("/proc/self")
+        .is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
+    let mut report = serde_json::Map::new();
+    let stages = if is_root {
+        &[("root", None), ("user", Some(UNPRIVILEGED))][..]
+    } else {
+        &[("user", None)][..]
+    };
+    for (name, user) in stages {
+        let stage = Stage::set_up(name, *user, belljar, &base.join(name))?;
+        report.insert((*name).to_owned(), stage.measure()?);
+    }
+    Ok(Value::Object(report))
+}
+
+impl Stage {
+    fn set_up(
+        name: &'static str,
+        user: Option<u32>,
+        belljar: &Path,
+        base: &Path,
+    ) -> Result<Self, Failure> {
+        let directory = base.join("project");
+        std::fs::create_dir_all(&directory)?;
+        let stage = Self {
+            name,
+            user,
+            directory,
+            belljar: base.join("belljar"),
+            own: base.join("project/xtask"),
+        };
+        std::fs::copy(belljar, &stage.belljar)?;
+        std::fs::copy(std::env::current_exe()?, &stage.own)?;
+        for path in [base, &stage.directory, &stage.own] {
+            std::os::unix::fs::chown(path, user, user)?;
+        }
+        Ok(stage)
+    }
+
+    fn measure(&self) -> Result<Value, Failure> {
+        println!("\nas {}", self.name);
+        let start = self.contest("/bin/true", &["/bin/true"], ROUNDS)?;
+        let python = self.contest(
+            "python3 -c pass",
+            &["/usr/bin/python3", "-c", "pass"],
+            ROUNDS / 6,
+        )?;
+        let inside = self.inside()?;
+        let overshoot = self.cpu_overshoot()?;
+        let resident = self.keeper_memory()?;
+        println!(
+            "  {:<28} {:>8.1} ms of CPU past a limit of 1 s (bound 50)",
+            "killed for CPU", overshoot
+        );
+        println!(
+            "  {:<28} {:>8.2} MiB resident (bound 8, aim 4)",
+            "keeper", resident
+        );
+        Ok(json!({
+            "start": start, "python": python, "inside": inside,
+            "cpu_overshoot_ms": overshoot, "keeper_resident_mib": resident,
+        }))
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(words[0]);
+        command
+            .args(&words[1..])
+            .current_dir(&self.directory)
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("HOME", self.directory.parent().unwrap_or(&self.directory))
+            .env("BELLJAR_STATE_DIR", self.directory.with_file_name("state"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
+        command
+    }
+
+    fn boxed<'a>(&'a self, words: &[&'a str]) -> Vec<&'a str> {
+        let mut all = vec![
+            self.belljar.to_str().unwrap_or_default(),
+            "run",
+            "--quiet",
+            "--",
+        ];
+        all.extend(words);
+        all
+    }
+
+    /// Bare, bubblewrap and Belljar in turn.
+    fn contest(&self, title: &str, program: &[&str], rounds: usize) -> Result<Value, Failure> {
+        let bwrap: Vec<&str> = BWRAP.iter().chain(program).copied().collect();
+        let contenders = [
+            ("bare", program.to_vec()),
+            ("bwrap", bwrap),
+            ("belljar", self.boxed(program)),
+        ];
+        let mut times = [const { Vec::new() }; 3];
+        for round in 0..rounds + WARM_UP {
+            for ((name, words), times) in contenders.iter().zip(&mut times) {
+                let begin = Instant::now();
+                let status = self.command(words).status()?;
+                let time = begin.elapsed().as_secs_f64() * 1000.0;
+                if !status.success() {
+                    return Err(format!("{name}: {} failed: {status}", words.join(" ")).into());
+                }
+                if round >= WARM_UP {
+                    times.push(time);
+                }
+            }
+        }
+        let [bare, bwrap, belljar] = times.map(Spread::of);
+        println!("  {title}");
+        for (name, spread) in [
+            ("bare", &bare),
+            ("bwrap --unshare-all", &bwrap),
+            ("belljar run", &belljar),
+        ] {
+            println!(
+                "    {name:<26} median {:>7.2} ms   p95 {:>7.2} ms   {:>5.2} x bare   {:>5.2} x bwrap",
+                spread.median,
+                spread.p95,
+                spread.median / bare.median,
+                spread.median / bwrap.median
+            );
+        }
+        Ok(json!({
+            "bare_ms": bare.json(), "bwrap_ms": bwrap.json(), "belljar_ms": belljar.json(),
+            "belljar_to_bwrap": belljar.median / bwrap.median,
+            "belljar_to_bare": belljar.median / bare.median,
+            "belljar_p95_to_median": belljar.p95 / belljar.median,
+        }))
+    }
+
+    /// The cost of file system calls within the walls, against the same program without.
+    fn inside(&self) -> Result<Value, Failure> {
+        let program = [self.own.to_str().unwrap_or_default(), "bench", "calls"];
+        let mut ratios = [Vec::new(), Vec::new()];
+        for _ in 0..15 {
+            let bare = self.calls(&program)?;
+            let boxed = self.calls(&self.boxed(&program))?;
+            ratios[0].push(boxed.0 / bare.0);
+            ratios[1].push(boxed.1 / bare.1);
+        }
+        let [stat, open] = ratios.map(|ratios| Spread::of(ratios).median);
+        println!("  {:<28} {stat:>8.2} x bare (bound 1.3)", "stat inside");
+        println!(
+            "  {:<28} {open:>8.2} x bare (bound 1.3)",
+            "open+close inside"
+        );
+        Ok(json!({"stat_to_bare": stat, "open_close_to_bare": open}))
+    }
+
+    fn calls(&self, words: &[&str]) -> Result<(f64, f64), Failure> {
+        let output = self.command(words).stdout(Stdio::piped()).output()?;
+        let text = String::from_utf8(output.stdout)?;
+        let mut numbers = text.split_whitespace().map(str::parse);
+        match (numbers.next(), numbers.next()) {
+            (Some(stat), Some(open)) => Ok((stat?, open?)),
+            _ => Err(format!("{} printed {text:?}", words.join(" ")).into()),
+        }
+    }
+
+    /// How much CPU time past its limit a busy loop gets, in milliseconds: the worst of several.
+    fn cpu_overshoot(&self) -> Result<f64, Failure> {
+        let file = self.directory.join("cpu.yaml");
+        std::fs::write(
+            &file,
+            "extends: moderate\nresource_limits: {max_cpu_seconds: 1}\n",
+        )?;
+        let mut worst = 0.0f64;
+        for _ in 0..5 {
+            let words = [
+                self.belljar.to_str().unwrap_or_default(),
+                "run",
+                "--output",
+                "json",
+                "--config",
+                "cpu.yaml",
+                "--",
+                "/bin/sh",
+                "-c",
+                "while :; do :; done",
+            ];
+            let output = self.command(&words).stdout(Stdio::piped()).output()?;
+            let result: Value = serde_json::from_slice(&output.stdout)?;
+            let used = result["resource_usage"]["cpu_seconds"]
+                .as_f64()
+                .ok_or("no cpu_seconds")?;
+            if result["killed_by"] != "cpu" {
+                return Err(format!("not killed for CPU: {result}").into());
+            }
+            worst = worst.max((used - 1.0) * 1000.0);
+        }
+        Ok(worst)
+    }
+
+    /// What a keeper holds while its box runs.
+    fn keeper_memory(&self) -> Result<f64, Failure> {
+        let words = self.boxed(&["/bin/sh", "-c", "echo up; exec sleep 30"]);
+        let mut child = self.command(&words).stdout(Stdio::piped()).spawn()?;
+        let mut up = [0u8; 3];
+        if let Some(stdout) = child.stdout.as_mut() {
+            std::io::Read::read_exact(stdout, &mut up)?;
+        }
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id()));
+        child.kill()?;
+        child.wait()?;
+        let status = status?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .ok_or("no VmRSS")?;
+        let kib: f64 = line.trim().trim_end_matches(" kB").parse()?;
+        Ok(kib / 1024.0)
+    }
+}
+
+/// A loop of each call on a file five levels deep; prints nanoseconds a call. Run bare and inside.
+pub(crate) fn calls() -> Result<(), Failure> {
+    const FILE: &str = "/usr/share/doc/coreutils/copyright";
+    let file = if Path::new(FILE).exists() {
+        FILE
+    } else {
+        "/usr/bin/env"
+    };
+    let time = |count: u32, call: &dyn Fn() -> bool| {
+        let begin = Instant::now();
+        for _ in 0..count {
+            assert!(call(), "{file} can't be read");
+        }
+        begin.elapsed().as_nanos() as f64 / f64::from(count)
+    };
+    let stat = time(200_000, &|| std::fs::metadata(file).is_ok());
+    let open = time(100_000, &|| std::fs::File::open(file).is_ok());
+    println!("{stat} {open}");
+    Ok(())
+}
+
+struct Spread {
+    median: f64,
+    p95: f64,
+}
+
+impl Spread {
+    fn of(mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        let at = |part: f64| {
+            values
+                .get((values.len() as f64 * part) as usize)
+                .copied()
+                .unwrap_or(f64::NAN)
+        };
+        Self {
+            median: at(0.5),
+            p95: at(0.95),
+        }
+    }
+
+    fn json(&self) -> Value {
+        json!({"median": self.median, "p95": self.p95})
+    }
+}
