@@ -32,8 +32,8 @@ enum Contents {
     GuestOnly,
 }
 
-/// Emulation is slow and the machine may be busy; past this the guest hangs rather than works.
-const TIME_LIMIT: Duration = Duration::from_secs(900);
+/// Emulation is slow and the host may be busy; past this the guest hangs rather than works.
+const TIME_LIMIT: Duration = Duration::from_secs(1800);
 
 impl Options {
     pub(crate) fn parse(words: &[&str]) -> Result<Self, Failure> {
