@@ -260,12 +260,6 @@ pub(crate) const PROTECTED_WORK: &[&str] = &[
     ".gemini",
     ".mcp.json",
     ".envrc",
-    // Shells, where the working directory is, or becomes, a home.
-    ".bashrc",
-    ".bash_profile",
-    ".profile",
-    ".zshrc",
-    ".zshenv",
 ];
 
 /// Never written in a writable home directory, working directory or not: the next login runs them.

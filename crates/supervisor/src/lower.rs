@@ -97,7 +97,7 @@ pub fn lower(
         &places,
         principal.identity,
         changes,
-        &state.stand_ins(),
+        crate::stand_in::Pool::at(state.stand_ins()),
     )
     .build();
     let BuiltView {

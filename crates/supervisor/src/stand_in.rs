@@ -17,8 +17,9 @@ use std::path::{Path, PathBuf};
 
 /// Marks something as ours: nobody sets the sticky bit on an empty entry of their own in a workspace.
 const MARK: u32 = 0o1000;
+
 /// How many directories the pool keeps.
-const POOL: usize = 64;
+const SPARES: usize = 64;
 
 /// Names that shells, git and others read as a file in a home directory, and complain when it is none.
 const FILES: &[&str] = &[
@@ -69,36 +70,41 @@ pub(crate) struct StandIn {
 
 impl StandIn {
     /// Puts a stand-in at `path`, or joins one that another box put there. `None` if something else is there.
-    pub(crate) fn put(path: &Path, kind: Kind, pool: &Path) -> Result<Option<Self>, Errno> {
-        match make(path, kind, pool) {
-            Ok(()) | Err(Errno::EXIST) => Self::join(path, pool),
-            Err(errno) => Err(errno),
+    pub(crate) fn put(path: &Path, kind: Kind, pool: &mut Pool) -> Result<Option<Self>, Errno> {
+        // Another box may take its stand-in away just when we want to join it; not for ever.
+        for _ in 0..100 {
+            let made = match make(path, kind, pool) {
+                Ok(()) => true,
+                Err(Errno::EXIST) => false,
+                Err(errno) => return Err(errno),
+            };
+            match Self::join(path, pool) {
+                Ok(None) if made => {}
+                Err(Errno::NOENT | Errno::AGAIN) => {}
+                other => return other,
+            }
         }
+        Err(Errno::BUSY)
     }
 
     /// Joins a stand-in that is there, if that is what is there.
-    pub(crate) fn join(path: &Path, pool: &Path) -> Result<Option<Self>, Errno> {
-        let Ok(entry) = open(path) else {
-            return Ok(None);
+    pub(crate) fn join(path: &Path, pool: &Pool) -> Result<Option<Self>, Errno> {
+        let entry = match open(path) {
+            Ok(entry) => entry,
+            Err(Errno::NOENT) => return Err(Errno::NOENT),
+            Err(_) => return Ok(None),
         };
-        let stat = rustix::fs::fstat(&entry)?;
-        if stat.st_mode & MARK == 0 {
+        if rustix::fs::fstat(&entry)?.st_mode & MARK == 0 {
             return Ok(None);
         }
         flock(&entry, FlockOperation::LockShared)?;
         // The last user may have taken it away between our look and our lock.
         if !is_at(&entry, path) {
-            let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-            let kind = if is_directory {
-                Kind::Directory
-            } else {
-                Kind::File
-            };
-            return Self::put(path, kind, pool);
+            return Err(Errno::AGAIN);
         }
         Ok(Some(Self {
             path: path.to_owned(),
-            pool: pool.to_owned(),
+            pool: pool.directory.clone(),
             lock: Some(entry),
         }))
     }
@@ -110,14 +116,15 @@ impl StandIn {
 
 impl Drop for StandIn {
     fn drop(&mut self) {
-        self.lock = None;
-        remove(&self.path, &self.pool);
+        if let Some(entry) = self.lock.take() {
+            take_away(&entry, &self.path, &self.pool);
+        }
     }
 }
 
-fn make(path: &Path, kind: Kind, pool: &Path) -> Result<(), Errno> {
+fn make(path: &Path, kind: Kind, pool: &mut Pool) -> Result<(), Errno> {
     match kind {
-        Kind::Directory => match from_pool(path, pool) {
+        Kind::Directory => match pool.take(path) {
             Some(result) => result,
             None => rustix::fs::mkdirat(CWD, path, Mode::from_raw_mode(MARK | 0o755)),
         },
@@ -129,19 +136,52 @@ fn make(path: &Path, kind: Kind, pool: &Path) -> Result<(), Errno> {
     }
 }
 
-/// Moves a directory of the pool into place; `None` if there is none to be had.
-fn from_pool(path: &Path, pool: &Path) -> Option<Result<(), Errno>> {
-    for entry in std::fs::read_dir(pool).ok()?.flatten() {
-        match rustix::fs::renameat_with(CWD, entry.path(), CWD, path, RenameFlags::NOREPLACE) {
-            Ok(()) => return Some(Ok(())),
-            Err(Errno::EXIST) => return Some(Err(Errno::EXIST)),
-            // Another box was quicker.
-            Err(Errno::NOENT) => {}
-            // Another file system, or one that can't.
-            Err(_) => return None,
+/// Directories that wait to be used.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    directory: PathBuf,
+    /// Read once: what is gone when its turn comes was another box's.
+    ready: Option<Vec<PathBuf>>,
+}
+
+impl Pool {
+    pub(crate) fn at(directory: PathBuf) -> Self {
+        Self {
+            directory,
+            ready: None,
         }
     }
-    None
+
+    /// Moves a directory into place; `None` if there is none to be had.
+    fn take(&mut self, path: &Path) -> Option<Result<(), Errno>> {
+        let directory = &self.directory;
+        let ready = self.ready.get_or_insert_with(|| {
+            let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+            let mut spares: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+            // Many boxes at once leave many.
+            for surplus in spares.drain(spares.len().min(SPARES)..) {
+                let _ = std::fs::remove_dir(surplus);
+            }
+            spares
+        });
+        while let Some(spare) = ready.pop() {
+            match rustix::fs::renameat_with(CWD, &spare, CWD, path, RenameFlags::NOREPLACE) {
+                Ok(()) => return Some(Ok(())),
+                Err(Errno::EXIST) => {
+                    ready.push(spare);
+                    return Some(Err(Errno::EXIST));
+                }
+                // Another box was quicker.
+                Err(Errno::NOENT) => {}
+                // Another file system, or one that can't.
+                Err(_) => {
+                    ready.clear();
+                    return None;
+                }
+            }
+        }
+        None
+    }
 }
 
 fn open(path: &Path) -> Result<OwnedFd, Errno> {
@@ -156,32 +196,54 @@ fn is_at(entry: &OwnedFd, path: &Path) -> bool {
     (held.st_dev, held.st_ino) == (there.st_dev, there.st_ino)
 }
 
-/// Takes a stand-in away that nobody uses any more. If somebody on the host put something in it, it becomes theirs.
+/// Takes a stand-in away that a killed keeper left, unless another box uses it.
 pub(crate) fn remove(path: &Path, pool: &Path) {
-    let Ok(entry) = open(path) else { return };
-    let Ok(stat) = rustix::fs::fstat(&entry) else {
+    if let Ok(entry) = open(path) {
+        take_away(&entry, path, pool);
+    }
+}
+
+/// If somebody on the host put something in it, it becomes theirs.
+fn take_away(entry: &OwnedFd, path: &Path, pool: &Path) {
+    let Ok(stat) = rustix::fs::fstat(entry) else {
         return;
     };
-    if stat.st_mode & MARK == 0 || flock(&entry, FlockOperation::NonBlockingLockExclusive).is_err()
+    // Turns our own lock into an exclusive one; fails while another box holds one too. And the path may be somebody
+    // else's by now.
+    if stat.st_mode & MARK == 0
+        || flock(entry, FlockOperation::NonBlockingLockExclusive).is_err()
+        || !is_at(entry, path)
     {
         return;
     }
-    let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-    let is_empty = match is_directory {
-        true => std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none()),
-        false => stat.st_size == 0,
-    };
-    if !is_empty {
-        let _ = rustix::fs::fchmod(&entry, Mode::from_raw_mode(stat.st_mode & 0o777));
-    } else if !is_directory {
-        let _ = rustix::fs::unlinkat(CWD, path, AtFlags::empty());
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+        if stat.st_size == 0 {
+            let _ = rustix::fs::unlinkat(CWD, path, AtFlags::empty());
+        } else {
+            let _ = rustix::fs::fchmod(entry, Mode::from_raw_mode(stat.st_mode & 0o777));
+        }
+        return;
+    }
+    if !is_empty(entry) {
+        let _ = rustix::fs::fchmod(entry, Mode::from_raw_mode(stat.st_mode & 0o777));
     } else if !to_pool(path, pool, stat.st_ino) {
         let _ = rustix::fs::unlinkat(CWD, path, AtFlags::REMOVEDIR);
     }
 }
 
+fn is_empty(directory: &OwnedFd) -> bool {
+    let mut buffer = [std::mem::MaybeUninit::uninit(); 512];
+    let mut entries = rustix::fs::RawDir::new(directory, &mut buffer);
+    while let Some(entry) = entries.next() {
+        match entry {
+            Ok(entry) if matches!(entry.file_name().to_bytes(), b"." | b"..") => {}
+            _ => return false,
+        }
+    }
+    true
+}
+
 fn to_pool(path: &Path, pool: &Path, number: u64) -> bool {
-    let has_room = std::fs::read_dir(pool).is_ok_and(|entries| entries.count() < POOL);
     let place = pool.join(number.to_string());
-    has_room && rustix::fs::renameat_with(CWD, path, CWD, place, RenameFlags::NOREPLACE).is_ok()
+    rustix::fs::renameat_with(CWD, path, CWD, place, RenameFlags::NOREPLACE).is_ok()
 }

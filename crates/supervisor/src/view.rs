@@ -5,7 +5,7 @@
 
 use crate::error::RunError;
 use crate::named;
-use crate::stand_in::{self, StandIn};
+use crate::stand_in::{self, Pool, StandIn};
 use belljar_policy::{Access, PathTable, Places, Source};
 use belljar_sandbox::plan::{self, Identity, Kind, Ownership, Shows, View};
 use std::collections::{HashMap, HashSet};
@@ -40,7 +40,7 @@ pub(crate) struct Builder<'a> {
     pub(crate) identity: Identity,
     pub(crate) changes: Changes<'a>,
     /// Where stand-ins are taken from.
-    pool: &'a Path,
+    pool: Pool,
     pub(crate) built: BuiltView,
     /// Where each path is in `built.entries`.
     index: HashMap<PathBytes, usize>,
@@ -62,7 +62,7 @@ impl<'a> Builder<'a> {
         places: &'a Places,
         identity: Identity,
         changes: Changes<'a>,
-        pool: &'a Path,
+        pool: Pool,
     ) -> Self {
         let built = BuiltView {
             entries: Vec::new(),
@@ -294,7 +294,7 @@ impl<'a> Builder<'a> {
             Access::Read | Access::Protected => {
                 if access == Access::Protected
                     && kind == Kind::Directory
-                    && let Ok(Some(stand_in)) = StandIn::join(path, self.pool)
+                    && let Ok(Some(stand_in)) = StandIn::join(path, &self.pool)
                 {
                     self.built.stand_ins.push(stand_in);
                 }
@@ -457,7 +457,7 @@ impl<'a> Builder<'a> {
         }
         self.pin_above(&missing);
         let kind = stand_in::kind_of(&missing, &self.places.home);
-        match StandIn::put(&missing, kind, self.pool) {
+        match StandIn::put(&missing, kind, &mut self.pool) {
             Ok(stand_in) => {
                 self.built.stand_ins.extend(stand_in);
                 self.show(missing, Shows::Hidden(kind));

@@ -6,7 +6,7 @@
 use super::filter::{Verdict, rule_of};
 use super::message::{Kind, Message, Stage};
 use super::peer;
-use super::script::{Landlock, Lower, Script, Step};
+use super::script::{Landlock, Lower, Place, Script, Step};
 use crate::plan;
 use crate::sys::{self, ChildState, Notification, Reply, mount_flag};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -134,23 +134,21 @@ fn build_view(start: &Start<'_>) -> Result<OwnedFd, Failure> {
     let proc_mount = new_proc().map_err(at(Stage::Proc))?;
     let root = new_root().map_err(at(Stage::Root))?;
     let root_fd = root.as_fd();
-    for directory in [c"proc", c"dev", c".void"] {
+    for directory in [c"proc", c"dev", c".void", c".own"] {
         make_directory(root_fd, directory, 0o755).map_err(at(Stage::Root))?;
     }
-    make_directory(root_fd, c".void/directory", 0o555).map_err(at(Stage::Root))?;
-    touch(root_fd, c".void/file").map_err(at(Stage::Root))?;
-    make_directory(root_fd, c".void/private", 0o755).map_err(at(Stage::Root))?;
+    let void = Void::new(root_fd).map_err(at(Stage::Root))?;
     new_tmpfs(&start.script.private_size, c"755")
-        .and_then(|private| attach(private.as_fd(), root_fd, c".void/private"))
+        .and_then(|private| attach_in_ours(private.as_fd(), root_fd, c".own"))
         .map_err(at(Stage::Root))?;
     for (number, step) in start.script.steps.iter().enumerate() {
-        perform(root_fd, step, start.trees).map_err(|errno| Failure {
+        perform(root_fd, step, start.trees, &void).map_err(|errno| Failure {
             stage: Stage::View,
             step: number,
             errno,
         })?;
     }
-    attach(proc_mount.as_fd(), root_fd, c"proc").map_err(at(Stage::Proc))?;
+    attach_in_ours(proc_mount.as_fd(), root_fd, c"proc").map_err(at(Stage::Proc))?;
     Ok(root)
 }
 
@@ -190,7 +188,7 @@ fn new_root() -> Result<OwnedFd, Errno> {
     Ok(root)
 }
 
-fn perform(root: BorrowedFd<'_>, step: &Step, trees: &[OwnedFd]) -> Result<(), Errno> {
+fn perform(root: BorrowedFd<'_>, step: &Step, trees: &[OwnedFd], void: &Void) -> Result<(), Errno> {
     match step {
         Step::Directory { at, mode } => make_directory(root, at, *mode),
         Step::Touch { at } => touch(root, at),
@@ -230,13 +228,8 @@ fn perform(root: BorrowedFd<'_>, step: &Step, trees: &[OwnedFd]) -> Result<(), E
             attach(mount.as_fd(), root, at)
         }
         Step::Cover { at, kind } => {
-            let void = match kind {
-                plan::Kind::Directory => c".void/directory",
-                plan::Kind::File => c".void/file",
-            };
-            let tree = clone_tree(root, void)?;
-            let flags = mount_flag::READ_ONLY | mount_flag::NO_SUID | mount_flag::NO_DEV;
-            sys::set_mount_flags(tree.as_fd(), flags, false, None)?;
+            // Read-only as the file system it is cloned from.
+            let tree = clone_opened(void.of(*kind))?;
             attach(tree.as_fd(), root, at)
         }
         Step::Overlay {
@@ -253,7 +246,7 @@ fn overlay(
     lower: &Lower,
     upper: &CStr,
     work: &CStr,
-    at: &CStr,
+    at: &Place,
     trees: &[OwnedFd],
 ) -> Result<(), Errno> {
     let context = fsopen(c"overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
@@ -265,7 +258,7 @@ fn overlay(
         Lower::Tree { tree, above } => {
             // A detached tree has no path, and overlays want one: the place the overlay itself will cover.
             attach(trees.get(*tree).ok_or(Errno::BADF)?.as_fd(), root, at)?;
-            let place = open_beneath(root, at)?;
+            let place = open_beneath(root, &at.path)?;
             rustix::process::fchdir(&place)?;
             let mut layers = [0u8; 4200];
             let prefix = above.as_ref().map_or(&b""[..], |path| path.to_bytes());
@@ -293,12 +286,15 @@ fn overlay(
 /// Clones what is at `path`. No symbolic link is followed anywhere: the plan's paths are resolved already, so one that
 /// appears now was put there by somebody who wants another tree shown.
 fn clone_tree(directory: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Errno> {
-    let place = open_beneath(directory, path)?;
+    clone_opened(open_beneath(directory, path)?.as_fd())
+}
+
+fn clone_opened(place: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH
         | OpenTreeFlags::AT_RECURSIVE;
-    open_tree(&place, c"", flags)
+    open_tree(place, c"", flags)
 }
 
 fn open_beneath(directory: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Errno> {
@@ -312,10 +308,45 @@ fn open_beneath(directory: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Errno
     )
 }
 
-fn attach(tree: BorrowedFd<'_>, root: BorrowedFd<'_>, at: &CStr) -> Result<(), Errno> {
-    let place = open_beneath(root, at)?;
+fn attach(tree: BorrowedFd<'_>, root: BorrowedFd<'_>, at: &Place) -> Result<(), Errno> {
+    if at.ours {
+        return attach_in_ours(tree, root, &at.path);
+    }
+    let place = open_beneath(root, &at.path)?;
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(tree, c"", &place, c"", flags)
+}
+
+/// The same where no link can be on the way, in fewer calls.
+fn attach_in_ours(tree: BorrowedFd<'_>, root: BorrowedFd<'_>, at: &CStr) -> Result<(), Errno> {
+    move_mount(tree, c"", root, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+/// What covers are made of: an empty directory and an empty file that nobody can write.
+struct Void {
+    directory: OwnedFd,
+    file: OwnedFd,
+}
+
+impl Void {
+    fn new(root: BorrowedFd<'_>) -> Result<Self, Errno> {
+        let void = new_tmpfs(c"64k", c"755")?;
+        make_directory(void.as_fd(), c"directory", 0o555)?;
+        touch(void.as_fd(), c"file")?;
+        sys::set_mount_flags(void.as_fd(), mount_flag::READ_ONLY, false, None)?;
+        attach_in_ours(void.as_fd(), root, c".void")?;
+        Ok(Self {
+            directory: open_beneath(void.as_fd(), c"directory")?,
+            file: open_beneath(void.as_fd(), c"file")?,
+        })
+    }
+
+    fn of(&self, kind: plan::Kind) -> BorrowedFd<'_> {
+        match kind {
+            plan::Kind::Directory => self.directory.as_fd(),
+            plan::Kind::File => self.file.as_fd(),
+        }
+    }
 }
 
 fn make_directory(root: BorrowedFd<'_>, at: &CStr, mode: u32) -> Result<(), Errno> {
@@ -339,11 +370,9 @@ fn enter(root: BorrowedFd<'_>) -> Result<(), Errno> {
 
 /// Takes away what the view was made of (mounts keep it alive, nobody can name it) and makes the root read-only.
 fn seal(root: BorrowedFd<'_>) -> Result<(), Errno> {
-    use rustix::fs::{AtFlags, unlinkat};
-    rustix::mount::unmount(c"/.void/private", rustix::mount::UnmountFlags::DETACH)?;
-    unlinkat(root, c".void/file", AtFlags::empty())?;
-    for directory in [c".void/private", c".void/directory", c".void"] {
-        unlinkat(root, directory, AtFlags::REMOVEDIR)?;
+    for (mount, directory) in [(c"/.own", c".own"), (c"/.void", c".void")] {
+        rustix::mount::unmount(mount, rustix::mount::UnmountFlags::DETACH)?;
+        rustix::fs::unlinkat(root, directory, rustix::fs::AtFlags::REMOVEDIR)?;
     }
     sys::set_mount_flags(root, mount_flag::READ_ONLY, false, None)
 }

@@ -12,6 +12,14 @@ use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+/// A path relative to the new root.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) path: CString,
+    /// Every directory on the way is of our making, so that no link can be in it.
+    pub(crate) ours: bool,
+}
+
 /// One step of building the view. Paths `at` are relative to the new root.
 pub(crate) enum Step {
     /// Make a directory, if it is not there.
@@ -23,29 +31,25 @@ pub(crate) enum Step {
     /// Show a tree of the host's.
     Bind {
         source: CString,
-        at: CString,
+        at: Place,
         flags: u64,
     },
     /// Show a tree that the keeper has already cloned (number of its descriptor).
-    Attach { tree: usize, at: CString },
+    Attach { tree: usize, at: Place },
     /// Show a directory of the box's own file system.
-    Private {
-        name: CString,
-        at: CString,
-        mode: u32,
-    },
+    Private { name: CString, at: Place, mode: u32 },
     /// Let nobody write to the file system mounted there.
     Seal { at: CString },
     /// Mount a pseudo-terminal file system of the box's own.
-    Terminals { at: CString },
+    Terminals { at: Place },
     /// Cover with something empty that nobody can write.
-    Cover { at: CString, kind: Kind },
+    Cover { at: Place, kind: Kind },
     /// The host's directory with changes kept aside. `mapped`: the lower tree the keeper cloned.
     Overlay {
         lower: Lower,
         upper: CString,
         work: CString,
-        at: CString,
+        at: Place,
     },
 }
 
@@ -101,14 +105,16 @@ mod right {
     pub(super) const READ: u64 = EXECUTE | READ_FILE | READ_DIR;
 }
 
-/// Every right Landlock can withhold at this ABI.
+/// Every right to change something that Landlock can withhold at this ABI. Reading and executing are not among them:
+/// all that is in the view may be read, and a right that is not withheld costs nothing on every open.
 fn handled_rights(abi: u32) -> u64 {
-    match abi {
+    let all = match abi {
         0 | 1 => (1 << 13) - 1,
         2 => (1 << 14) - 1,
         3 | 4 => (1 << 15) - 1,
         _ => (1 << 16) - 1,
-    }
+    };
+    all & !right::READ
 }
 
 /// Abstract Unix sockets and signals to processes outside, from ABI 6.
@@ -152,7 +158,7 @@ impl Script {
             .iter()
             .map(|entry| (entry.path.as_os_str().as_bytes(), is_own(entry)))
             .collect();
-        let mut grants = vec![(c"/".to_owned(), right::READ)];
+        let mut grants = Vec::new();
         // The root itself is init's to make; what it shows is a frame in every plan.
         for entry in plan
             .view
@@ -172,12 +178,9 @@ impl Script {
         // Descriptors, terminals and the like are written through these two; other walls hold what is in them.
         grants.push((
             c"/dev".to_owned(),
-            right::READ | right::WRITE_FILE | right::TRUNCATE | right::IOCTL_DEV,
+            right::WRITE_FILE | right::TRUNCATE | right::IOCTL_DEV,
         ));
-        grants.push((
-            c"/proc".to_owned(),
-            right::READ | right::WRITE_FILE | right::TRUNCATE,
-        ));
+        grants.push((c"/proc".to_owned(), right::WRITE_FILE | right::TRUNCATE));
         script.landlock = host.landlock_abi.map(|abi| Landlock {
             abi,
             handled: handled_rights(abi),
@@ -201,7 +204,7 @@ impl Script {
                 self.push(Step::Directory { at, mode: 0o755 }, path);
             }
             Shows::Frame => {
-                self.private(path, 0o755)?;
+                self.private(path, 0o755, own)?;
                 self.frames.push(path.clone());
             }
             Shows::Link(target) => {
@@ -219,7 +222,7 @@ impl Script {
             } => {
                 self.mount_point(path, *kind, own)?;
                 let flags = flags_for(*access);
-                let at = relative(path)?;
+                let at = spot(path, own)?;
                 let step = match ownership {
                     Ownership::Host => Step::Bind {
                         source: c_path(source)?,
@@ -239,12 +242,12 @@ impl Script {
             Shows::Private { mode } => {
                 self.mount_point(path, Kind::Directory, own)?;
                 self.private_places.push(c_path(path)?);
-                self.private(path, *mode)?;
+                self.private(path, *mode, own)?;
             }
             Shows::Hidden(kind) => {
                 self.mount_point(path, *kind, own)?;
                 let step = Step::Cover {
-                    at: relative(path)?,
+                    at: spot(path, own)?,
                     kind: *kind,
                 };
                 self.push(step, path);
@@ -279,7 +282,7 @@ impl Script {
                     lower,
                     upper: c_layer(changes)?,
                     work: c_layer(scratch)?,
-                    at: relative(path)?,
+                    at: spot(path, own)?,
                 };
                 self.push(step, path);
             }
@@ -288,11 +291,11 @@ impl Script {
     }
 
     /// A directory of the one file system that all private directories share, and with it their bound.
-    fn private(&mut self, path: &Path, mode: u32) -> Result<(), LaunchError> {
-        let name = format!(".void/private/{}", self.steps.len());
+    fn private(&mut self, path: &Path, mode: u32, own: &Own<'_>) -> Result<(), LaunchError> {
+        let name = format!(".own/{}", self.steps.len());
         let step = Step::Private {
             name: c_string(OsStr::new(&name), "a name")?,
-            at: relative(path)?,
+            at: spot(path, own)?,
             mode,
         };
         self.push(step, path);
@@ -336,12 +339,12 @@ impl Script {
         for name in DEVICES {
             let source = Path::new("/dev").join(name);
             if source.exists() {
-                let at = relative(&source)?;
-                self.push(Step::Touch { at: at.clone() }, &source);
+                let path = relative(&source)?;
+                self.push(Step::Touch { at: path.clone() }, &source);
                 self.push(
                     Step::Bind {
                         source: c_path(&source)?,
-                        at,
+                        at: Place { path, ours: true },
                         flags: mount_flag::NO_SUID,
                     },
                     &source,
@@ -358,7 +361,10 @@ impl Script {
         );
         self.push(
             Step::Terminals {
-                at: relative(terminals)?,
+                at: Place {
+                    path: relative(terminals)?,
+                    ours: true,
+                },
             },
             terminals,
         );
@@ -424,6 +430,21 @@ fn is_in_own(path: &Path, own: &Own<'_>) -> bool {
         rest = &rest[..slash];
     }
     false
+}
+
+/// Where to mount.
+fn spot(path: &Path, own: &Own<'_>) -> Result<Place, LaunchError> {
+    Ok(Place {
+        path: relative(path)?,
+        ours: is_all_own(path, own),
+    })
+}
+
+/// Whether every entry of the view that contains `path` is made by us.
+fn is_all_own(path: &Path, own: &Own<'_>) -> bool {
+    path.ancestors()
+        .skip(1)
+        .all(|above| own.get(above.as_os_str().as_bytes()).is_none_or(|own| *own))
 }
 
 /// Limits that the kernel holds each process to.
