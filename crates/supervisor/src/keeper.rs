@@ -4,6 +4,7 @@ use crate::capture::Capture;
 use crate::error::RunError;
 use crate::lower::{Command, Lowered, lower, not_executable};
 use crate::result::{KilledBy, ResourceUsage, RunResult, Violation};
+use crate::stand_in::StandIn;
 use crate::state::{RunRecord, StateDir};
 use belljar_policy::Capability;
 use belljar_sandbox::Host;
@@ -56,7 +57,7 @@ pub fn run(
     let host = Host::probe();
     state.sweep(&host.cgroups);
     let started = Instant::now();
-    let lowered = lower(id, capability, command, &host, state)?;
+    let mut lowered = lower(id, capability, command, &host, state)?;
     let discard = DiscardOnFailure(lowered.overlay.clone());
     let record = record_of(&lowered, capability, command, &host);
     let _held = state.hold(&record)?;
@@ -71,7 +72,9 @@ pub fn run(
     let launched =
         launch(&lowered.plan, &host, &stdio).map_err(|error| explain(error, &lowered))?;
     drop(stdio);
+    let stand_ins = std::mem::take(&mut lowered.stand_ins);
     let mut keeper = Keeper::new(launched, &lowered, signals, captures, started);
+    keeper.stand_ins = stand_ins;
     keeper.stop = stop.map(|stop| stop.0.as_fd());
     keeper.watch()?;
     let result = keeper.conclude(&lowered, capability, &host)?;
@@ -195,6 +198,8 @@ struct Keeper<'a> {
     violations: Vec<Violation>,
     not_started: Option<Errno>,
     stop: Option<BorrowedFd<'a>>,
+    /// Held until no process is left that they keep out.
+    stand_ins: Vec<StandIn>,
     /// No more events will come.
     deaf: bool,
     process_limit_seen: bool,
@@ -209,7 +214,10 @@ impl Keeper<'_> {
         started: Instant,
     ) -> Self {
         let limits = &lowered.plan.limits;
-        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+        // Asked only where it matters: the answer takes reading several files.
+        let cores = limits.cpu_time.map_or(1, |_| {
+            std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
+        });
         let mut keeper = Self {
             launched,
             started,
@@ -227,6 +235,7 @@ impl Keeper<'_> {
             violations: Vec::new(),
             not_started: None,
             stop: None,
+            stand_ins: Vec::new(),
             deaf: false,
             process_limit_seen: false,
         };
@@ -320,6 +329,8 @@ impl Keeper<'_> {
                     }
                 }
                 Some(Event::Violation { call, why, count }) => self.note(call, why, count),
+                // While the kernel clears up, so do we.
+                Some(Event::Emptied) => self.stand_ins.clear(),
                 Some(Event::NotStarted { errno }) => self.not_started = Some(errno),
                 Some(_) => {}
                 None => {

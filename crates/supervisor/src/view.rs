@@ -247,6 +247,16 @@ impl<'a> Builder<'a> {
                 Ok(())
             }
             Ok(metadata) => {
+                // What the box's user can't read by the host's own permissions needs no cover in a tree that it can't
+                // write either. (Root's boxes run as somebody else, for whom root can't try.)
+                if access == Access::Hidden
+                    && self.around(&link) == Around::HostRead
+                    && !rustix::process::geteuid().is_root()
+                    && rustix::fs::access(&link, rustix::fs::Access::READ_OK).is_err()
+                    && rustix::fs::access(&link, rustix::fs::Access::EXEC_OK).is_err()
+                {
+                    return Ok(());
+                }
                 let kind = if metadata.is_dir() {
                     Kind::Directory
                 } else {

@@ -87,7 +87,7 @@ macro_rules! rule {
     };
 }
 
-/// Every rule, hottest first: calls that are checked by argument walk the list until theirs.
+/// Every rule.
 pub(crate) fn rules(spawn: Spawn, memory_is_sampled: bool) -> Vec<Rule> {
     use Verdict::{Fail, Mediate, Report};
     use When::*;
@@ -475,24 +475,41 @@ pub(crate) fn compile(rules: &[Rule]) -> Vec<SockFilter> {
         branch(op::IF_AT_LEAST, X32_BIT, 0, 1),
         plain(op::RETURN, libc::SECCOMP_RET_KILL_PROCESS),
     ];
-    let mut done: Vec<libc::c_long> = Vec::new();
-    for rule in rules {
-        if done.contains(&rule.call) {
-            continue;
+    // The kernel runs the program for every call number once, to learn which are always allowed, so it should be
+    // short for most: blocks are sorted by number, and a call skips all groups of blocks below its own.
+    let mut calls: Vec<libc::c_long> = rules.iter().map(|rule| rule.call).collect();
+    calls.sort_unstable();
+    calls.dedup();
+    for group in calls.chunks(GROUP) {
+        let mut blocks = Vec::new();
+        for call in group {
+            blocks.extend(block(*call, rules));
         }
-        done.push(rule.call);
-        // All rules of one call form one block: skipped whole by other calls, ended by "allow".
-        let mut block = Vec::new();
-        for same in rules.iter().filter(|other| other.call == rule.call) {
-            block.extend(condition(same.when, same.verdict));
-        }
-        block.push(plain(op::RETURN, libc::SECCOMP_RET_ALLOW));
-        let length = u8::try_from(block.len()).unwrap_or(u8::MAX);
-        program.push(branch(op::IF_EQUAL, rule.call as u32, 0, length));
-        program.extend(block);
+        // What is in no block of its group is in none.
+        blocks.push(plain(op::RETURN, libc::SECCOMP_RET_ALLOW));
+        let highest = group.last().map_or(0, |call| *call as u32);
+        let length = u8::try_from(blocks.len()).unwrap_or(u8::MAX);
+        program.push(branch(op::IF_AT_LEAST, highest + 1, length, 0));
+        program.extend(blocks);
     }
     program.push(plain(op::RETURN, libc::SECCOMP_RET_ALLOW));
     program
+}
+
+/// How many calls share a group: about the square root of how many there are.
+const GROUP: usize = 9;
+
+/// All rules of one call: skipped whole by other calls, ended by "allow".
+fn block(call: libc::c_long, rules: &[Rule]) -> Vec<SockFilter> {
+    let mut body = Vec::new();
+    for rule in rules.iter().filter(|rule| rule.call == call) {
+        body.extend(condition(rule.when, rule.verdict));
+    }
+    body.push(plain(op::RETURN, libc::SECCOMP_RET_ALLOW));
+    let length = u8::try_from(body.len()).unwrap_or(u8::MAX);
+    let mut block = vec![branch(op::IF_EQUAL, call as u32, 0, length)];
+    block.extend(body);
+    block
 }
 
 /// Instructions that return the verdict when the condition holds, and fall through when not.

@@ -632,6 +632,7 @@ impl Stay<'_> {
                 ChildState::NoneWaiting => return,
                 ChildState::NoChildren => {
                     self.report_totals();
+                    let _ = Message::new(Kind::Emptied, 0, 0).send(self.start.control);
                     sys::exit_now(0)
                 }
             }

@@ -49,6 +49,8 @@ pub enum Event {
     },
     /// The program was stopped.
     MainStopped,
+    /// The last process of the box has ended; what is left is the kernel's clearing up.
+    Emptied,
     /// A wall was hit.
     Violation {
         /// The system call.
@@ -246,6 +248,7 @@ impl Launched {
         match message.kind {
             Kind::MainEnded => Some(Event::MainEnded { status: message.a }),
             Kind::MainStopped => Some(Event::MainStopped),
+            Kind::Emptied => Some(Event::Emptied),
             Kind::Violation => {
                 let rule = usize::try_from(message.a)
                     .ok()

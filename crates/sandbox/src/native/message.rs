@@ -31,6 +31,8 @@ pub(crate) enum Kind {
     Violation = 6,
     /// Keeper → init: send signal `a` to the program.
     Signal = 7,
+    /// Init → keeper: no process is left but init, which ends now.
+    Emptied = 8,
 }
 
 impl Message {
@@ -60,6 +62,7 @@ impl Message {
             5 => Kind::MainStopped,
             6 => Kind::Violation,
             7 => Kind::Signal,
+            8 => Kind::Emptied,
             _ => return None,
         };
         Some(Self {

@@ -106,7 +106,8 @@ mod right {
 }
 
 /// Every right to change something that Landlock can withhold at this ABI. Reading and executing are not among them:
-/// all that is in the view may be read, and a right that is not withheld costs nothing on every open.
+/// all that is in the view may be read, and a right that is not withheld costs nothing on every open. Nor is
+/// truncation, which is asked for on every open, and which read-only mounts forbid by themselves.
 fn handled_rights(abi: u32) -> u64 {
     let all = match abi {
         0 | 1 => (1 << 13) - 1,
@@ -114,7 +115,7 @@ fn handled_rights(abi: u32) -> u64 {
         3 | 4 => (1 << 15) - 1,
         _ => (1 << 16) - 1,
     };
-    all & !right::READ
+    all & !(right::READ | right::TRUNCATE)
 }
 
 /// Abstract Unix sockets and signals to processes outside, from ABI 6.
@@ -176,11 +177,8 @@ impl Script {
         }
         script.devices()?;
         // Descriptors, terminals and the like are written through these two; other walls hold what is in them.
-        grants.push((
-            c"/dev".to_owned(),
-            right::WRITE_FILE | right::TRUNCATE | right::IOCTL_DEV,
-        ));
-        grants.push((c"/proc".to_owned(), right::WRITE_FILE | right::TRUNCATE));
+        grants.push((c"/dev".to_owned(), right::WRITE_FILE | right::IOCTL_DEV));
+        grants.push((c"/proc".to_owned(), right::WRITE_FILE));
         script.landlock = host.landlock_abi.map(|abi| Landlock {
             abi,
             handled: handled_rights(abi),
