@@ -73,6 +73,9 @@ pub enum Shows {
     },
     /// Something of the host's that is not to be seen: empty, and not writable.
     Hidden(Kind),
+    /// The same for something the host does not have: while the box starts, the keeper puts an empty entry of this
+    /// kind there, so that there is something to cover.
+    StandIn(Kind),
     /// A symbolic link.
     Link(PathBuf),
     /// The host's directory with all changes kept aside.

@@ -4,7 +4,7 @@ use crate::capture::Capture;
 use crate::error::RunError;
 use crate::lower::{Command, Lowered, lower, not_executable};
 use crate::result::{KilledBy, ResourceUsage, RunResult, Violation};
-use crate::stand_in::StandIn;
+use crate::stand_in::{Pool, StandIn};
 use crate::state::{RunRecord, StateDir};
 use belljar_policy::Capability;
 use belljar_sandbox::Host;
@@ -57,7 +57,7 @@ pub fn run(
     let host = Host::probe();
     state.sweep(&host.cgroups);
     let started = Instant::now();
-    let mut lowered = lower(id, capability, command, &host, state)?;
+    let lowered = lower(id, capability, command, &host, state)?;
     let discard = DiscardOnFailure(lowered.overlay.clone());
     let record = record_of(&lowered, capability, command, &host);
     let _held = state.hold(&record)?;
@@ -69,10 +69,13 @@ pub fn run(
         }
         Output::Capture => None,
     };
-    let launched =
-        launch(&lowered.plan, &host, &stdio).map_err(|error| explain(error, &lowered))?;
+    let mut stand_ins = Vec::new();
+    let launched = launch(&lowered.plan, &host, &stdio, || -> Result<(), RunError> {
+        stand_ins = put_stand_ins(&lowered, state)?;
+        Ok(())
+    })
+    .map_err(|error| explain(error, &lowered))?;
     drop(stdio);
-    let stand_ins = std::mem::take(&mut lowered.stand_ins);
     let mut keeper = Keeper::new(launched, &lowered, signals, captures, started);
     keeper.stand_ins = stand_ins;
     keeper.stop = stop.map(|stop| stop.0.as_fd());
@@ -124,7 +127,7 @@ fn record_of(
         stand_ins: lowered
             .stand_ins
             .iter()
-            .map(|stand_in| stand_in.path().to_owned())
+            .map(|(path, _)| path.clone())
             .collect(),
     }
 }
@@ -154,8 +157,31 @@ fn stdio_for(output: Output) -> Result<(Stdio, Option<[Capture; 2]>), Errno> {
     ))
 }
 
+/// Puts an empty entry wherever the box must not make one.
+fn put_stand_ins(lowered: &Lowered, state: &StateDir) -> Result<Vec<StandIn>, RunError> {
+    let mut pool = Pool::at(state.stand_ins());
+    let mut put = Vec::with_capacity(lowered.stand_ins.len());
+    for (path, kind) in &lowered.stand_ins {
+        // Nothing is put where something has come into being meanwhile; it is covered all the same.
+        let stand_in = StandIn::put(path, *kind, &mut pool).map_err(|errno| RunError::Refused {
+            what: format!(
+                "{} is protected and can't be held: {}",
+                path.display(),
+                std::io::Error::from(errno)
+            ),
+            hint: "use workspace: overlay, or list the path in writable_paths".into(),
+        })?;
+        put.extend(stand_in);
+    }
+    Ok(put)
+}
+
 /// A launch that failed at the program itself is the program's fault, or its name's.
-fn explain(error: LaunchError, lowered: &Lowered) -> RunError {
+fn explain(error: RunError, lowered: &Lowered) -> RunError {
+    let error = match error {
+        RunError::Launch { source } => source,
+        other => return other,
+    };
     match error {
         LaunchError::Step { stage: Stage::Execute, errno, .. } => cannot_execute(lowered, errno),
         LaunchError::Step { stage: Stage::Namespaces, errno, .. } => RunError::Refused {

@@ -3,7 +3,6 @@
 use crate::environment as names;
 use crate::error::RunError;
 use crate::places::{Principal, find_places};
-use crate::stand_in::StandIn;
 use crate::state::StateDir;
 use crate::view::{Builder, BuiltView, Changes, overlay_name};
 use belljar_policy::{
@@ -60,12 +59,13 @@ pub struct Lowered {
     pub wall_time: Option<Duration>,
     /// Things the user should know.
     pub notes: Vec<String>,
-    pub(crate) stand_ins: Vec<StandIn>,
+    /// What the host must have while the box runs, for there to be something to cover.
+    pub(crate) stand_ins: Vec<(PathBuf, belljar_sandbox::plan::Kind)>,
     /// Where changes are kept, with an overlay.
     pub(crate) overlay: Option<PathBuf>,
 }
 
-/// Resolves everything. Nothing runs yet, but stand-ins may have been put in the workspace; they go with the value.
+/// Resolves everything. Nothing runs yet, and nothing is changed but that an overlay has its directories.
 pub fn lower(
     id: &str,
     capability: &Capability,
@@ -92,14 +92,7 @@ pub fn lower(
         _ => None,
     };
     let changes = overlay.as_deref().map_or(Changes::Direct, Changes::Overlay);
-    let built = Builder::new(
-        &table,
-        &places,
-        principal.identity,
-        changes,
-        crate::stand_in::Pool::at(state.stand_ins()),
-    )
-    .build();
+    let built = Builder::new(&table, &places, principal.identity, changes).build();
     let BuiltView {
         entries,
         stand_ins,

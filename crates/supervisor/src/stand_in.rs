@@ -108,10 +108,6 @@ impl StandIn {
             lock: Some(entry),
         }))
     }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
 }
 
 impl Drop for StandIn {
@@ -194,6 +190,13 @@ fn is_at(entry: &OwnedFd, path: &Path) -> bool {
         return false;
     };
     (held.st_dev, held.st_ino) == (there.st_dev, there.st_ino)
+}
+
+/// Whether a stand-in of another box is there.
+pub(crate) fn is_there(path: &Path) -> bool {
+    rustix::fs::lstat(path).is_ok_and(|stat| {
+        stat.st_mode & MARK != 0 && FileType::from_raw_mode(stat.st_mode) == FileType::Directory
+    })
 }
 
 /// Takes a stand-in away that a killed keeper left, unless another box uses it.

@@ -5,7 +5,7 @@
 
 use crate::error::RunError;
 use crate::named;
-use crate::stand_in::{self, Pool, StandIn};
+use crate::stand_in;
 use belljar_policy::{Access, PathTable, Places, Source};
 use belljar_sandbox::plan::{self, Identity, Kind, Ownership, Shows, View};
 use std::collections::{HashMap, HashSet};
@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(crate) struct BuiltView {
     pub(crate) entries: Vec<View>,
-    pub(crate) stand_ins: Vec<StandIn>,
+    /// What the host must have, for a time, for something to be covered.
+    pub(crate) stand_ins: Vec<(PathBuf, Kind)>,
     /// Things the user should know.
     pub(crate) notes: Vec<String>,
 }
@@ -39,8 +40,6 @@ pub(crate) struct Builder<'a> {
     pub(crate) places: &'a Places,
     pub(crate) identity: Identity,
     pub(crate) changes: Changes<'a>,
-    /// Where stand-ins are taken from.
-    pool: Pool,
     pub(crate) built: BuiltView,
     /// Where each path is in `built.entries`.
     index: HashMap<PathBytes, usize>,
@@ -62,7 +61,6 @@ impl<'a> Builder<'a> {
         places: &'a Places,
         identity: Identity,
         changes: Changes<'a>,
-        pool: Pool,
     ) -> Self {
         let built = BuiltView {
             entries: Vec::new(),
@@ -80,7 +78,6 @@ impl<'a> Builder<'a> {
             places,
             identity,
             changes,
-            pool,
             built,
             index: HashMap::new(),
             expanded: HashMap::new(),
@@ -302,11 +299,10 @@ impl<'a> Builder<'a> {
             },
             Access::Private => return,
             Access::Read | Access::Protected => {
-                if access == Access::Protected
-                    && kind == Kind::Directory
-                    && let Ok(Some(stand_in)) = StandIn::join(path, &self.pool)
-                {
-                    self.built.stand_ins.push(stand_in);
+                // Another box's stand-in may go at any moment, so it counts as missing.
+                if access == Access::Protected && stand_in::is_there(path) {
+                    self.stand_in(path);
+                    return;
                 }
                 self.host(path, kind, plan::Access::Read)
             }
@@ -436,7 +432,7 @@ impl<'a> Builder<'a> {
             (Access::Private, Around::Own) => {
                 self.show(path, Shows::Private { mode: 0o1777 });
             }
-            (Access::Hidden | Access::Protected, Around::HostWrite) => self.stand_in(path)?,
+            (Access::Hidden | Access::Protected, Around::HostWrite) => self.stand_in(path),
             (Access::Hidden | Access::Protected, Around::Overlay) => self.stand_in_layer(path)?,
             (Access::Read | Access::Write, _) if *source == Source::Document => {
                 let what = if access == Access::Write {
@@ -455,36 +451,23 @@ impl<'a> Builder<'a> {
     }
 
     /// Puts a directory where the path, or the first part of it that is missing, would be created.
-    fn stand_in(&mut self, path: &Path) -> Result<(), RunError> {
+    fn stand_in(&mut self, path: &Path) {
         let missing = first_missing(path);
         if self.covered(&missing) {
-            return Ok(());
+            return;
         }
         // A file where a directory is expected: `.git` may be one, and names the real place.
         if let Some(parent) = missing.parent().filter(|parent| !parent.is_dir()) {
             self.place_existing(parent, Kind::File, Access::Protected);
-            return Ok(());
+            return;
         }
         self.pin_above(&missing);
         let kind = stand_in::kind_of(&missing, &self.places.home);
-        match StandIn::put(&missing, kind, &mut self.pool) {
-            Ok(stand_in) => {
-                self.built.stand_ins.extend(stand_in);
-                self.show(missing, Shows::Hidden(kind));
-                Ok(())
-            }
-            // A directory the user can't write to, nor can the agent.
-            Err(rustix::io::Errno::ACCESS | rustix::io::Errno::ROFS | rustix::io::Errno::PERM) => {
-                Ok(())
-            }
-            Err(errno) => Err(RunError::Refused {
-                what: format!(
-                    "{} is protected and can't be held: {}",
-                    missing.display(),
-                    std::io::Error::from(errno)
-                ),
-                hint: "use workspace: overlay, or list the path in writable_paths".into(),
-            }),
+        // A directory that the user can't write to, the agent can't either.
+        let parent = missing.parent().unwrap_or(Path::new("/"));
+        if rustix::fs::access(parent, rustix::fs::Access::WRITE_OK).is_ok() {
+            self.built.stand_ins.push((missing.clone(), kind));
+            self.show(missing, Shows::StandIn(kind));
         }
     }
 
@@ -535,7 +518,9 @@ impl<'a> Builder<'a> {
                 }) => return Around::HostWrite,
                 Some(Shows::Host { .. }) => return Around::HostRead,
                 Some(Shows::Overlay { .. }) => return Around::Overlay,
-                Some(Shows::Hidden(_) | Shows::Link(_)) => return Around::Nothing,
+                Some(Shows::Hidden(_) | Shows::StandIn(_) | Shows::Link(_)) => {
+                    return Around::Nothing;
+                }
                 None => above = parent_of(parent),
             }
         }

@@ -92,7 +92,7 @@ fn enclose(start: &Start<'_>) -> Result<(), Failure> {
     sys::raise_loopback().map_err(at(Stage::Loopback))?;
     let root = build_view(start)?;
     enter(root.as_fd()).map_err(at(Stage::Pivot))?;
-    seal(root.as_fd()).map_err(at(Stage::Root))
+    sys::set_mount_flags(root.as_fd(), mount_flag::READ_ONLY, false, None).map_err(at(Stage::Root))
 }
 
 fn become_box_user(start: &Start<'_>) -> Result<(), Failure> {
@@ -134,15 +134,12 @@ fn build_view(start: &Start<'_>) -> Result<OwnedFd, Failure> {
     let proc_mount = new_proc().map_err(at(Stage::Proc))?;
     let root = new_root().map_err(at(Stage::Root))?;
     let root_fd = root.as_fd();
-    for directory in [c"proc", c"dev", c".void", c".own"] {
+    for directory in [c"proc", c"dev"] {
         make_directory(root_fd, directory, 0o755).map_err(at(Stage::Root))?;
     }
-    let void = Void::new(root_fd).map_err(at(Stage::Root))?;
-    new_tmpfs(&start.script.private_size, c"755")
-        .and_then(|private| attach_in_ours(private.as_fd(), root_fd, c".own"))
-        .map_err(at(Stage::Root))?;
+    let own = Own::new(&start.script.private_size).map_err(at(Stage::Root))?;
     for (number, step) in start.script.steps.iter().enumerate() {
-        perform(root_fd, step, start.trees, &void).map_err(|errno| Failure {
+        perform(root_fd, step, start, &own).map_err(|errno| Failure {
             stage: Stage::View,
             step: number,
             errno,
@@ -184,11 +181,12 @@ fn new_root() -> Result<OwnedFd, Errno> {
             MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
         )
     };
-    hang(c"/sys").or_else(|_| hang(c"/proc"))?;
+    hang(c"/sys").or_else(|_| hang(c"/boot"))?;
     Ok(root)
 }
 
-fn perform(root: BorrowedFd<'_>, step: &Step, trees: &[OwnedFd], void: &Void) -> Result<(), Errno> {
+fn perform(root: BorrowedFd<'_>, step: &Step, start: &Start<'_>, own: &Own) -> Result<(), Errno> {
+    let trees = start.trees;
     match step {
         Step::Directory { at, mode } => make_directory(root, at, *mode),
         Step::Touch { at } => touch(root, at),
@@ -200,15 +198,16 @@ fn perform(root: BorrowedFd<'_>, step: &Step, trees: &[OwnedFd], void: &Void) ->
         }
         Step::Attach { tree, at } => attach(trees.get(*tree).ok_or(Errno::BADF)?.as_fd(), root, at),
         Step::Private { name, at, mode } => {
-            make_directory(root, name, *mode)?;
+            let private = own.private.as_fd();
+            make_directory(private, name, *mode)?;
             // As asked, whatever the umask.
             rustix::fs::chmodat(
-                root,
+                private,
                 name.as_c_str(),
                 Mode::from_raw_mode(*mode),
                 rustix::fs::AtFlags::empty(),
             )?;
-            let tree = clone_tree(root, name)?;
+            let tree = clone_tree(private, name)?;
             let flags = mount_flag::NO_SUID | mount_flag::NO_DEV;
             sys::set_mount_flags(tree.as_fd(), flags, false, None)?;
             attach(tree.as_fd(), root, at)
@@ -227,9 +226,15 @@ fn perform(root: BorrowedFd<'_>, step: &Step, trees: &[OwnedFd], void: &Void) ->
             let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)?;
             attach(mount.as_fd(), root, at)
         }
+        Step::Await => match Message::receive(start.control, RecvFlags::empty())? {
+            Some(Message {
+                kind: Kind::Ready, ..
+            }) => Ok(()),
+            _ => Err(Errno::CONNRESET),
+        },
         Step::Cover { at, kind } => {
             // Read-only as the file system it is cloned from.
-            let tree = clone_opened(void.of(*kind))?;
+            let tree = clone_opened(own.void(*kind))?;
             attach(tree.as_fd(), root, at)
         }
         Step::Overlay {
@@ -322,26 +327,33 @@ fn attach_in_ours(tree: BorrowedFd<'_>, root: BorrowedFd<'_>, at: &CStr) -> Resu
     move_mount(tree, c"", root, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-/// What covers are made of: an empty directory and an empty file that nobody can write.
-struct Void {
+/// What private directories and covers are made of: the box's own file system, and in it one that nobody can write,
+/// with an empty directory and an empty file. Both hang in the old root and vanish from sight with it; a cover or a
+/// private directory is a clone of a part.
+struct Own {
+    private: OwnedFd,
     directory: OwnedFd,
     file: OwnedFd,
 }
 
-impl Void {
-    fn new(root: BorrowedFd<'_>) -> Result<Self, Errno> {
+impl Own {
+    fn new(size: &CStr) -> Result<Self, Errno> {
+        let private = new_tmpfs(size, c"755")?;
+        attach_in_ours(private.as_fd(), CWD, c"/proc")?;
         let void = new_tmpfs(c"64k", c"755")?;
         make_directory(void.as_fd(), c"directory", 0o555)?;
         touch(void.as_fd(), c"file")?;
         sys::set_mount_flags(void.as_fd(), mount_flag::READ_ONLY, false, None)?;
-        attach_in_ours(void.as_fd(), root, c".void")?;
+        make_directory(private.as_fd(), c".void", 0o755)?;
+        attach_in_ours(void.as_fd(), private.as_fd(), c".void")?;
         Ok(Self {
             directory: open_beneath(void.as_fd(), c"directory")?,
             file: open_beneath(void.as_fd(), c"file")?,
+            private,
         })
     }
 
-    fn of(&self, kind: plan::Kind) -> BorrowedFd<'_> {
+    fn void(&self, kind: plan::Kind) -> BorrowedFd<'_> {
         match kind {
             plan::Kind::Directory => self.directory.as_fd(),
             plan::Kind::File => self.file.as_fd(),
@@ -368,15 +380,6 @@ fn enter(root: BorrowedFd<'_>) -> Result<(), Errno> {
     rustix::process::chdir(c"/")
 }
 
-/// Takes away what the view was made of (mounts keep it alive, nobody can name it) and makes the root read-only.
-fn seal(root: BorrowedFd<'_>) -> Result<(), Errno> {
-    for (mount, directory) in [(c"/.own", c".own"), (c"/.void", c".void")] {
-        rustix::mount::unmount(mount, rustix::mount::UnmountFlags::DETACH)?;
-        rustix::fs::unlinkat(root, directory, rustix::fs::AtFlags::REMOVEDIR)?;
-    }
-    sys::set_mount_flags(root, mount_flag::READ_ONLY, false, None)
-}
-
 /// Forks the agent's process and stays as pid 1.
 fn begin(start: &Start<'_>) -> Result<std::convert::Infallible, Failure> {
     let stage = at(Stage::Processes);
@@ -397,8 +400,11 @@ fn begin(start: &Start<'_>) -> Result<std::convert::Infallible, Failure> {
         directory
             .and_then(|fd| send_descriptor(start.control, fd.as_fd()))
             .map_err(&stage)?;
-        // Without it, children that nobody waits for would take their CPU time with them.
-        if let Ok(counter) = sys::open_cpu_counter() {
+        // Without it, children that nobody waits for would take their CPU time with them. Only where it matters: the
+        // first counter on a host makes the kernel wait.
+        if start.script.counts_cpu
+            && let Ok(counter) = sys::open_cpu_counter()
+        {
             send_descriptor(start.control, counter.as_fd()).map_err(&stage)?;
         }
     }

@@ -96,7 +96,28 @@ impl std::fmt::Debug for Script {
 }
 
 /// Puts up a box for `plan`. When it returns, the program is about to run, or nothing is left.
-pub fn launch(plan: &Plan, host: &Host, stdio: &Stdio) -> Result<Launched, LaunchError> {
+///
+/// `meanwhile` puts the plan's stand-ins in place; it runs while the box's first walls go up, and its failure ends
+/// the box.
+pub fn launch<E: From<LaunchError>>(
+    plan: &Plan,
+    host: &Host,
+    stdio: &Stdio,
+    meanwhile: impl FnOnce() -> Result<(), E>,
+) -> Result<Launched, E> {
+    let mut launched = start(plan, host, stdio)?;
+    meanwhile()?;
+    if launched.script.awaits {
+        Message::new(Kind::Ready, 0, 0)
+            .send(launched.control.as_fd())
+            .map_err(LaunchError::at(Stage::View))?;
+    }
+    launched.await_start()?;
+    Ok(launched)
+}
+
+/// Starts a box as far as it goes without the keeper.
+fn start(plan: &Plan, host: &Host, stdio: &Stdio) -> Result<Launched, LaunchError> {
     let mut cgroup = Cgroup::create(&host.cgroups, &plan.id, &plan.limits)?;
     let sampled = cgroup.is_none();
     let mut script = Script::new(plan, host, sampled)?;
@@ -141,7 +162,7 @@ pub fn launch(plan: &Plan, host: &Host, stdio: &Stdio) -> Result<Launched, Launc
     let map_by_keeper = matches!(start.user_map, UserMap::Keeper);
     drop(theirs);
     script.cgroup_tasks.clear();
-    let mut launched = Launched {
+    let launched = Launched {
         pid,
         handle,
         control,
@@ -156,7 +177,6 @@ pub fn launch(plan: &Plan, host: &Host, stdio: &Stdio) -> Result<Launched, Launc
             .map_user(plan)
             .map_err(LaunchError::at(Stage::UserMap))?;
     }
-    launched.await_start()?;
     Ok(launched)
 }
 
@@ -262,7 +282,7 @@ impl Launched {
             Kind::Failed => Some(Event::NotStarted {
                 errno: Errno::from_raw_os_error(message.b),
             }),
-            Kind::Mapped | Kind::Applied | Kind::Signal => None,
+            Kind::Mapped | Kind::Ready | Kind::Applied | Kind::Signal => None,
         }
     }
 

@@ -31,6 +31,8 @@ pub(crate) enum Kind {
     Violation = 6,
     /// Keeper → init: send signal `a` to the program.
     Signal = 7,
+    /// Keeper → init: the stand-ins are in place.
+    Ready = 9,
     /// Init → keeper: no process is left but init, which ends now.
     Emptied = 8,
 }
@@ -63,6 +65,7 @@ impl Message {
             6 => Kind::Violation,
             7 => Kind::Signal,
             8 => Kind::Emptied,
+            9 => Kind::Ready,
             _ => return None,
         };
         Some(Self {

@@ -42,6 +42,8 @@ pub(crate) enum Step {
     Seal { at: CString },
     /// Mount a pseudo-terminal file system of the box's own.
     Terminals { at: Place },
+    /// Wait until the keeper has put stand-ins in place.
+    Await,
     /// Cover with something empty that nobody can write.
     Cover { at: Place, kind: Kind },
     /// The host's directory with changes kept aside. `mapped`: the lower tree the keeper cloned.
@@ -76,6 +78,8 @@ pub(crate) struct Script {
     pub(crate) step_paths: Vec<PathBuf>,
     /// A host tree that the keeper must clone with mapped owners before the start, and whether it is read-only.
     pub(crate) mapped: Vec<(PathBuf, u64)>,
+    /// Whether there are stand-ins to wait for.
+    pub(crate) awaits: bool,
     /// Frames that are mounts of their own, to be sealed when their contents are in place.
     frames: Vec<PathBuf>,
     /// Where each private file system is: sockets there can only be the box's own.
@@ -92,6 +96,8 @@ pub(crate) struct Script {
     pub(crate) filter: Vec<SockFilter>,
     pub(crate) limits: Vec<(libc::__rlimit_resource_t, u64)>,
     pub(crate) landlock: Option<Landlock>,
+    /// Whether CPU time has a limit.
+    pub(crate) counts_cpu: bool,
     pub(crate) cgroup_tasks: Vec<OwnedFd>,
 }
 
@@ -134,6 +140,7 @@ impl Script {
             steps: Vec::with_capacity(plan.view.len() * 2 + 32),
             step_paths: Vec::new(),
             mapped: Vec::new(),
+            awaits: false,
             frames: Vec::new(),
             private_places: Vec::new(),
             private_size: c_string(OsStr::new(&plan.private_bytes.to_string()), "a size")?,
@@ -152,6 +159,7 @@ impl Script {
             rules,
             limits: resource_limits(plan, sampled),
             landlock: None,
+            counts_cpu: plan.limits.cpu_time.is_some(),
             cgroup_tasks: Vec::new(),
         };
         let own: Own<'_> = plan
@@ -242,8 +250,12 @@ impl Script {
                 self.private_places.push(c_path(path)?);
                 self.private(path, *mode, own)?;
             }
-            Shows::Hidden(kind) => {
+            Shows::Hidden(kind) | Shows::StandIn(kind) => {
                 self.mount_point(path, *kind, own)?;
+                if matches!(entry.shows, Shows::StandIn(_)) && !self.awaits {
+                    self.awaits = true;
+                    self.push(Step::Await, path);
+                }
                 let step = Step::Cover {
                     at: spot(path, own)?,
                     kind: *kind,
@@ -290,7 +302,7 @@ impl Script {
 
     /// A directory of the one file system that all private directories share, and with it their bound.
     fn private(&mut self, path: &Path, mode: u32, own: &Own<'_>) -> Result<(), LaunchError> {
-        let name = format!(".own/{}", self.steps.len());
+        let name = self.steps.len().to_string();
         let step = Step::Private {
             name: c_string(OsStr::new(&name), "a name")?,
             at: spot(path, own)?,
