@@ -48,12 +48,14 @@ fn an_interactive_shell_on_a_terminal(who: Who) {
         "--noprofile",
         "-i",
     ];
+    // Bash loses track of a stopped job that is killed kindly, at times, so it is killed and disowned.
+    // A key that signals makes the terminal throw away output in flight, the next prompt included, unless it is told not to.
     let play = [
         &[
             "-e",
             "$ ",
             "-s",
-            "test -t 0 && test -t 1 && test -t 2 && echo 'all 't'ty'\\n",
+            "stty noflsh; test -t 0 && test -t 1 && test -t 2 && echo 'all 't'ty'\\n",
             "-e",
             "all tty",
         ][..],
@@ -83,7 +85,7 @@ fn an_interactive_shell_on_a_terminal(who: Who) {
             "-e",
             "Stopped",
         ],
-        &["-s", "kill %1; wait; echo do''ne\\n", "-e", "done"],
+        &["-s", "kill -9 %1; disown -a; echo do''ne\\n", "-e", "done"],
         &["-s", "exit 5\\n"],
     ]
     .concat();

@@ -94,12 +94,13 @@ impl StandIn {
             Err(Errno::NOENT) => return Err(Errno::NOENT),
             Err(_) => return Ok(None),
         };
-        if rustix::fs::fstat(&entry)?.st_mode & MARK == 0 {
+        let stat = rustix::fs::fstat(&entry)?;
+        if stat.st_mode & MARK == 0 {
             return Ok(None);
         }
         flock(&entry, FlockOperation::LockShared)?;
         // The last user may have taken it away between our look and our lock.
-        if !is_at(&entry, path) {
+        if !is_at(&stat, path) {
             return Err(Errno::AGAIN);
         }
         Ok(Some(Self {
@@ -185,11 +186,9 @@ fn open(path: &Path) -> Result<OwnedFd, Errno> {
     rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
 }
 
-fn is_at(entry: &OwnedFd, path: &Path) -> bool {
-    let (Ok(held), Ok(there)) = (rustix::fs::fstat(entry), rustix::fs::lstat(path)) else {
-        return false;
-    };
-    (held.st_dev, held.st_ino) == (there.st_dev, there.st_ino)
+fn is_at(held: &rustix::fs::Stat, path: &Path) -> bool {
+    rustix::fs::lstat(path)
+        .is_ok_and(|there| (held.st_dev, held.st_ino) == (there.st_dev, there.st_ino))
 }
 
 /// Whether a stand-in of another box is there.
@@ -215,7 +214,7 @@ fn take_away(entry: &OwnedFd, path: &Path, pool: &Path) {
     // else's by now.
     if stat.st_mode & MARK == 0
         || flock(entry, FlockOperation::NonBlockingLockExclusive).is_err()
-        || !is_at(entry, path)
+        || !is_at(&stat, path)
     {
         return;
     }

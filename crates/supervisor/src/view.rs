@@ -47,6 +47,8 @@ pub(crate) struct Builder<'a> {
     expanded: HashMap<PathBytes, Vec<PathBuf>>,
     /// Parents already resolved: most rules share a few.
     parents: HashMap<PathBytes, Option<PathBuf>>,
+    /// Directories already asked about: could the agent make entries there?
+    creatable: HashMap<PathBytes, bool>,
     /// Rules on symbolic links, to be placed last.
     links: Vec<(PathBuf, Access, Source)>,
     /// Paths the table has a word of its own on.
@@ -82,6 +84,7 @@ impl<'a> Builder<'a> {
             index: HashMap::new(),
             expanded: HashMap::new(),
             parents: HashMap::new(),
+            creatable: HashMap::new(),
             links: Vec::new(),
             named,
             above_hidden,
@@ -463,12 +466,22 @@ impl<'a> Builder<'a> {
         }
         self.pin_above(&missing);
         let kind = stand_in::kind_of(&missing, &self.places.home);
-        // A directory that the user can't write to, the agent can't either.
-        let parent = missing.parent().unwrap_or(Path::new("/"));
-        if rustix::fs::access(parent, rustix::fs::Access::WRITE_OK).is_ok() {
+        if self.could_create_in(missing.parent().unwrap_or(Path::new("/"))) {
             self.built.stand_ins.push((missing.clone(), kind));
             self.show(missing, Shows::StandIn(kind));
         }
+    }
+
+    /// Whether the agent could make an entry in a directory: if it may write there, or may give itself the right to.
+    fn could_create_in(&mut self, directory: &Path) -> bool {
+        let owner = self.identity.owner_uid;
+        let known = self
+            .creatable
+            .entry(directory.as_os_str().as_bytes().to_vec());
+        *known.or_insert_with(|| {
+            rustix::fs::access(directory, rustix::fs::Access::WRITE_OK).is_ok()
+                || rustix::fs::stat(directory).is_ok_and(|stat| stat.st_uid == owner)
+        })
     }
 
     /// The same where changes are kept aside: the stand-in is a layer of its own, the host sees nothing.

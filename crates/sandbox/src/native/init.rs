@@ -291,6 +291,14 @@ fn overlay(
 /// Clones what is at `path`. No symbolic link is followed anywhere: the plan's paths are resolved already, so one that
 /// appears now was put there by somebody who wants another tree shown.
 fn clone_tree(directory: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Errno> {
+    // Right below the root there is nothing on the way.
+    if matches!(path.to_bytes(), [b'/', name @ ..] if !name.contains(&b'/')) {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_SYMLINK_NOFOLLOW
+            | OpenTreeFlags::AT_RECURSIVE;
+        return open_tree(directory, path, flags);
+    }
     clone_opened(open_beneath(directory, path)?.as_fd())
 }
 
