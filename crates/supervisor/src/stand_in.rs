@@ -15,8 +15,19 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
-/// Marks something as ours: nobody sets the sticky bit on an empty entry of their own in a workspace.
-const MARK: u32 = 0o1000;
+/// Modes that mark something as ours: nobody gives a private entry of their own the sticky bit. They are the owner's
+/// bits alone, which no umask takes away, so that a stand-in is marked from its first moment.
+const DIRECTORY_MARK: u32 = 0o1700;
+const FILE_MARK: u32 = 0o1600;
+
+/// Whether a mode, type included, is that of a stand-in.
+pub(crate) fn is_marked(mode: u32) -> bool {
+    match FileType::from_raw_mode(mode) {
+        FileType::Directory => mode & 0o7777 == DIRECTORY_MARK,
+        FileType::RegularFile => mode & 0o7777 == FILE_MARK,
+        _ => false,
+    }
+}
 
 /// How many directories the pool keeps.
 const SPARES: usize = 64;
@@ -95,12 +106,13 @@ impl StandIn {
             Err(_) => return Ok(None),
         };
         let stat = rustix::fs::fstat(&entry)?;
-        if stat.st_mode & MARK == 0 {
+        if !is_marked(stat.st_mode) {
             return Ok(None);
         }
         flock(&entry, FlockOperation::LockShared)?;
         // The last user may have taken it away between our look and our lock.
         if !is_at(&stat, path) {
+            let _ = flock(&entry, FlockOperation::Unlock);
             return Err(Errno::AGAIN);
         }
         Ok(Some(Self {
@@ -123,12 +135,12 @@ fn make(path: &Path, kind: Kind, pool: &mut Pool) -> Result<(), Errno> {
     match kind {
         Kind::Directory => match pool.take(path) {
             Some(result) => result,
-            None => rustix::fs::mkdirat(CWD, path, Mode::from_raw_mode(MARK | 0o755)),
+            None => rustix::fs::mkdirat(CWD, path, Mode::from_raw_mode(DIRECTORY_MARK)),
         },
         Kind::File => {
             let flags =
                 OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            rustix::fs::open(path, flags, Mode::from_raw_mode(MARK | 0o644)).map(drop)
+            rustix::fs::open(path, flags, Mode::from_raw_mode(FILE_MARK)).map(drop)
         }
     }
 }
@@ -193,9 +205,7 @@ fn is_at(held: &rustix::fs::Stat, path: &Path) -> bool {
 
 /// Whether a stand-in of another box is there.
 pub(crate) fn is_there(path: &Path) -> bool {
-    rustix::fs::lstat(path).is_ok_and(|stat| {
-        stat.st_mode & MARK != 0 && FileType::from_raw_mode(stat.st_mode) == FileType::Directory
-    })
+    rustix::fs::lstat(path).is_ok_and(|stat| is_marked(stat.st_mode))
 }
 
 /// Takes a stand-in away that a killed keeper left, unless another box uses it.
@@ -205,14 +215,21 @@ pub(crate) fn remove(path: &Path, pool: &Path) {
     }
 }
 
-/// If somebody on the host put something in it, it becomes theirs.
+/// Takes a stand-in away, and gives up whatever lock we have on it. By name, not by closing: a box that another thread
+/// starts at this moment has a copy of every descriptor, and the lock would live on in it.
 fn take_away(entry: &OwnedFd, path: &Path, pool: &Path) {
+    take_away_locked(entry, path, pool);
+    let _ = flock(entry, FlockOperation::Unlock);
+}
+
+/// If somebody on the host put something in it, it becomes theirs.
+fn take_away_locked(entry: &OwnedFd, path: &Path, pool: &Path) {
     let Ok(stat) = rustix::fs::fstat(entry) else {
         return;
     };
     // Turns our own lock into an exclusive one; fails while another box holds one too. And the path may be somebody
     // else's by now.
-    if stat.st_mode & MARK == 0
+    if !is_marked(stat.st_mode)
         || flock(entry, FlockOperation::NonBlockingLockExclusive).is_err()
         || !is_at(&stat, path)
     {
@@ -222,14 +239,23 @@ fn take_away(entry: &OwnedFd, path: &Path, pool: &Path) {
         if stat.st_size == 0 {
             let _ = rustix::fs::unlinkat(CWD, path, AtFlags::empty());
         } else {
-            let _ = rustix::fs::fchmod(entry, Mode::from_raw_mode(stat.st_mode & 0o777));
+            let _ = rustix::fs::fchmod(entry, Mode::from_raw_mode(plain_mode(stat.st_mode)));
         }
         return;
     }
     if !is_empty(entry) {
-        let _ = rustix::fs::fchmod(entry, Mode::from_raw_mode(stat.st_mode & 0o777));
+        let _ = rustix::fs::fchmod(entry, Mode::from_raw_mode(plain_mode(stat.st_mode)));
     } else if !to_pool(path, pool, stat.st_ino) {
         let _ = rustix::fs::unlinkat(CWD, path, AtFlags::REMOVEDIR);
+    }
+}
+
+/// What a file or directory that a user makes usually has.
+fn plain_mode(mode: u32) -> u32 {
+    if FileType::from_raw_mode(mode) == FileType::Directory {
+        0o755
+    } else {
+        0o644
     }
 }
 

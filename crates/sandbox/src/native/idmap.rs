@@ -18,14 +18,17 @@ impl OwnerMap {
         match sys::clone_into(libc::CLONE_NEWUSER as u64, None)? {
             Fork::Child => {
                 drop(theirs);
-                // Until the keeper lets go of the other end.
+                // Until the keeper says so, or is gone. (Not until the other end is closed: a box that another thread
+                // starts meanwhile has a copy of it.)
+                let kill = rustix::process::Signal::KILL;
+                let _ = rustix::process::set_parent_process_death_signal(Some(kill));
                 let _ = rustix::io::read(&ours, &mut [0u8; 1]);
                 sys::exit_now(0)
             }
             Fork::Parent { pid, .. } => {
                 drop(ours);
                 let namespace = map_owner(pid, identity);
-                drop(theirs);
+                let _ = rustix::io::write(&theirs, b"x");
                 sys::reap(pid)?;
                 namespace.map(Self)
             }

@@ -3,20 +3,17 @@
 //! Nothing here may allocate, lock or panic: the process is a copy of one that may have had threads. After the start,
 //! init reaps, passes signals on, and answers the filter's questions, until the last process of the box is gone.
 
-use super::filter::{Verdict, rule_of};
+use super::filter::rule_of;
 use super::message::{Kind, Message, Stage};
 use super::peer;
-use super::script::{Landlock, Lower, Place, Script, Step};
-use crate::plan;
+use super::rules::Verdict;
+use super::script::{Landlock, Script};
+use super::view::{build_view, enter};
 use crate::sys::{self, ChildState, Notification, Reply, mount_flag};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
-    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
-};
 use rustix::net::RecvFlags;
 use std::ffi::CStr;
 
@@ -53,13 +50,13 @@ pub(super) enum Terminal {
 }
 
 /// Where a launch failed: the stage, and for the view the step's number.
-struct Failure {
-    stage: Stage,
-    step: usize,
-    errno: Errno,
+pub(super) struct Failure {
+    pub(super) stage: Stage,
+    pub(super) step: usize,
+    pub(super) errno: Errno,
 }
 
-fn at(stage: Stage) -> impl Fn(Errno) -> Failure {
+pub(super) fn at(stage: Stage) -> impl Fn(Errno) -> Failure {
     move |errno| Failure {
         stage,
         step: 0,
@@ -121,271 +118,6 @@ fn become_box_user(start: &Start<'_>) -> Result<(), Failure> {
     // After the last change of user, which clears it. A keeper that is already gone is noticed on the socket.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
         .map_err(at(Stage::User))
-}
-
-fn build_view(start: &Start<'_>) -> Result<OwnedFd, Failure> {
-    use rustix::mount::{MountPropagationFlags, mount_change};
-    mount_change(
-        c"/",
-        MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
-    )
-    .map_err(at(Stage::Root))?;
-    // Before anything covers the host's /proc: the kernel wants to see a whole one.
-    let proc_mount = new_proc().map_err(at(Stage::Proc))?;
-    let root = new_root().map_err(at(Stage::Root))?;
-    let root_fd = root.as_fd();
-    for directory in [c"proc", c"dev"] {
-        make_directory(root_fd, directory, 0o755).map_err(at(Stage::Root))?;
-    }
-    let own = Own::new(&start.script.private_size).map_err(at(Stage::Root))?;
-    for (number, step) in start.script.steps.iter().enumerate() {
-        perform(root_fd, step, start, &own).map_err(|errno| Failure {
-            stage: Stage::View,
-            step: number,
-            errno,
-        })?;
-    }
-    attach_in_ours(proc_mount.as_fd(), root_fd, c"proc").map_err(at(Stage::Proc))?;
-    Ok(root)
-}
-
-fn new_proc() -> Result<OwnedFd, Errno> {
-    let context = fsopen(c"proc", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    // Init itself is not to be seen: its memory began as a copy of the keeper's.
-    fsconfig_set_string(context.as_fd(), c"hidepid", c"ptraceable")?;
-    fsconfig_create(context.as_fd())?;
-    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID
-        | MountAttrFlags::MOUNT_ATTR_NODEV
-        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
-}
-
-fn new_tmpfs(size: &CStr, mode: &CStr) -> Result<OwnedFd, Errno> {
-    let context = fsopen(c"tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_set_string(context.as_fd(), c"size", size)?;
-    fsconfig_set_string(context.as_fd(), c"mode", mode)?;
-    fsconfig_create(context.as_fd())?;
-    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
-}
-
-/// The new root, hung where no source of the view can be.
-fn new_root() -> Result<OwnedFd, Errno> {
-    let root = new_tmpfs(c"4m", c"755")?;
-    let hang = |place: &CStr| {
-        move_mount(
-            root.as_fd(),
-            c"",
-            CWD,
-            place,
-            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
-        )
-    };
-    hang(c"/sys").or_else(|_| hang(c"/boot"))?;
-    Ok(root)
-}
-
-fn perform(root: BorrowedFd<'_>, step: &Step, start: &Start<'_>, own: &Own) -> Result<(), Errno> {
-    let trees = start.trees;
-    match step {
-        Step::Directory { at, mode } => make_directory(root, at, *mode),
-        Step::Touch { at } => touch(root, at),
-        Step::Link { at, target } => rustix::fs::symlinkat(target.as_c_str(), root, at.as_c_str()),
-        Step::Bind { source, at, flags } => {
-            let tree = clone_tree(CWD, source)?;
-            sys::set_mount_flags(tree.as_fd(), *flags, true, None)?;
-            attach(tree.as_fd(), root, at)
-        }
-        Step::Attach { tree, at } => attach(trees.get(*tree).ok_or(Errno::BADF)?.as_fd(), root, at),
-        Step::Private { name, at, mode } => {
-            let private = own.private.as_fd();
-            make_directory(private, name, *mode)?;
-            // As asked, whatever the umask.
-            rustix::fs::chmodat(
-                private,
-                name.as_c_str(),
-                Mode::from_raw_mode(*mode),
-                rustix::fs::AtFlags::empty(),
-            )?;
-            let tree = clone_tree(private, name)?;
-            let flags = mount_flag::NO_SUID | mount_flag::NO_DEV;
-            sys::set_mount_flags(tree.as_fd(), flags, false, None)?;
-            attach(tree.as_fd(), root, at)
-        }
-        Step::Seal { at } => {
-            let place = open_beneath(root, at)?;
-            sys::set_mount_flags(place.as_fd(), mount_flag::READ_ONLY, false, None)
-        }
-        Step::Terminals { at } => {
-            let context = fsopen(c"devpts", FsOpenFlags::FSOPEN_CLOEXEC)?;
-            fsconfig_set_flag(context.as_fd(), c"newinstance")?;
-            fsconfig_set_string(context.as_fd(), c"ptmxmode", c"0666")?;
-            fsconfig_set_string(context.as_fd(), c"mode", c"0600")?;
-            fsconfig_create(context.as_fd())?;
-            let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-            let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)?;
-            attach(mount.as_fd(), root, at)
-        }
-        Step::Await => match Message::receive(start.control, RecvFlags::empty())? {
-            Some(Message {
-                kind: Kind::Ready, ..
-            }) => Ok(()),
-            _ => Err(Errno::CONNRESET),
-        },
-        Step::Cover { at, kind } => {
-            // Read-only as the file system it is cloned from.
-            let tree = clone_opened(own.void(*kind))?;
-            attach(tree.as_fd(), root, at)
-        }
-        Step::Overlay {
-            lower,
-            upper,
-            work,
-            at,
-        } => overlay(root, lower, upper, work, at, trees),
-    }
-}
-
-fn overlay(
-    root: BorrowedFd<'_>,
-    lower: &Lower,
-    upper: &CStr,
-    work: &CStr,
-    at: &Place,
-    trees: &[OwnedFd],
-) -> Result<(), Errno> {
-    let context = fsopen(c"overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_set_flag(context.as_fd(), c"userxattr")?;
-    match lower {
-        Lower::Path(layers) => {
-            fsconfig_set_string(context.as_fd(), c"lowerdir", layers.as_c_str())?
-        }
-        Lower::Tree { tree, above } => {
-            // A detached tree has no path, and overlays want one: the place the overlay itself will cover.
-            attach(trees.get(*tree).ok_or(Errno::BADF)?.as_fd(), root, at)?;
-            let place = open_beneath(root, &at.path)?;
-            rustix::process::fchdir(&place)?;
-            let mut layers = [0u8; 4200];
-            let prefix = above.as_ref().map_or(&b""[..], |path| path.to_bytes());
-            let colon: &[u8] = if prefix.is_empty() { b"" } else { b":" };
-            let mut end = 0;
-            for part in [prefix, colon, b".", b"\0"] {
-                layers
-                    .get_mut(end..end + part.len())
-                    .ok_or(Errno::NAMETOOLONG)?
-                    .copy_from_slice(part);
-                end += part.len();
-            }
-            let layers = CStr::from_bytes_until_nul(&layers).map_err(|_| Errno::INVAL)?;
-            fsconfig_set_string(context.as_fd(), c"lowerdir", layers)?;
-        }
-    }
-    fsconfig_set_string(context.as_fd(), c"upperdir", upper)?;
-    fsconfig_set_string(context.as_fd(), c"workdir", work)?;
-    fsconfig_create(context.as_fd())?;
-    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)?;
-    attach(mount.as_fd(), root, at)
-}
-
-/// Clones what is at `path`. No symbolic link is followed anywhere: the plan's paths are resolved already, so one that
-/// appears now was put there by somebody who wants another tree shown.
-fn clone_tree(directory: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Errno> {
-    // Right below the root there is nothing on the way.
-    if matches!(path.to_bytes(), [b'/', name @ ..] if !name.contains(&b'/')) {
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE
-            | OpenTreeFlags::OPEN_TREE_CLOEXEC
-            | OpenTreeFlags::AT_SYMLINK_NOFOLLOW
-            | OpenTreeFlags::AT_RECURSIVE;
-        return open_tree(directory, path, flags);
-    }
-    clone_opened(open_beneath(directory, path)?.as_fd())
-}
-
-fn clone_opened(place: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE
-        | OpenTreeFlags::OPEN_TREE_CLOEXEC
-        | OpenTreeFlags::AT_EMPTY_PATH
-        | OpenTreeFlags::AT_RECURSIVE;
-    open_tree(place, c"", flags)
-}
-
-fn open_beneath(directory: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat2(
-        directory,
-        path,
-        flags,
-        Mode::empty(),
-        ResolveFlags::NO_SYMLINKS,
-    )
-}
-
-fn attach(tree: BorrowedFd<'_>, root: BorrowedFd<'_>, at: &Place) -> Result<(), Errno> {
-    if at.ours {
-        return attach_in_ours(tree, root, &at.path);
-    }
-    let place = open_beneath(root, &at.path)?;
-    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    move_mount(tree, c"", &place, c"", flags)
-}
-
-/// The same where no link can be on the way, in fewer calls.
-fn attach_in_ours(tree: BorrowedFd<'_>, root: BorrowedFd<'_>, at: &CStr) -> Result<(), Errno> {
-    move_mount(tree, c"", root, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
-}
-
-/// What private directories and covers are made of: the box's own file system, and in it one that nobody can write,
-/// with an empty directory and an empty file. Both hang in the old root and vanish from sight with it; a cover or a
-/// private directory is a clone of a part.
-struct Own {
-    private: OwnedFd,
-    directory: OwnedFd,
-    file: OwnedFd,
-}
-
-impl Own {
-    fn new(size: &CStr) -> Result<Self, Errno> {
-        let private = new_tmpfs(size, c"755")?;
-        attach_in_ours(private.as_fd(), CWD, c"/proc")?;
-        let void = new_tmpfs(c"64k", c"755")?;
-        make_directory(void.as_fd(), c"directory", 0o555)?;
-        touch(void.as_fd(), c"file")?;
-        sys::set_mount_flags(void.as_fd(), mount_flag::READ_ONLY, false, None)?;
-        make_directory(private.as_fd(), c".void", 0o755)?;
-        attach_in_ours(void.as_fd(), private.as_fd(), c".void")?;
-        Ok(Self {
-            directory: open_beneath(void.as_fd(), c"directory")?,
-            file: open_beneath(void.as_fd(), c"file")?,
-            private,
-        })
-    }
-
-    fn void(&self, kind: plan::Kind) -> BorrowedFd<'_> {
-        match kind {
-            plan::Kind::Directory => self.directory.as_fd(),
-            plan::Kind::File => self.file.as_fd(),
-        }
-    }
-}
-
-fn make_directory(root: BorrowedFd<'_>, at: &CStr, mode: u32) -> Result<(), Errno> {
-    match rustix::fs::mkdirat(root, at, Mode::from_raw_mode(mode)) {
-        Ok(()) | Err(Errno::EXIST) => Ok(()),
-        Err(errno) => Err(errno),
-    }
-}
-
-fn touch(root: BorrowedFd<'_>, at: &CStr) -> Result<(), Errno> {
-    let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    rustix::fs::openat(root, at, flags, Mode::from_raw_mode(0o444)).map(drop)
-}
-
-fn enter(root: BorrowedFd<'_>) -> Result<(), Errno> {
-    rustix::process::fchdir(root)?;
-    rustix::process::pivot_root(c".", c".")?;
-    rustix::mount::unmount(c".", rustix::mount::UnmountFlags::DETACH)?;
-    rustix::process::chdir(c"/")
 }
 
 /// Forks the agent's process and stays as pid 1.

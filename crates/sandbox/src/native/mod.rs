@@ -10,7 +10,9 @@ mod init;
 mod launch;
 mod message;
 mod peer;
+mod rules;
 mod script;
+mod view;
 
 pub(crate) use launch::needs_mapped_owner;
 pub use launch::{Ended, Event, LONGEST_LOOK, Launched, Stdio, launch};

@@ -1,8 +1,9 @@
 //! A [`Plan`] turned into the exact system calls of the native tier, with every string made beforehand, so that the
 //! new process, which must not allocate, only walks a list.
 
-use super::filter::{self, Rule};
+use super::filter;
 use super::message::LaunchError;
+use super::rules::{self, Rule};
 use crate::host::Host;
 use crate::plan::{Access, Kind, Ownership, Plan, Shows, View};
 use crate::sys::{CStrings, SockFilter, mount_flag};
@@ -135,7 +136,7 @@ const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
 impl Script {
     /// Works the plan out. `sampled`: memory is counted by looking, not by the kernel.
     pub(crate) fn new(plan: &Plan, host: &Host, sampled: bool) -> Result<Self, LaunchError> {
-        let rules = filter::rules(plan.spawn, sampled && plan.limits.memory_bytes.is_some());
+        let rules = rules::rules(plan.spawn, sampled && plan.limits.memory_bytes.is_some());
         let mut script = Script {
             steps: Vec::with_capacity(plan.view.len() * 2 + 32),
             step_paths: Vec::new(),

@@ -3,8 +3,10 @@
 //! The table says what may be done at a path; this module asks the host what is there (a directory, a link, nothing
 //! yet) and finds a way to make it so. Where there is none, the run is refused.
 
+mod hidden_names;
+mod missing;
+
 use crate::error::RunError;
-use crate::named;
 use crate::stand_in;
 use belljar_policy::{Access, PathTable, Places, Source};
 use belljar_sandbox::plan::{self, Identity, Kind, Ownership, Shows, View};
@@ -12,6 +14,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The view, and what had to be put on the host for it.
@@ -242,6 +245,10 @@ impl<'a> Builder<'a> {
         };
         match fs::symlink_metadata(&link) {
             Err(_) => self.place_missing(&link, access, source),
+            // Another box's stand-in may go at any moment, so it counts as missing.
+            Ok(metadata) if stand_in::is_marked(metadata.mode()) => {
+                self.place_missing(&link, access, source)
+            }
             Ok(metadata) if metadata.is_symlink() => {
                 self.links.push((link, access, *source));
                 Ok(())
@@ -301,14 +308,7 @@ impl<'a> Builder<'a> {
                 },
             },
             Access::Private => return,
-            Access::Read | Access::Protected => {
-                // Another box's stand-in may go at any moment, so it counts as missing.
-                if access == Access::Protected && stand_in::is_there(path) {
-                    self.stand_in(path);
-                    return;
-                }
-                self.host(path, kind, plan::Access::Read)
-            }
+            Access::Read | Access::Protected => self.host(path, kind, plan::Access::Read),
             Access::Write => match self.changes {
                 Changes::Overlay(store) if kind == Kind::Directory => self.overlay(path, store),
                 _ => self.host(path, kind, plan::Access::Write),
@@ -360,165 +360,6 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A rule on a symbolic link goes for what it points to; and where the link itself could be replaced, for it too.
-    fn place_link(&mut self, link: &Path, access: Access, source: &Source) -> Result<(), RunError> {
-        let Ok(target) = link.canonicalize() else {
-            return self.place_dangling(link, access, source);
-        };
-        let kind = if target.is_dir() {
-            Kind::Directory
-        } else {
-            Kind::File
-        };
-        match access {
-            Access::Hidden | Access::Protected => {
-                if self.sees(&target) {
-                    self.place_existing(&target, kind, access);
-                }
-                // The kernel mounts over a link as over anything else but directories; it can then be neither
-                // followed nor replaced.
-                if self.around(link) == Around::HostWrite {
-                    let shows = match (access, kind) {
-                        (Access::Protected, Kind::File) => {
-                            self.host(&target, kind, plan::Access::Read)
-                        }
-                        _ => Shows::Hidden(Kind::File),
-                    };
-                    self.pin_above(link);
-                    self.show(link, shows);
-                }
-            }
-            Access::Read | Access::Write => {
-                if let (Around::Own, Ok(to)) = (self.around(link), fs::read_link(link)) {
-                    self.show(link, Shows::Link(to));
-                }
-                self.place_existing(&target, kind, access);
-            }
-            Access::Private => {}
-        }
-        Ok(())
-    }
-
-    /// A link that leads nowhere yet: whoever makes what it names makes what the rule speaks of.
-    fn place_dangling(
-        &mut self,
-        link: &Path,
-        access: Access,
-        source: &Source,
-    ) -> Result<(), RunError> {
-        if !matches!(access, Access::Hidden | Access::Protected)
-            || self.around(link) != Around::HostWrite
-        {
-            return Ok(());
-        }
-        self.pin_above(link);
-        self.show(link, Shows::Hidden(Kind::File));
-        let named = fs::read_link(link)
-            .ok()
-            .and_then(|to| Some(link.parent()?.join(to)));
-        match named.and_then(|named| self.resolve_parent(&named)) {
-            Some(target) if fs::symlink_metadata(&target).is_err() => {
-                self.place_missing(&target, access, source)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// A rule on a path that does not exist.
-    fn place_missing(
-        &mut self,
-        path: &Path,
-        access: Access,
-        source: &Source,
-    ) -> Result<(), RunError> {
-        match (access, self.around(path)) {
-            (Access::Private, Around::Own) => {
-                self.show(path, Shows::Private { mode: 0o1777 });
-            }
-            (Access::Hidden | Access::Protected, Around::HostWrite) => self.stand_in(path),
-            (Access::Hidden | Access::Protected, Around::Overlay) => self.stand_in_layer(path)?,
-            (Access::Read | Access::Write, _) if *source == Source::Document => {
-                let what = if access == Access::Write {
-                    "writable_paths"
-                } else {
-                    "readable_paths"
-                };
-                self.built.notes.push(format!(
-                    "{what}: {} does not exist and is left out",
-                    path.display()
-                ));
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// Puts a directory where the path, or the first part of it that is missing, would be created.
-    fn stand_in(&mut self, path: &Path) {
-        let missing = first_missing(path);
-        if self.covered(&missing) {
-            return;
-        }
-        // A file where a directory is expected: `.git` may be one, and names the real place.
-        if let Some(parent) = missing.parent().filter(|parent| !parent.is_dir()) {
-            self.place_existing(parent, Kind::File, Access::Protected);
-            return;
-        }
-        self.pin_above(&missing);
-        let kind = stand_in::kind_of(&missing, &self.places.home);
-        if self.could_create_in(missing.parent().unwrap_or(Path::new("/"))) {
-            self.built.stand_ins.push((missing.clone(), kind));
-            self.show(missing, Shows::StandIn(kind));
-        }
-    }
-
-    /// Whether the agent could make an entry in a directory: if it may write there, or may give itself the right to.
-    fn could_create_in(&mut self, directory: &Path) -> bool {
-        let owner = self.identity.owner_uid;
-        let known = self
-            .creatable
-            .entry(directory.as_os_str().as_bytes().to_vec());
-        *known.or_insert_with(|| {
-            rustix::fs::access(directory, rustix::fs::Access::WRITE_OK).is_ok()
-                || rustix::fs::stat(directory).is_ok_and(|stat| stat.st_uid == owner)
-        })
-    }
-
-    /// The same where changes are kept aside: the stand-in is a layer of its own, the host sees nothing.
-    fn stand_in_layer(&mut self, path: &Path) -> Result<(), RunError> {
-        let missing = first_missing(path);
-        let layer = self
-            .built
-            .entries
-            .iter()
-            .rev()
-            .find_map(|entry| match &entry.shows {
-                Shows::Overlay {
-                    stand_ins: Some(layer),
-                    ..
-                } if missing.starts_with(&entry.path) => {
-                    Some(layer.join(missing.strip_prefix(&entry.path).ok()?))
-                }
-                _ => None,
-            });
-        if let Some(layer) = layer
-            && !self.covered(&missing)
-        {
-            let kind = stand_in::kind_of(&missing, &self.places.home);
-            let parent = layer.parent().unwrap_or(&layer);
-            let made = match kind {
-                Kind::Directory => fs::create_dir_all(&layer),
-                Kind::File => fs::create_dir_all(parent).and_then(|()| fs::write(&layer, b"")),
-            };
-            made.map_err(|source| RunError::State {
-                path: layer,
-                source,
-            })?;
-            self.show(missing, Shows::Hidden(kind));
-        }
-        Ok(())
-    }
-
     /// What surrounds a path: the nearest entry above it.
     fn around(&self, path: &Path) -> Around {
         let mut above = parent_of(path.as_os_str().as_bytes());
@@ -552,75 +393,6 @@ impl<'a> Builder<'a> {
 
     fn covered(&self, path: &Path) -> bool {
         self.index.contains_key(path.as_os_str().as_bytes())
-    }
-
-    /// Covers files that are hidden by name.
-    fn hide_by_name(&mut self) {
-        let names: Vec<&str> = self
-            .table
-            .any_named()
-            .iter()
-            .map(|(name, _)| name.as_str())
-            .collect();
-        if names.is_empty() || self.table.mode() == belljar_policy::FsMode::None {
-            return;
-        }
-        let work = self.places.work.clone();
-        let everywhere = self
-            .table
-            .any_named()
-            .iter()
-            .any(|(_, origin)| origin.source != Source::BuiltIn);
-        let mut starts = vec![self.places.home.clone()];
-        // Beside the working directory and above it, but not from the root, which is not the user's.
-        starts.extend(
-            work.ancestors()
-                .skip(1)
-                .take(2)
-                .filter(|path| path.components().count() > 1)
-                .map(Path::to_owned),
-        );
-        if everywhere {
-            starts.push(work.clone());
-        }
-        // What the box does not see needs no search; the home directory is built from parts it sees.
-        starts.retain(|path| path.is_dir() && (*path == self.places.home || self.sees(path)));
-        starts.sort();
-        starts.dedup_by(|deeper, upper| deeper.starts_with(upper) && *deeper != work);
-        let leave_out = |path: &Path| path == work && !everywhere;
-        let found = named::search(&starts, &names, &leave_out);
-        let cover = |builder: &mut Self, path: &Path, kind| {
-            let visible = matches!(
-                builder.around(path),
-                Around::HostRead | Around::HostWrite | Around::Overlay
-            );
-            let hidden = builder.table.decide(path, belljar_policy::FileOp::Read);
-            if !hidden.is_allow() && kind == Kind::File || kind == Kind::Directory {
-                if visible {
-                    builder.show(path, Shows::Hidden(kind));
-                } else {
-                    builder.unshow(path);
-                }
-            }
-        };
-        for file in &found.files {
-            cover(self, file, Kind::File);
-        }
-        for directory in found
-            .unsearched
-            .iter()
-            .filter(|path| !work.starts_with(path))
-        {
-            cover(self, directory, Kind::Directory);
-        }
-        if !found.unsearched.is_empty() {
-            self.built.notes.push(format!(
-                "{} directories are hidden because the search for {} files ended before them (first: {})",
-                found.unsearched.len(),
-                names.first().unwrap_or(&""),
-                found.unsearched.first().map(|path| path.display().to_string()).unwrap_or_default(),
-            ));
-        }
     }
 }
 
@@ -680,11 +452,12 @@ fn parent_of(path: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The uppermost part of the path that does not exist.
+/// The uppermost part of the path that does not exist. Another box's stand-in does not count: it may go any moment, and
+/// nothing may be put in it.
 fn first_missing(path: &Path) -> PathBuf {
     let mut missing = path.to_owned();
     while let Some(parent) = missing.parent() {
-        if fs::symlink_metadata(parent).is_ok() {
+        if fs::symlink_metadata(parent).is_ok() && !stand_in::is_there(parent) {
             break;
         }
         missing = parent.to_owned();

@@ -1,0 +1,176 @@
+//! Rules on links and on paths that are not there yet.
+
+use super::{Around, Builder, first_missing};
+use crate::error::RunError;
+use crate::stand_in;
+use belljar_policy::{Access, Source};
+use belljar_sandbox::plan::{self, Kind, Shows};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+impl Builder<'_> {
+    /// A rule on a symbolic link goes for what it points to; and where the link itself could be replaced, for it too.
+    pub(super) fn place_link(
+        &mut self,
+        link: &Path,
+        access: Access,
+        source: &Source,
+    ) -> Result<(), RunError> {
+        let Ok(target) = link.canonicalize() else {
+            return self.place_dangling(link, access, source);
+        };
+        let kind = if target.is_dir() {
+            Kind::Directory
+        } else {
+            Kind::File
+        };
+        match access {
+            Access::Hidden | Access::Protected => {
+                if self.sees(&target) {
+                    self.place_existing(&target, kind, access);
+                }
+                // The kernel mounts over a link as over anything else but directories; it can then be neither
+                // followed nor replaced.
+                if self.around(link) == Around::HostWrite {
+                    let shows = match (access, kind) {
+                        (Access::Protected, Kind::File) => {
+                            self.host(&target, kind, plan::Access::Read)
+                        }
+                        _ => Shows::Hidden(Kind::File),
+                    };
+                    self.pin_above(link);
+                    self.show(link, shows);
+                }
+            }
+            Access::Read | Access::Write => {
+                if let (Around::Own, Ok(to)) = (self.around(link), fs::read_link(link)) {
+                    self.show(link, Shows::Link(to));
+                }
+                self.place_existing(&target, kind, access);
+            }
+            Access::Private => {}
+        }
+        Ok(())
+    }
+
+    /// A link that leads nowhere yet: whoever makes what it names makes what the rule speaks of.
+    fn place_dangling(
+        &mut self,
+        link: &Path,
+        access: Access,
+        source: &Source,
+    ) -> Result<(), RunError> {
+        if !matches!(access, Access::Hidden | Access::Protected)
+            || self.around(link) != Around::HostWrite
+        {
+            return Ok(());
+        }
+        self.pin_above(link);
+        self.show(link, Shows::Hidden(Kind::File));
+        let named = fs::read_link(link)
+            .ok()
+            .and_then(|to| Some(link.parent()?.join(to)));
+        match named.and_then(|named| self.resolve_parent(&named)) {
+            Some(target) if fs::symlink_metadata(&target).is_err() => {
+                self.place_missing(&target, access, source)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A rule on a path that does not exist.
+    pub(super) fn place_missing(
+        &mut self,
+        path: &Path,
+        access: Access,
+        source: &Source,
+    ) -> Result<(), RunError> {
+        match (access, self.around(path)) {
+            (Access::Private, Around::Own) => {
+                self.show(path, Shows::Private { mode: 0o1777 });
+            }
+            (Access::Hidden | Access::Protected, Around::HostWrite) => self.stand_in(path),
+            (Access::Hidden | Access::Protected, Around::Overlay) => self.stand_in_layer(path)?,
+            (Access::Read | Access::Write, _) if *source == Source::Document => {
+                let what = if access == Access::Write {
+                    "writable_paths"
+                } else {
+                    "readable_paths"
+                };
+                self.built.notes.push(format!(
+                    "{what}: {} does not exist and is left out",
+                    path.display()
+                ));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Puts a directory where the path, or the first part of it that is missing, would be created.
+    pub(super) fn stand_in(&mut self, path: &Path) {
+        let missing = first_missing(path);
+        if self.covered(&missing) {
+            return;
+        }
+        // A file where a directory is expected: `.git` may be one, and names the real place.
+        if let Some(parent) = missing.parent().filter(|parent| !parent.is_dir()) {
+            self.place_existing(parent, Kind::File, Access::Protected);
+            return;
+        }
+        self.pin_above(&missing);
+        let kind = stand_in::kind_of(&missing, &self.places.home);
+        if self.could_create_in(missing.parent().unwrap_or(Path::new("/"))) {
+            self.built.stand_ins.push((missing.clone(), kind));
+            self.show(missing, Shows::StandIn(kind));
+        }
+    }
+
+    /// Whether the agent could make an entry in a directory: if it may write there, or may give itself the right to.
+    fn could_create_in(&mut self, directory: &Path) -> bool {
+        let owner = self.identity.owner_uid;
+        let known = self
+            .creatable
+            .entry(directory.as_os_str().as_bytes().to_vec());
+        *known.or_insert_with(|| {
+            rustix::fs::access(directory, rustix::fs::Access::WRITE_OK).is_ok()
+                || rustix::fs::stat(directory).is_ok_and(|stat| stat.st_uid == owner)
+        })
+    }
+
+    /// The same where changes are kept aside: the stand-in is a layer of its own, the host sees nothing.
+    fn stand_in_layer(&mut self, path: &Path) -> Result<(), RunError> {
+        let missing = first_missing(path);
+        let layer = self
+            .built
+            .entries
+            .iter()
+            .rev()
+            .find_map(|entry| match &entry.shows {
+                Shows::Overlay {
+                    stand_ins: Some(layer),
+                    ..
+                } if missing.starts_with(&entry.path) => {
+                    Some(layer.join(missing.strip_prefix(&entry.path).ok()?))
+                }
+                _ => None,
+            });
+        if let Some(layer) = layer
+            && !self.covered(&missing)
+        {
+            let kind = stand_in::kind_of(&missing, &self.places.home);
+            let parent = layer.parent().unwrap_or(&layer);
+            let made = match kind {
+                Kind::Directory => fs::create_dir_all(&layer),
+                Kind::File => fs::create_dir_all(parent).and_then(|()| fs::write(&layer, b"")),
+            };
+            made.map_err(|source| RunError::State {
+                path: layer,
+                source,
+            })?;
+            self.show(missing, Shows::Hidden(kind));
+        }
+        Ok(())
+    }
+}
