@@ -188,6 +188,19 @@ fn explain(error: RunError, lowered: &Lowered) -> RunError {
             what: format!("this host does not let this user create namespaces ({})", std::io::Error::from(errno)),
             hint: "`belljar doctor` says what to change (sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns)".into(),
         },
+        LaunchError::Step {
+            stage: Stage::View,
+            errno: Errno::INVAL,
+            path: Some(path),
+        } if lowered.plan.identity.uid != lowered.plan.identity.owner_uid => RunError::Refused {
+            what: format!(
+                "{} can't be shown as its box's own: its file system has no id-mapped mounts",
+                path.display()
+            ),
+            hint: "run as the owner of the directory instead of root, or use another file system (tmpfs \
+                   needs Linux 6.3)"
+                .into(),
+        },
         other => RunError::Launch { source: other },
     }
 }

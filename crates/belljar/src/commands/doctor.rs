@@ -31,6 +31,7 @@ enum Standing {
 
 pub(crate) fn doctor(format: &Format) -> Result<u8, Failure> {
     let host = Host::probe();
+    host.cgroups.remove_old();
     let findings = [
         kernel(),
         namespaces(),

@@ -92,6 +92,30 @@ impl Cgroups {
         }
     }
 
+    /// Removes every empty group of ours that is too old to be one whose box is just starting: what keepers that were
+    /// killed left behind, whatever state directory they had.
+    pub fn remove_old(&self) {
+        const YOUNG: Duration = Duration::from_secs(60);
+        let places = match self {
+            Cgroups::V2(place) => vec![place.child("")],
+            Cgroups::V1(places) => places.children(""),
+            Cgroups::None { .. } => Vec::new(),
+        };
+        let parents = places.iter().filter_map(|place| place.parent());
+        for entry in parents.flat_map(std::fs::read_dir).flatten().flatten() {
+            let is_ours = entry
+                .file_name()
+                .to_string_lossy()
+                .starts_with(&group_name(""));
+            let age = entry.metadata().and_then(|metadata| metadata.modified());
+            let is_old = age.is_ok_and(|time| time.elapsed().is_ok_and(|age| age > YOUNG));
+            if is_ours && is_old {
+                // The kernel refuses while there are processes in it.
+                let _ = std::fs::remove_dir(entry.path());
+            }
+        }
+    }
+
     /// Removes what a killed keeper of ours left behind. Groups with processes in them stay.
     pub fn remove_leftover(&self, id: &str) {
         match self {
