@@ -517,7 +517,7 @@ impl Keeper<'_> {
         let (stderr, stderr_truncated) =
             stderr.map_or((None, false), |(text, cut)| (Some(text), cut));
         let changes_kept = match &lowered.overlay {
-            Some(store) => crate::changes::settle(store, &lowered.plan.id)?,
+            Some(store) => crate::changes::settle(store)?,
             None => false,
         };
         Ok(RunResult {

@@ -293,7 +293,7 @@ fn find_program(
     let shown = name.to_string_lossy().into_owned();
     if name.as_bytes().contains(&b'/') {
         let path = places.work.join(name);
-        return match classify(&path, table, places) {
+        return match classify(&path, table) {
             Candidate::Good => Ok(path),
             Candidate::Absent => Err(not_found(shown, "no such file")),
             Candidate::NotExecutable => Err(not_executable(path)),
@@ -308,7 +308,7 @@ fn find_program(
     let mut worse = None;
     for directory in std::env::split_paths(&search).filter(|path| path.is_absolute()) {
         let path = directory.join(name);
-        match classify(&path, table, places) {
+        match classify(&path, table) {
             Candidate::Good => return Ok(path),
             Candidate::Absent => {}
             Candidate::NotExecutable => worse = worse.or(Some(not_executable(path))),
@@ -326,7 +326,7 @@ enum Candidate {
     Hidden(String, String),
 }
 
-fn classify(path: &Path, table: &PathTable, _places: &Places) -> Candidate {
+fn classify(path: &Path, table: &PathTable) -> Candidate {
     let Ok(metadata) = std::fs::metadata(path) else {
         return Candidate::Absent;
     };

@@ -1,7 +1,7 @@
 //! The native tier: the box is made of the host kernel's own walls (namespaces, mounts, Landlock, seccomp, cgroups).
 //!
 //! Order of walls: clone3 into new namespaces and the control group → the view is built and becomes the root →
-//! resource limits → Landlock → capabilities dropped, no_new_privs → seccomp → exec. The box's pid 1 is [`init`], a
+//! no_new_privs → Landlock → capabilities dropped → seccomp → resource limits → exec. The box's pid 1 is [`init`], a
 //! copy of the keeper that stays outside Landlock and seccomp and answers for both.
 
 mod filter;

@@ -175,7 +175,7 @@ pub(crate) fn write_roots(store: &Path, roots: &[PathBuf]) -> Result<(), RunErro
 
 /// After the box: lists what it changed, together with what the host has there now. Removes an empty overlay.
 /// Whether changes are kept.
-pub(crate) fn settle(store: &Path, _id: &str) -> Result<bool, RunError> {
+pub(crate) fn settle(store: &Path) -> Result<bool, RunError> {
     let roots: Vec<PathBuf> = load(&store.join(ROOTS)).unwrap_or_default();
     // Written just before the box started, by the same clock that stamps the host's files.
     let start = Fingerprint::of(&store.join(ROOTS)).ok_or_else(|| RunError::State {
