@@ -67,7 +67,7 @@ pub(crate) const OPEN_FILES: Shape = Shape::Whole {
     most: 1_048_576,
 };
 
-const fn words(words: &'static [&'static str]) -> Choice {
+pub(crate) const fn words(words: &'static [&'static str]) -> Choice {
     Choice {
         words,
         case: Case::Exact,
