@@ -8,12 +8,14 @@ mod capability_file;
 mod contract_file;
 mod decode;
 mod error;
+pub mod keys;
 mod node;
 mod profiles;
 mod sandbox_file;
 mod schema;
 mod shape;
 mod text;
+mod text_form;
 mod toml_tree;
 mod yaml_tree;
 
