@@ -13,7 +13,7 @@ use crate::node::{Node, Problem, quoted};
 use crate::shape::{Object, Shape, field, required};
 
 /// The deepest a family may grow: a chain of manifests that long can still be checked in a fraction of a second.
-const MOST_GENERATIONS: u64 = 1000;
+pub const MAX_GENERATIONS: u32 = 1000;
 
 /// The most workers one controller is asked to hold.
 const MOST_REPLICAS: u64 = 10_000_000;
@@ -35,7 +35,7 @@ pub(crate) static CONTRACT: Object = Object {
             "max_depth",
             Shape::Whole {
                 least: 0,
-                most: MOST_GENERATIONS,
+                most: MAX_GENERATIONS as u64,
             },
             "Generations below the first agent; 0 is no copies at all.",
         ),

@@ -9,6 +9,7 @@ mod contract_file;
 mod decode;
 mod error;
 pub mod keys;
+pub mod lineage;
 mod node;
 mod profiles;
 mod sandbox_file;
@@ -26,6 +27,7 @@ use std::sync::Arc;
 
 use belljar_policy::{Capability, Contract, Source};
 
+pub use contract_file::MAX_GENERATIONS;
 pub use error::{Colour, ManifestError, ReadError};
 pub use profiles::{PROFILES, profile, profile_source};
 pub use schema::{schema_capability, schema_contract, schema_sandbox_toml};
