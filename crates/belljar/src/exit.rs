@@ -70,7 +70,7 @@ impl From<ApplyError> for Failure {
 impl Failure {
     pub(crate) fn code(&self) -> u8 {
         match self {
-            Failure::Run(RunError::Refused { .. }) => REFUSED,
+            Failure::Run(RunError::Refused { .. } | RunError::NotAdmitted { .. }) => REFUSED,
             Failure::Run(RunError::NotFound { .. }) => NOT_FOUND,
             Failure::Run(RunError::NotExecutable { .. }) => NOT_EXECUTABLE,
             Failure::Run(RunError::Invalid { .. } | RunError::UnknownId { .. })

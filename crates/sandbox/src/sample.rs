@@ -16,6 +16,7 @@ pub struct Sampler {
     peak: u64,
     /// Processes and threads at the last look, init aside.
     threads: usize,
+    most_threads: usize,
     /// The kernel's own count of CPU time, where the host lets us have it.
     counter: Option<OwnedFd>,
 }
@@ -44,6 +45,7 @@ impl Sampler {
             total: 0,
             peak: 0,
             threads: 0,
+            most_threads: 0,
             counter: None,
         }
     }
@@ -76,6 +78,7 @@ impl Sampler {
         self.known = now;
         let threads: u64 = seen.iter().map(|process| process.threads).sum();
         self.threads = (threads as usize).saturating_sub(1);
+        self.most_threads = self.most_threads.max(self.threads);
         let memory = seen.iter().map(|process| process.resident).sum();
         self.peak = self.peak.max(memory);
         let looked = Duration::from_millis(
@@ -87,6 +90,8 @@ impl Sampler {
             peak_memory: self.peak,
             memory_kills: 0,
             forks_refused: 0,
+            processes: Some(self.threads as u64),
+            peak_processes: Some(self.most_threads as u64),
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::environment as names;
 use crate::error::RunError;
 use crate::places::{Principal, find_places};
+use crate::shows;
 use crate::state::StateDir;
 use crate::view::{Builder, BuiltView, Changes, overlay_name};
 use belljar_policy::{
@@ -10,7 +11,8 @@ use belljar_policy::{
     Tier, Workspace, decide_env,
 };
 use belljar_sandbox::Host;
-use belljar_sandbox::plan::{Limits, Plan, Spawn};
+use belljar_sandbox::plan::{Freezer, Limits, Plan, Spawn};
+use belljar_sandbox::show::Show;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -23,6 +25,7 @@ pub struct Command {
     pub(crate) argv: Vec<OsString>,
     pub(crate) workdir: Option<PathBuf>,
     pub(crate) timeout: Option<Duration>,
+    pub(crate) shows: Vec<Show>,
 }
 
 impl Command {
@@ -32,6 +35,7 @@ impl Command {
             argv: argv.into_iter().map(Into::into).collect(),
             workdir: None,
             timeout: None,
+            shows: Vec::new(),
         }
     }
 
@@ -46,6 +50,13 @@ impl Command {
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
+        self
+    }
+
+    /// Shows this to the program, below `/belljar`.
+    #[must_use]
+    pub fn show(mut self, show: Show) -> Self {
+        self.shows.push(show);
         self
     }
 }
@@ -94,10 +105,14 @@ pub fn lower(
     let changes = overlay.as_deref().map_or(Changes::Direct, Changes::Overlay);
     let built = Builder::new(&table, &places, principal.identity, changes).build();
     let BuiltView {
-        entries,
+        mut entries,
         stand_ins,
         notes: more,
     } = built?;
+    let shows = shows::resolve(&command.shows)?;
+    if !shows.is_empty() {
+        shows::make_room(&mut entries, &places)?;
+    }
     notes.extend(more);
     let plan = Plan {
         id: id.to_owned(),
@@ -117,6 +132,8 @@ pub fn lower(
         } else {
             Spawn::Refuse
         },
+        shows,
+        freezer: Freezer::AsItComes,
     };
     host.can_carry(&plan).map_err(|missing| RunError::Refused {
         what: missing.what,
@@ -293,6 +310,9 @@ fn find_program(
     let shown = name.to_string_lossy().into_owned();
     if name.as_bytes().contains(&b'/') {
         let path = places.work.join(name);
+        if shows::is_program(&command.shows, &path) {
+            return Ok(path);
+        }
         return match classify(&path, table) {
             Candidate::Good => Ok(path),
             Candidate::Absent => Err(not_found(shown, "no such file")),

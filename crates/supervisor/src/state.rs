@@ -95,6 +95,10 @@ impl StateDir {
         self.root.join("stand-ins")
     }
 
+    pub(crate) fn doors(&self) -> PathBuf {
+        self.root.join("doors")
+    }
+
     pub(crate) fn overlays(&self) -> PathBuf {
         self.root.join("overlays")
     }
@@ -139,7 +143,8 @@ impl StateDir {
             _lock: lock,
         };
         let write = || -> std::io::Result<()> {
-            flock(&held._lock, FlockOperation::NonBlockingLockExclusive)?;
+            // Whoever sweeps may be looking at the new file this moment, but holds it no longer than that.
+            flock(&held._lock, FlockOperation::LockExclusive)?;
             let bytes = serde_json::to_vec(record)?;
             let written = rustix::io::write(&held._lock, &bytes)?;
             if written == bytes.len() {
@@ -197,6 +202,7 @@ impl StateDir {
             }
             let _ = fs::remove_file(&path);
         }
+        crate::door::sweep(&self.doors());
     }
 }
 
