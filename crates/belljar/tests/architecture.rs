@@ -7,6 +7,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("policy", &[]),
     ("manifest", &["policy"]),
     ("ledger", &[]),
+
+    ("api", &[]),
     ("sandbox", &[]),
     ("supervisor", &["policy", "manifest", "sandbox"]),
     ("belljar", &["policy", "manifest", "sandbox", "supervisor"]),
