@@ -287,6 +287,10 @@ fn let_go(
     standing: Standing,
     reins: &Reins,
 ) -> Result<belljar_sandbox::native::Launched, RunError> {
+    // Killed while somebody thought about admission: it has not run an instruction, and will not.
+    if let Some(by) = reins.ended_by() {
+        return Err(RunError::KilledEarly { by });
+    }
     reins.stands().map_err(|error| RunError::System {
         doing: "freezing the box",
         source: std::io::Error::other(error),
