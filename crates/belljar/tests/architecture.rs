@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 const EDGES: &[(&str, &[&str])] = &[
     ("policy", &[]),
     ("manifest", &["policy"]),
+    ("replication", &["policy"]),
     ("sandbox", &[]),
     ("supervisor", &["policy", "manifest", "sandbox"]),
     ("belljar", &["policy", "manifest", "sandbox", "supervisor"]),
