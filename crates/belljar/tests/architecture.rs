@@ -9,6 +9,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("ledger", &[]),
 
     ("api", &[]),
+
+    ("replication", &["policy"]),
     ("sandbox", &[]),
     ("supervisor", &["policy", "manifest", "sandbox"]),
     ("belljar", &["policy", "manifest", "sandbox", "supervisor"]),
