@@ -5,15 +5,15 @@
 mod support;
 
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use belljar_api::{
     AgentCall, Call, CallError, Empty, Heartbeat, Limits, ManifestReply, Rate, Side, Status, Tag,
 };
-use serde_json::{Map, Value};
+use serde_json::Map;
 use support::{HEARTBEAT, Peer, TestServer, patient, simple};
 
 const CLOSING_HEARTBEAT: &str = "POST /v1/heartbeat HTTP/1.1\r\nConnection: close\r\n\r\n";
@@ -152,18 +152,23 @@ fn too_many_requests_are_refused_on_that_socket_alone() {
 fn new_connections_are_slowed_down_not_lost() {
     let rare = Rate {
         burst: 2,
-        per_second: 100,
+        per_second: 1,
     };
-    let server = TestServer::start(
-        Limits {
-            accepts: rare,
-            ..patient()
-        },
-        simple,
-    );
-    for _ in 0..20 {
-        assert_eq!(server.peer().send(CLOSING_HEARTBEAT).hear().status, 200);
-    }
+    let limits = Limits {
+        accepts: rare,
+        ..patient()
+    };
+    let server = TestServer::start(limits, simple);
+    server.listen(Tag(2), Side::Agent);
+    let mut elsewhere = Peer::connect(&server.path(Tag(2)));
+    // A slow machine earns one more each second, so one that has to wait comes sooner or later.
+    let waiting = (0..100).find_map(|_| {
+        let peer = server.peer().send_and_keep(CLOSING_HEARTBEAT);
+        (0..20).for_each(|_| beats(&mut elsewhere));
+        (!has_heard(&peer)).then_some(peer)
+    });
+    let mut waiting = waiting.expect("a hundred connections were taken without delay");
+    assert_eq!(waiting.hear().status, 200);
     server.stop();
 }
 
@@ -172,13 +177,16 @@ fn a_noisy_neighbour_is_not_heard_next_door() {
     let server = TestServer::start(Limits::default(), simple);
     server.listen(Tag(2), Side::Agent);
     let enough = Arc::new(AtomicBool::new(false));
+    let rounds = Arc::new(AtomicUsize::new(0));
     let path = server.path(Tag(1));
     let noisy: Vec<_> = (0..4)
         .map(|kind| {
-            let (enough, path) = (Arc::clone(&enough), path.clone());
+            let (enough, rounds) = (Arc::clone(&enough), Arc::clone(&rounds));
+            let path = path.clone();
             thread::spawn(move || {
                 while !enough.load(Ordering::Relaxed) {
                     make_noise(kind, &path);
+                    rounds.fetch_add(1, Ordering::Relaxed);
                 }
             })
         })
@@ -186,6 +194,12 @@ fn a_noisy_neighbour_is_not_heard_next_door() {
     let hoard: Vec<_> = (0..64)
         .filter_map(|_| UnixStream::connect(&path).ok())
         .collect();
+    // More than the burst of the noisy one's socket: from here on it is being refused.
+    let deadline = Instant::now() + support::PATIENCE;
+    while rounds.load(Ordering::Relaxed) < 50 {
+        assert!(Instant::now() < deadline, "the noise never began");
+        thread::yield_now();
+    }
     // Fewer than the burst, so that a refusal can only come from next door.
     let mut client = server.client(Tag(2));
     for _ in 0..90 {
@@ -254,29 +268,22 @@ fn memory_of_a_listener_is_bounded() {
 
 #[test]
 fn large_replies_are_bounded() {
+    // More than any socket holds by default, so that a reply nobody reads stays with the server.
+    const LARGE: usize = 6 << 20;
     let limits = Limits {
-        reply_bytes: 17 << 20,
+        reply_bytes: LARGE + 1024,
         memory_bytes: 1 << 20,
         ..patient()
     };
-    let server = TestServer::start(limits, |request| match request.call {
-        Call::Agent(AgentCall::Manifest(asked)) => {
-            let payload = Map::from_iter([("a".to_owned(), Value::from("x".repeat(16 << 20)))]);
-            asked.responder.reply(&ManifestReply {
-                envelope: String::new(),
-                payload,
-            });
-        }
-        Call::Agent(AgentCall::Usage(asked)) => {
-            let mut reply = belljar_api::UsageReply::default();
-            let id = belljar_api::WorkerId::new("x".repeat(64)).unwrap();
-            let granted = belljar_api::Budget::default();
-            reply.children = vec![belljar_api::ChildUsage { id, granted }; 300_000];
-            asked.responder.reply(&reply);
-        }
+    let mut sizes = vec![LARGE, LARGE, LARGE, LARGE + 1024];
+    let server = TestServer::start(limits, move |request| match request.call {
+        Call::Agent(AgentCall::Manifest(asked)) => asked.responder.reply(&ManifestReply {
+            envelope: "x".repeat(sizes.pop().unwrap_or_default()),
+            payload: Map::new(),
+        }),
         _ => simple(request),
     });
-    let heard = server.peer().ask("GET /v1/usage", "").hear();
+    let heard = server.peer().ask("GET /v1/manifest", "").hear();
     assert_eq!((heard.status, heard.code()), (500, "reply_too_large"));
     // One beyond the listener's memory is possible; a second at the same time is not.
     let mut first = server.peer();
