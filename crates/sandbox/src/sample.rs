@@ -76,8 +76,9 @@ impl Sampler {
             .sum();
         self.total += grown_own + grown_children.saturating_sub(moved);
         self.known = now;
-        let threads: u64 = seen.iter().map(|process| process.threads).sum();
-        self.threads = (threads as usize).saturating_sub(1);
+        // Init is seen by some keepers and not by others.
+        let others = seen.iter().filter(|process| process.pid != 1);
+        self.threads = others.map(|process| process.threads as usize).sum();
         self.most_threads = self.most_threads.max(self.threads);
         let memory = seen.iter().map(|process| process.resident).sum();
         self.peak = self.peak.max(memory);
@@ -91,7 +92,8 @@ impl Sampler {
             memory_kills: 0,
             forks_refused: 0,
             processes: Some(self.threads as u64),
-            peak_processes: Some(self.most_threads as u64),
+            // Before the first look nothing is known.
+            peak_processes: Some(self.most_threads as u64).filter(|most| *most > 0),
         }
     }
 

@@ -53,7 +53,7 @@ pub enum Event {
     MainStopped,
     /// The last process of the box has ended; what is left is the kernel's clearing up.
     Emptied,
-    /// Every process was told to hold still.
+    /// Every process holds still.
     Stilled,
     /// A wall was hit.
     Violation {
@@ -454,9 +454,7 @@ impl Launched {
             spent.cpu = spent.cpu.max(reaped.cpu);
         }
         spent.peak_memory = spent.peak_memory.max(reaped.largest_process_bytes);
-        if self.holds_terminal() {
-            take_terminal_back();
-        }
+        // Dropped from here on, it gives the terminal back.
         Ok(Ended { spent })
     }
 
@@ -530,12 +528,13 @@ impl Drop for Launched {
         if !self.reaped {
             self.kill();
             let _ = sys::reap(self.pid);
-            if let Some(group) = self.cgroup.take() {
-                group.remove();
-            }
-            if self.holds_terminal() {
-                take_terminal_back();
-            }
+        }
+        // Init may have died by itself while the walls went up; its group is still there then.
+        if let Some(group) = self.cgroup.take() {
+            group.remove();
+        }
+        if self.holds_terminal() {
+            take_terminal_back();
         }
     }
 }
