@@ -11,6 +11,7 @@ use belljar_manifest::lineage::{
     Envelope, InvalidPayload, MAX_ENVELOPE_BYTES, MAX_REASON_BYTES, PAYLOAD_TYPE, Payload,
     RejectReason, WorkerId,
 };
+use belljar_policy::Capability;
 use data_encoding::{BASE64, BASE64_NOPAD, BASE64URL};
 use proptest::prelude::*;
 use support::*;
@@ -45,20 +46,25 @@ fn the_bytes_of_a_manifest_do_not_change_between_versions() {
 #[test]
 fn no_byte_can_be_changed() {
     let (secret, keys) = quick();
-    let sealed = seal(&root(), &secret);
+    // A small manifest: the work grows with the square of its size.
+    let small = Payload {
+        capability: document(&Capability::closed(Arc::from("closed"))),
+        ..root()
+    };
+    let sealed = seal(&small, &secret);
     for at in 0..sealed.as_bytes().len() {
         // A neighbour, the other case, and no ASCII at all.
         let mut bytes = sealed.as_bytes().to_vec();
         bytes[at] ^= [1, 0x20, 0x80][at % 3];
         assert!(open(&bytes, &keys).is_err(), "byte {at}");
     }
-    for cut in (0..sealed.as_bytes().len()).step_by(5) {
+    for cut in 0..sealed.as_bytes().len() {
         assert!(Envelope::parse(&sealed.as_bytes()[..cut]).is_err());
     }
     // Changed below the base64, so that only the signature stands in the way.
     let (_, keyid, sig) = fields(&sealed);
     let payload = payload_bytes(&sealed);
-    for at in (0..payload.len()).step_by(3) {
+    for at in 0..payload.len() {
         let mut changed = payload.clone();
         changed[at] ^= 1;
         let bytes = envelope(PAYLOAD_TYPE, &BASE64.encode(&changed), &keyid, &sig);
