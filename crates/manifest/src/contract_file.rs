@@ -12,6 +12,10 @@ use crate::decode::{limit, number, replace, seconds, text, unexpected, whole};
 use crate::node::{Node, Problem, quoted};
 use crate::shape::{Object, Shape, field, required};
 
+/// What to say of a file with nothing in it.
+pub(crate) const WHEN_EMPTY: &str =
+    "the file is empty; a contract needs max_depth and max_replicas";
+
 /// The deepest a family may grow: a chain of manifests that long can still be checked in a fraction of a second.
 pub const MAX_GENERATIONS: u32 = 1000;
 
