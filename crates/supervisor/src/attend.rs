@@ -12,6 +12,7 @@ use crate::reins::Reins;
 use crate::result::RunResult;
 use crate::starting::{DiscardOnFailure, Streams, explain, put_stand_ins, record_of};
 use crate::state::StateDir;
+use belljar_gate::{Launch, Permit};
 use belljar_policy::Capability;
 use belljar_sandbox::Host;
 use belljar_sandbox::cgroup::Spending;
@@ -26,6 +27,8 @@ use std::time::{Duration, Instant};
 pub enum Output {
     /// To the caller's own descriptors, and signals to the caller are passed on: for a process that is the keeper.
     Inherit,
+    /// The same, but with no input and no signals: for one box of several in a process.
+    Shared,
     /// Into the result, the first MiB of each stream.
     Capture,
     /// The same, with the caller's standard input and signals: for a process that is the keeper.
@@ -50,7 +53,7 @@ pub struct Assignment<'a> {
     state: &'a StateDir,
     output: Output,
     reins: Option<Reins>,
-    gate: Gate,
+    freezer: Freezer,
 }
 
 impl<'a> Assignment<'a> {
@@ -70,7 +73,7 @@ impl<'a> Assignment<'a> {
             state,
             output: Output::Capture,
             reins: None,
-            gate: Gate::Closed,
+            freezer: Freezer::Prepared,
         }
     }
 
@@ -88,10 +91,10 @@ impl<'a> Assignment<'a> {
         self
     }
 
-    /// Does without admission, and without preparations to be frozen: starts sooner.
+    /// Does without preparations to be frozen: starts sooner.
     #[must_use]
-    pub fn ungated(mut self) -> Self {
-        self.gate = Gate::Open;
+    pub fn without_freezer(mut self) -> Self {
+        self.freezer = Freezer::AsItComes;
         self
     }
 }
@@ -99,11 +102,9 @@ impl<'a> Assignment<'a> {
 /// Somebody who wants to know how a box fares. All is called from the attending thread, and while a call lasts nobody
 /// watches the box's limits by looking, so each should be short.
 pub trait Attendant {
-    /// The walls stand and the program has not run an instruction. A refusal ends the box there.
-    fn admit(&mut self, facts: &Facts<'_>) -> Result<(), Refusal> {
-        let _ = facts;
-        Ok(())
-    }
+    /// The walls stand and the program has not run an instruction. It runs one only with the gate's permit; a refusal
+    /// ends the box there.
+    fn admit(&mut self, facts: &Facts<'_>) -> Result<Permit<Launch>, Refusal>;
 
     /// The program starts.
     fn started(&mut self, facts: &Facts<'_>) {
@@ -120,9 +121,6 @@ pub trait Attendant {
         let _ = usage;
     }
 }
-
-/// Nobody in particular.
-impl Attendant for () {}
 
 /// What there is to know of a box before it runs.
 #[derive(Debug)]
@@ -172,20 +170,6 @@ impl From<&Spending> for Usage {
     }
 }
 
-/// Runs a command under a capability in the foreground, from start to end: this process is its keeper.
-pub fn run(
-    id: &SandboxId,
-    capability: &Capability,
-    command: &Command,
-    output: Output,
-    state: &StateDir,
-) -> Result<RunResult, RunError> {
-    let host = Host::probe();
-    state.sweep(&host.cgroups);
-    let assignment = Assignment::new(id, capability, command, state);
-    attend_on(&host, assignment.output(output).ungated(), &mut ())
-}
-
 /// Attends a box from start to end, in this thread; the box ends with it. Any number may be attended at once (see
 /// [`crate::raise_descriptor_limit`]).
 pub fn attend(
@@ -195,7 +179,7 @@ pub fn attend(
     attend_on(&Host::probe(), assignment, attendant)
 }
 
-fn attend_on(
+pub(crate) fn attend_on(
     host: &Host,
     assignment: Assignment<'_>,
     attendant: &mut dyn Attendant,
@@ -207,7 +191,7 @@ fn attend_on(
         state,
         output,
         reins,
-        gate,
+        freezer,
     } = assignment;
     let reins = match reins {
         Some(reins) => reins,
@@ -216,9 +200,7 @@ fn attend_on(
     let _taken_up = reins.take_up()?;
     let started = Instant::now();
     let mut lowered = lower(id.as_str(), capability, command, host, state)?;
-    if gate == Gate::Closed {
-        lowered.plan.freezer = Freezer::Prepared;
-    }
+    lowered.plan.freezer = freezer;
     let lowered = lowered;
     let discard = DiscardOnFailure::new(lowered.overlay.clone());
     let record = record_of(&lowered, capability, command, host);
@@ -237,7 +219,7 @@ fn attend_on(
         Some(by) => RunError::KilledEarly { by },
         None => explain(error, &lowered),
     };
-    let starting = start(&lowered.plan, host, &stdio, gate).map_err(|error| early(error.into()))?;
+    let starting = start(&lowered.plan, host, &stdio, Gate::Closed).map_err(|error| early(error.into()))?;
     reins.born(starting.grip());
     // While the box's first walls go up.
     let stand_ins = put_stand_ins(&lowered, state)?;
@@ -249,8 +231,8 @@ fn attend_on(
         limits_by: host.cgroups.name(),
         reins: &reins,
     };
-    admit(gate, &reins, &facts, attendant)?;
-    let launched = let_go(standing, &reins)?;
+    let permit = admit(&reins, &facts, attendant)?;
+    let launched = let_go(standing, &reins, permit)?;
     attendant.started(&facts);
     let mut keeper = Keeper::new(launched, &lowered, &reins, attendant, started);
     keeper.listen_to(signals, captures);
@@ -267,14 +249,10 @@ fn attend_on(
 
 /// The last word before the program's first instruction. A box that is dead already asks nobody.
 fn admit(
-    gate: Gate,
     reins: &Reins,
     facts: &Facts<'_>,
     attendant: &mut dyn Attendant,
-) -> Result<(), RunError> {
-    if gate == Gate::Open {
-        return Ok(());
-    }
+) -> Result<Permit<Launch>, RunError> {
     if let Some(by) = reins.ended_by() {
         return Err(RunError::KilledEarly { by });
     }
@@ -283,9 +261,11 @@ fn admit(
         .map_err(|Refusal { code, what, hint }| RunError::NotAdmitted { code, what, hint })
 }
 
+/// The one place where an agent's first instruction is let happen, and it takes a permit.
 fn let_go(
     standing: Standing,
     reins: &Reins,
+    permit: Permit<Launch>,
 ) -> Result<belljar_sandbox::native::Launched, RunError> {
     // Killed while somebody thought about admission: it has not run an instruction, and will not.
     if let Some(by) = reins.ended_by() {
@@ -295,5 +275,6 @@ fn let_go(
         doing: "freezing the box",
         source: std::io::Error::other(error),
     })?;
+    permit.spend();
     Ok(standing.go()?)
 }

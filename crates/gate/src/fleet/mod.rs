@@ -358,10 +358,28 @@ impl FleetGate {
 
     /// A worker's box could not be started, or ended in a way worth telling.
     pub fn failed(&self, worker: WorkerId, why: String) {
+        self.note_box(worker, why);
+        self.ended(worker, Code::LaunchFailed, Usage::default());
+    }
+
+    /// Something about a worker's box that is worth telling.
+    pub fn note_box(&self, worker: WorkerId, why: String) {
         self.desk.tell(move |desk| {
             desk.note(crate::clock::now(), &FleetNote::BoxFailed { worker, why });
         });
-        self.ended(worker, Code::LaunchFailed, Usage::default());
+    }
+
+    /// Charges a worker for what its box used; nobody waits for the record.
+    pub fn charge(&self, worker: WorkerId, usage: Usage) {
+        self.desk.tell(move |desk| {
+            desk.charge(crate::clock::now(), worker, usage);
+        });
+    }
+
+    /// Since when and why the kill switch is engaged, if it is.
+    #[must_use]
+    pub fn engaged(&self) -> Option<crate::latch::Engaged> {
+        self.latch.engaged()
     }
 
     /// A worker is well.

@@ -1,7 +1,10 @@
 //! The controller's words in the protocol's.
 
-use belljar_api::{Amounts, Budget, BudgetView, EndedBy, Shown, WorkerId, WorkerState, WorkerView};
-use belljar_policy::Dimension;
+use belljar_api::{
+    Amounts, Budget, BudgetView, ContractView, EndedBy, OnParentExit, OnTrigger, Shown, StopCondition, WorkerId,
+    WorkerState, WorkerView,
+};
+use belljar_policy::{Contract, Dimension};
 use belljar_replication::{Now, Obituary, State, Status};
 
 use super::crew::Crew;
@@ -97,6 +100,35 @@ pub(crate) fn obituary(ended: &Obituary) -> WorkerView {
             code: Shown::new(ended.code.code()),
             reason: None,
         }),
+    }
+}
+
+/// The contract.
+pub(crate) fn contract(contract: &Contract) -> ContractView {
+    let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    ContractView {
+        max_depth: contract.max_depth,
+        max_replicas: u64::from(contract.max_replicas),
+        cooldown_ms: ms(contract.cooldown),
+        expiration_ms: contract.expiration.map(ms),
+        on_parent_exit: match contract.on_parent_exit {
+            belljar_policy::OnParentExit::Keep => OnParentExit::Keep,
+            belljar_policy::OnParentExit::Kill => OnParentExit::Kill,
+        },
+        budget: budget(&contract.budget),
+        stop_conditions: contract
+            .stop_conditions
+            .iter()
+            .map(|condition| StopCondition {
+                name: Shown::new(&condition.name),
+                expression: Shown::new(&condition.when),
+                on_trigger: match condition.on_trigger {
+                    belljar_policy::OnTrigger::Deny => OnTrigger::Deny,
+                    belljar_policy::OnTrigger::Quarantine => OnTrigger::Quarantine,
+                    belljar_policy::OnTrigger::Kill => OnTrigger::Kill,
+                },
+            })
+            .collect(),
     }
 }
 

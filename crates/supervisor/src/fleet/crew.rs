@@ -31,6 +31,8 @@ struct Members {
 #[derive(Debug)]
 struct Member {
     reins: Reins,
+    /// Why it was killed, if it was: what it holds next dies too.
+    killed: Option<KillCode>,
     tag: Tag,
     post: Option<Arc<Employed>>,
 }
@@ -55,7 +57,8 @@ impl Crew {
         let tag = Tag(members.next_tag);
         members.by_tag.insert(tag, worker);
         let post = None;
-        members.by_worker.insert(worker, Member { reins, tag, post });
+        let killed = None;
+        members.by_worker.insert(worker, Member { reins, killed, tag, post });
         tag
     }
 
@@ -74,6 +77,16 @@ impl Crew {
         }
         drop(members);
         self.left.notify_all();
+    }
+
+    /// A worker's next box: the one before is gone.
+    pub(crate) fn rearm(&self, worker: WorkerId, reins: Reins) {
+        let mut members = self.members();
+        match members.by_worker.get_mut(&worker) {
+            Some(Member { killed: None, reins: held, .. }) => *held = reins,
+            Some(Member { killed: Some(code), .. }) => reins.kill(*code),
+            None => reins.kill(KillCode::new(Code::Exited.code())),
+        }
     }
 
     /// Whose door this is.
@@ -125,6 +138,13 @@ impl Crew {
         }
     }
 
+    fn kill(&self, worker: WorkerId, code: KillCode) {
+        if let Some(member) = self.members().by_worker.get_mut(&worker) {
+            member.killed.get_or_insert(code);
+            member.reins.kill(code);
+        }
+    }
+
     fn reins(&self, worker: WorkerId) -> Option<Reins> {
         self.members().by_worker.get(&worker).map(|member| member.reins.clone())
     }
@@ -144,9 +164,7 @@ pub(crate) struct Grasp(pub(crate) Arc<Crew>);
 
 impl Hands for Grasp {
     fn kill(&self, worker: WorkerId, code: Code) {
-        if let Some(reins) = self.0.reins(worker) {
-            reins.kill(KillCode::new(code.code()));
-        }
+        self.0.kill(worker, KillCode::new(code.code()));
     }
 
     fn freeze(&self, worker: WorkerId) {
@@ -155,7 +173,7 @@ impl Hands for Grasp {
         };
         // Whoever can't be made to hold still may not go on either.
         if reins.freeze().is_err() {
-            reins.kill(KillCode::new(Code::QuarantinedOperator.code()));
+            self.0.kill(worker, KillCode::new(Code::QuarantinedOperator.code()));
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_api::{Handle, Side};
-use belljar_gate::{FleetGate, FleetRefusal, Launch, Permit, Replicate, Standing, Wish};
+use belljar_gate::{FleetGate, FleetRefusal, Launch, Papers, Permit, Replicate, Standing, Wish};
 use belljar_manifest::lineage::{CapabilityDocument, Digest};
 use belljar_policy::{Budget, Capability, Contract, Places};
 use belljar_replication::{Asked, Code, Jti, Usage, WorkerId};
@@ -61,6 +61,8 @@ pub(crate) struct Hired {
     state: Option<Vec<u8>>,
     /// What its box may hold.
     own: Budget,
+    /// CPU time that was charged while it ran.
+    told_cpu_ms: u64,
 }
 
 /// Why somebody was not hired.
@@ -97,25 +99,74 @@ impl Post {
         reins: Reins,
         tag: belljar_api::Tag,
     ) -> Result<Hired, HireError> {
-        let Candidate { mut capability, command, places, state, asked, reason } = candidate;
-        self.contract.resources.narrow(&mut capability.limits);
-        let wish = Wish {
-            worker,
-            asked,
-            need: capability.own_need(),
-            standing: Standing {
-                capability: self.document(parent, &capability, &places)?,
-                program: self.programs.digest(&command, &places.work),
-                state: state.as_deref().map(Digest::of),
-            },
-            reason,
-        };
+        let wish = self.wish(parent, worker, &candidate)?;
         let jti = Jti(random()?);
         let permit = match parent {
             None => self.gate.admit_root(wish, jti),
             Some(parent) => self.gate.replicate(&parent.papers, wish, jti),
         }?;
+        self.seat(permit, parent, candidate, reins, tag)
+    }
+
+    /// What a candidate wants, in the gate's words.
+    pub(crate) fn wish(
+        &self,
+        parent: Option<&Employed>,
+        worker: WorkerId,
+        candidate: &Candidate,
+    ) -> Result<Wish, RunError> {
+        let capability = self.narrowed(&candidate.capability);
+        Ok(Wish {
+            worker,
+            asked: candidate.asked,
+            need: capability.own_need(),
+            standing: Standing {
+                capability: self.document(parent, &capability, &candidate.places)?,
+                program: self.programs.digest(&candidate.command, &candidate.places.work),
+                state: candidate.state.as_deref().map(Digest::of),
+            },
+            reason: candidate.reason.clone(),
+        })
+    }
+
+    /// The capability of one box under the contract.
+    fn narrowed(&self, capability: &Capability) -> Capability {
+        let mut capability = capability.clone();
+        self.contract.resources.narrow(&mut capability.limits);
+        capability
+    }
+
+    /// Registers a worker by the manifest it was issued.
+    pub(crate) fn register(
+        self: &Arc<Self>,
+        papers: &Papers,
+        parent: Option<&Employed>,
+        candidate: Candidate,
+    ) -> Result<Hired, HireError> {
+        let worker = papers.worker();
+        let reins = Reins::new()?;
+        let tag = self.crew.enlist(worker, reins.clone());
+        let registered = self.gate.register(papers.envelope().as_bytes()).map_err(HireError::from);
+        let hired = registered.and_then(|permit| self.seat(permit, parent, candidate, reins, tag));
+        if hired.is_err() {
+            self.crew.dismiss(worker);
+        }
+        hired
+    }
+
+    /// Gives somebody who was let in a place at work.
+    fn seat(
+        self: &Arc<Self>,
+        permit: Permit<Replicate>,
+        parent: Option<&Employed>,
+        candidate: Candidate,
+        reins: Reins,
+        tag: belljar_api::Tag,
+    ) -> Result<Hired, HireError> {
+        let Candidate { capability, command, state, .. } = candidate;
+        let capability = self.narrowed(&capability);
         let (Replicate { admitted, papers }, launch) = permit.into_launch();
+        let worker = admitted.worker;
         let employed = Arc::new(Employed {
             worker,
             chain: chain(parent, papers.envelope().as_bytes()),
@@ -142,6 +193,7 @@ impl Post {
             tag,
             state,
             own: admitted.share.own,
+            told_cpu_ms: 0,
         })
     }
 
@@ -170,10 +222,57 @@ impl Hired {
         self.employed.worker
     }
 
+    /// One task of a worker that has several.
+    pub(crate) fn for_task(
+        post: &Arc<Post>,
+        employed: Arc<Employed>,
+        launch: Permit<Launch>,
+        reins: Reins,
+        own: Budget,
+        state: Option<Vec<u8>>,
+        tag: belljar_api::Tag,
+    ) -> Result<Self, RunError> {
+        let id = SandboxId::new(employed.worker.to_string())?;
+        Ok(Self {
+            post: Arc::clone(post),
+            door: Door::open(&post.state, &id)?,
+            employed,
+            launch: Some(launch),
+            reins,
+            tag,
+            state,
+            own,
+            told_cpu_ms: 0,
+        })
+    }
+
+    /// Gives up the box that was to be: its worker will have others.
+    pub(crate) fn into_parts(mut self) -> (Arc<Post>, Arc<Employed>, Budget, Option<Vec<u8>>, belljar_api::Tag) {
+        self.launch = None;
+        (
+            Arc::clone(&self.post),
+            Arc::clone(&self.employed),
+            self.own,
+            self.state.take(),
+            self.tag,
+        )
+    }
+
+    /// Runs a task: its box ends, its worker does not.
+    pub(crate) fn perform(mut self, output: Output) -> Result<RunResult, RunError> {
+        let result = self.attend(output)?;
+        let mut usage = used(&result);
+        usage.cpu_ms = usage.cpu_ms.saturating_sub(self.told_cpu_ms);
+        self.post.gate.charge(self.worker(), usage);
+        Ok(result)
+    }
+
     /// Keeps the worker's box, in this thread, until nothing is left of it.
     pub(crate) fn keep(mut self, output: Output) -> Result<RunResult, RunError> {
         let worker = self.worker();
         let kept = self.attend(output);
+        // Taken by the attempt, whatever came of it.
+        self.launch = None;
         // Its box is gone before its end is told, so that "killed" means dead.
         self.post.crew.dismiss(worker);
         match &kept {
@@ -202,6 +301,7 @@ impl Hired {
             told: Usage::default(),
         };
         let result = attend(assignment, &mut attendant);
+        self.told_cpu_ms = attendant.told.cpu_ms;
         let _ = self.post.doors.remove(self.tag);
         result
     }
@@ -240,10 +340,8 @@ impl Hired {
     }
 
     fn tell_end(&self, result: &RunResult) {
-        let usage = Usage {
-            cpu_ms: (result.resource_usage.cpu_seconds * 1000.0).ceil() as u64,
-            ..Usage::default()
-        };
+        let mut usage = used(result);
+        usage.cpu_ms = usage.cpu_ms.saturating_sub(self.told_cpu_ms);
         let gate = &self.post.gate;
         if let Some(by @ (KilledBy::Memory | KilledBy::Cpu | KilledBy::Timeout)) = result.killed_by {
             gate.note_box(self.worker(), format!("killed by its limit: {}", by.as_str()));
@@ -292,6 +390,13 @@ impl Attendant for WorkerAttendant<'_> {
             self.told.cpu_ms = usage.cpu_ms;
             self.gate.charge(self.worker, Usage { cpu_ms: news, ..Usage::default() });
         }
+    }
+}
+
+fn used(result: &RunResult) -> Usage {
+    Usage {
+        cpu_ms: (result.resource_usage.cpu_seconds * 1000.0).ceil() as u64,
+        ..Usage::default()
     }
 }
 
