@@ -219,7 +219,6 @@ fn attend_on(
     if gate == Gate::Closed {
         lowered.plan.freezer = Freezer::Prepared;
     }
-    let lowered = lowered;
     let discard = DiscardOnFailure::new(lowered.overlay.clone());
     let record = record_of(&lowered, capability, command, host);
     let _held = state.hold(&record)?;
@@ -252,6 +251,8 @@ fn attend_on(
     admit(gate, &reins, &facts, attendant)?;
     let launched = let_go(standing, &reins)?;
     attendant.started(&facts);
+    // What was shown is in the box now; a fleet's worth of copies would be a waste.
+    lowered.plan.shows = Vec::new();
     let mut keeper = Keeper::new(launched, &lowered, &reins, attendant, started);
     keeper.listen_to(signals, captures);
     keeper.stand_ins = stand_ins;
