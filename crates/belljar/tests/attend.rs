@@ -198,7 +198,7 @@ fn a_box_does_not_depend_on_its_keepers_process(who: Who) {
     let script = "cat /belljar/text; pwd; umask 022; touch made; ls -ld /tmp | cut -c1-10";
     let shown = belljar_supervisor::Show::Text {
         name: belljar_supervisor::ShowName::new("text").expect("a name"),
-        bytes: b"shown\n".to_vec(),
+        bytes: b"shown\n"[..].into(),
     };
     let command = yard.command(&["sh", "-c", script]).show(shown);
     let result = yard.run(&command);

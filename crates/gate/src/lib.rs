@@ -23,6 +23,6 @@ pub use fleet::{
     Act, FleetEntry, FleetGate, FleetNote, FleetOptions, FleetRefusal, Hands, KillTally,
     OpenFleetError, Papers, PapersError, Replicate, Standing, Unrecorded, Wish, read_state,
 };
-pub use log::{LogError, LogKind};
+pub use log::{LogError, LogKind, in_full};
 pub use permit::Permit;
 pub use run::{Ending, Launch, Refusal, RunGate};

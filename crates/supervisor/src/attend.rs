@@ -201,7 +201,6 @@ pub(crate) fn attend_on(
     let started = Instant::now();
     let mut lowered = lower(id.as_str(), capability, command, host, state)?;
     lowered.plan.freezer = freezer;
-    let lowered = lowered;
     let discard = DiscardOnFailure::new(lowered.overlay.clone());
     let record = record_of(&lowered, capability, command, host);
     let _held = state.hold(&record)?;
@@ -234,6 +233,8 @@ pub(crate) fn attend_on(
     let permit = admit(&reins, &facts, attendant)?;
     let launched = let_go(standing, &reins, permit)?;
     attendant.started(&facts);
+    // What was shown is in the box now; a fleet's worth of copies would be a waste.
+    lowered.plan.shows = Vec::new();
     let mut keeper = Keeper::new(launched, &lowered, &reins, attendant, started);
     keeper.listen_to(signals, captures);
     keeper.stand_ins = stand_ins;

@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use belljar_gate::keyring::KeySource;
 use belljar_gate::record::{sha256_hex, words_sha256};
-use belljar_gate::{Durability, Ending, Launch, Permit, RunGate};
+use belljar_gate::{Durability, Ending, Launch, LogError, Permit, RunGate, in_full};
 use belljar_policy::Capability;
 use belljar_sandbox::Host;
 
@@ -90,9 +90,14 @@ impl<'a> Recorded<'a> {
     }
 
     fn attend(mut self, host: &Host, assignment: Assignment<'_>) -> Result<RunResult, RunError> {
-        let result = attend_on(host, assignment, &mut self);
+        let mut result = attend_on(host, assignment, &mut self);
+        if let Ok(result) = &mut result {
+            // The agent's exit code counts for more than our trouble; but nobody shall think that all is on record.
+            let recorded = self.record_end(result);
+            result.notes.extend(recorded.err().map(|error| format!("the end of the run is not on record: {}", in_full(&error))));
+        }
         match &result {
-            Ok(result) => self.record_end(result)?,
+            Ok(_) => {}
             Err(error) if self.is_known => {
                 let ending = Ending {
                     killed_by: Some(error.code().to_owned()),
@@ -110,7 +115,7 @@ impl<'a> Recorded<'a> {
         result
     }
 
-    fn record_end(&mut self, result: &RunResult) -> Result<(), RunError> {
+    fn record_end(&mut self, result: &RunResult) -> Result<u64, LogError> {
         let ending = Ending {
             exit_code: result.exit_code,
             signal: result.signal,
@@ -119,11 +124,7 @@ impl<'a> Recorded<'a> {
             cpu_ms: (result.resource_usage.cpu_seconds * 1000.0) as u64,
             peak_memory_mb: result.resource_usage.peak_memory_mb as u64,
         };
-        let recorded = self.gate.ended(self.id.as_str(), ending, self.durability);
-        recorded.map(|_| ()).map_err(|error| RunError::Unrecorded {
-            hint: error.hint(),
-            source: error,
-        })
+        self.gate.ended(self.id.as_str(), ending, self.durability)
     }
 
     fn program(&self) -> String {
@@ -148,21 +149,9 @@ impl Attendant for Recorded<'_> {
             self.is_known = false;
             Refusal {
                 code: refusal.code(),
-                what: chain(&refusal),
+                what: in_full(&refusal),
                 hint: refusal.hint(),
             }
         })
     }
-}
-
-/// An error and what caused it.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text.push_str(": ");
-        text.push_str(&inner.to_string());
-        cause = inner.source();
-    }
-    text
 }

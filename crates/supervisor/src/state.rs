@@ -188,7 +188,7 @@ impl StateDir {
 
     /// Clears away the doors of keepers that were killed.
     pub(crate) fn sweep_doors(&self) {
-        self.sweep_doors();
+        crate::door::sweep(&self.doors());
     }
 
     /// Clears away what keepers that were killed could not.

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use belljar_ledger::Durability;
 use belljar_manifest::lineage::{Digest, Envelope};
 use belljar_replication::{
-    Admitted, Asked, Code, Denial, Jti, ManifestFacts, Now, Request, RootRequest, State, Usage,
-    WorkerId,
+    Admitted, Asked, Code, Denial, Jti, ManifestFacts, Now, Request, RootRequest, State, Status,
+    Usage, WorkerId,
 };
 
 pub use desk::Unrecorded;
@@ -27,6 +27,7 @@ use keys::SharedKeyring;
 
 use crate::latch::Latch;
 use crate::permit::Permit;
+use crate::run::Launch;
 
 /// Carries out what the controller orders. Called from the desk's thread, so each must return at once: a kill
 /// is a signal sent, not an end awaited. Somebody unknown is nobody to act on.
@@ -344,6 +345,26 @@ impl FleetGate {
             let at = crate::clock::now();
             desk.turn(|controller| controller.started(at, worker));
         });
+    }
+
+    /// Lets a worker run one more task in a box of its own. Whoever is ended or frozen may not.
+    pub fn task(&self, worker: WorkerId) -> Result<Permit<Launch>, FleetRefusal> {
+        let (status, entry) = self.desk.ask(move |desk| {
+            let at = crate::clock::now();
+            desk.turn(|controller| controller.tick(at));
+            let status = desk.controller.state().worker(worker).map(|view| view.status);
+            let allowed = matches!(status, Some(Status::Starting | Status::Running));
+            if allowed {
+                desk.turn(|controller| controller.started(at, worker));
+                desk.note(at, &FleetNote::TaskStarted { worker });
+            }
+            (status, desk.upcoming())
+        })?;
+        match status {
+            None => Err(Denial::from(Code::DenyParentUnknown).into()),
+            Some(Status::Quarantined) => Err(Denial::from(Code::DenyQuarantined).into()),
+            Some(_) => Ok(Permit::new(Launch::of_task(worker), entry)),
+        }
     }
 
     /// A worker's box is gone. What it used is charged to it, or to its parent if it was ended before.

@@ -135,6 +135,9 @@ impl Starting {
                 .map_err(LaunchError::at(Stage::View))?;
         }
         self.launched.await_start()?;
+        // What the walls were made from may be large, and is not needed any more.
+        self.launched.script.steps = Vec::new();
+        self.launched.script.step_paths = Vec::new();
         Ok(Standing {
             launched: self.launched,
             gate: self.gate,
@@ -391,6 +394,11 @@ impl Launched {
     /// Processes alive, where limits are held by looking.
     pub fn process_count(&self) -> usize {
         self.sampler.as_ref().map_or(0, Sampler::count)
+    }
+
+    /// Whether the last look saw every process stopped, where limits are held by looking.
+    pub fn is_seen_still(&self) -> bool {
+        self.sampler.as_ref().is_some_and(Sampler::is_still)
     }
 
     /// Sends a signal to the program.
