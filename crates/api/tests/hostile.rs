@@ -151,7 +151,7 @@ fn paths_and_methods_are_named() {
 #[test]
 fn neither_side_has_the_others_routes() {
     let server = TestServer::start(patient(), simple);
-    let engage = r#"{"reason":"x","scope":{"kind":"fleet"}}"#;
+    let engage = r#"{"reason":"x"}"#;
     let mut agent = server.peer();
     assert_eq!(agent.ask("POST /v1/kill-switch", engage).hear().status, 404);
     let mut operator = Peer::connect(&server.path(Tag(0)));

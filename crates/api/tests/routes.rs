@@ -112,8 +112,8 @@ fn contract() -> ContractView {
     ContractView {
         max_depth: 3,
         max_replicas: 10,
-        cooldown_seconds: 1,
-        expiration_seconds: None,
+        cooldown_ms: 1500,
+        expiration_ms: None,
         on_parent_exit: OnParentExit::Kill,
         budget: Budget::default(),
         stop_conditions: vec![StopCondition {
@@ -124,14 +124,13 @@ fn contract() -> ContractView {
     }
 }
 
-fn engaged(scope: KillScope, reason: &Reason) -> KillSwitchView {
+fn engaged(reason: &Reason) -> KillSwitchView {
     let reason = Shown::new(reason.as_str());
     KillSwitchView {
-        engaged: vec![Engagement {
-            scope,
+        engaged: Some(Engagement {
             reason,
             since_ms: 1,
-        }],
+        }),
     }
 }
 
@@ -227,13 +226,13 @@ fn answer_operator(call: OperatorCall) {
         }
         OperatorCall::ReadKillSwitch(asked) => asked.responder.reply(&KillSwitchView::default()),
         OperatorCall::EngageKillSwitch(asked) => {
-            assert_eq!(asked.request.scope, KillScope::Fleet {});
+            assert_eq!(asked.request.reason.as_str(), "stop");
             asked.responder.reply(&report(7));
         }
         OperatorCall::ResetKillSwitch(asked) => {
             asked
                 .responder
-                .reply(&engaged(asked.request.scope, &asked.request.reason));
+                .reply(&engaged(&asked.request.reason));
         }
         OperatorCall::Revoke(asked) => {
             assert_eq!(asked.request.worker_id, id("w1"));
@@ -251,7 +250,6 @@ fn answer_operator(call: OperatorCall) {
         OperatorCall::AcknowledgeClock(asked) => {
             asked.responder.reply(&ClockAcknowledged {
                 clock: clock(),
-                entry: 3,
             });
         }
         OperatorCall::ReadContract(asked) => asked.responder.reply(&contract()),
@@ -328,22 +326,17 @@ fn ask_as_operator(client: &mut Client) {
             .call::<ReadKillSwitch>(&Empty {})
             .unwrap()
             .engaged
-            .is_empty()
+            .is_none()
     );
     let engage = EngageRequest {
         reason: reason("stop"),
-        scope: KillScope::Fleet {},
     };
     assert_eq!(client.call::<EngageKillSwitch>(&engage).unwrap(), report(7));
-    let scope = KillScope::Lineage {
-        worker_id: id("w1"),
-    };
     let reset = ResetRequest {
         reason: reason("go"),
-        scope: scope.clone(),
     };
     let left = client.call::<ResetKillSwitch>(&reset).unwrap();
-    assert_eq!(left, engaged(scope, &reason("go")));
+    assert_eq!(left, engaged(&reason("go")));
     let revoke = RevokeRequest {
         worker_id: id("w1"),
         reason: reason("leaked"),

@@ -109,69 +109,52 @@ impl Serialize for Decision {
     }
 }
 
-/// Defines [`Reason`], its codes and the list of all of them from one table, so none can be missed.
-macro_rules! reasons {
-    ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
-        /// Why a decision came out as it did. The codes are stable: scripts and ledgers keep them.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Reason { $($(#[$doc])* $name,)* }
-
-        impl Reason {
-            /// Every reason there is.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
-
-            /// The stable snake_case code.
-            #[must_use]
-            pub fn code(self) -> &'static str {
-                match self { $(Self::$name => $code,)* }
-            }
-        }
-    };
-}
-
-reasons! {
-    /// The path is in the readable part of the tree.
-    AllowReadable = "allow_readable",
-    /// The path is under a writable path.
-    AllowWritable = "allow_writable",
-    /// The path is the box's own, and vanishes with it.
-    AllowPrivate = "allow_private",
-    /// The variable is one every program needs.
-    AllowBaseEnv = "allow_base_env",
-    /// The policy names the variable.
-    AllowListedEnv = "allow_listed_env",
-    /// The policy passes every variable that holds no secret.
-    AllowAllEnv = "allow_all_env",
-    /// An egress rule covers the host and port.
-    AllowEgressRule = "allow_egress_rule",
-    /// The tool rules let the tool through.
-    AllowTool = "allow_tool",
-    /// The path is hidden.
-    DenyHidden = "deny_hidden",
-    /// The path is in another user's home directory.
-    DenyOtherHome = "deny_other_home",
-    /// The path may be read but not written.
-    DenyReadOnly = "deny_read_only",
-    /// The path is in a writable directory, but is one that others act on (hooks, CI, settings).
-    DenyProtected = "deny_protected",
-    /// The path is not part of the box.
-    DenyNotVisible = "deny_not_visible",
-    /// The variable's name says it holds a secret or changes how programs load code.
-    DenySensitiveEnvName = "deny_sensitive_env_name",
-    /// The variable's value looks like a secret.
-    DenySensitiveEnvValue = "deny_sensitive_env_value",
-    /// The policy does not name the variable.
-    DenyEnvNotListed = "deny_env_not_listed",
-    /// No egress rule covers the host and port.
-    DenyNoEgressRule = "deny_no_egress_rule",
-    /// A rule blocks the host or port.
-    DenyEgressBlocked = "deny_egress_blocked",
-    /// A rule blocks the tool.
-    DenyToolBlocked = "deny_tool_blocked",
-    /// The policy lists tools, and this is not one of them.
-    DenyToolNotListed = "deny_tool_not_listed",
-    /// A child asked for more than its parent has.
-    DenyExceedsParent = "deny_exceeds_parent",
+crate::codes! {
+    /// Why a decision came out as it did. The codes are stable: scripts and ledgers keep them.
+    pub enum Reason {
+        /// The path is in the readable part of the tree.
+        AllowReadable = "allow_readable",
+        /// The path is under a writable path.
+        AllowWritable = "allow_writable",
+        /// The path is the box's own, and vanishes with it.
+        AllowPrivate = "allow_private",
+        /// The variable is one every program needs.
+        AllowBaseEnv = "allow_base_env",
+        /// The policy names the variable.
+        AllowListedEnv = "allow_listed_env",
+        /// The policy passes every variable that holds no secret.
+        AllowAllEnv = "allow_all_env",
+        /// An egress rule covers the host and port.
+        AllowEgressRule = "allow_egress_rule",
+        /// The tool rules let the tool through.
+        AllowTool = "allow_tool",
+        /// The path is hidden.
+        DenyHidden = "deny_hidden",
+        /// The path is in another user's home directory.
+        DenyOtherHome = "deny_other_home",
+        /// The path may be read but not written.
+        DenyReadOnly = "deny_read_only",
+        /// The path is in a writable directory, but is one that others act on (hooks, CI, settings).
+        DenyProtected = "deny_protected",
+        /// The path is not part of the box.
+        DenyNotVisible = "deny_not_visible",
+        /// The variable's name says it holds a secret or changes how programs load code.
+        DenySensitiveEnvName = "deny_sensitive_env_name",
+        /// The variable's value looks like a secret.
+        DenySensitiveEnvValue = "deny_sensitive_env_value",
+        /// The policy does not name the variable.
+        DenyEnvNotListed = "deny_env_not_listed",
+        /// No egress rule covers the host and port.
+        DenyNoEgressRule = "deny_no_egress_rule",
+        /// A rule blocks the host or port.
+        DenyEgressBlocked = "deny_egress_blocked",
+        /// A rule blocks the tool.
+        DenyToolBlocked = "deny_tool_blocked",
+        /// The policy lists tools, and this is not one of them.
+        DenyToolNotListed = "deny_tool_not_listed",
+        /// A child asked for more than its parent has.
+        DenyExceedsParent = "deny_exceeds_parent",
+    }
 }
 
 impl Serialize for Reason {

@@ -7,8 +7,11 @@
 //! simulation is the decision made in production.
 
 mod attenuate;
+mod budget;
 mod builtin_paths;
 mod capability;
+mod codes;
+mod contract;
 mod decision;
 mod egress;
 mod env;
@@ -22,7 +25,9 @@ mod path_table;
 mod tools;
 
 pub use attenuate::Excess;
+pub use budget::{Amount, Budget, Dimension};
 pub use capability::{Capability, Degraded, Filesystem, FsMode, Permission, Tier, Workspace};
+pub use contract::{Contract, OnParentExit, OnTrigger, ResourceSpec, SignerKind, StopCondition};
 pub use decision::{Because, Decision, Reason, Verdict};
 pub use egress::{DomainPattern, EgressEffect, EgressRule, InvalidDomain, IpBlock, decide_host};
 pub use env::{EnvAllow, EnvPolicy, decide_env};

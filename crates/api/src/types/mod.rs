@@ -18,7 +18,7 @@ pub use budget::{Amounts, Budget, BudgetView};
 pub use command::Command;
 pub use operator::{
     Because, ClockAcknowledged, ClockState, ClockView, ContractView, Counts, EndedBy,
-    EngageRequest, Engagement, EpochBumped, KillReport, KillRequest, KillScope, KillSwitchView,
+    EngageRequest, Engagement, EpochBumped, KillReport, KillRequest, KillSwitchView,
     LedgerView, OnParentExit, OnTrigger, ResetRequest, RevokeRequest, Revoked, StatusView,
     StopCondition, WorkerList, WorkerState, WorkerView,
 };

@@ -207,6 +207,8 @@ pub(crate) enum SchemaFile {
     Capability,
     /// sandbox.toml
     Sandbox,
+    /// contract.yaml
+    Contract,
 }
 
 /// A positive number of seconds, at most a century.
