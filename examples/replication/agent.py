@@ -48,7 +48,7 @@ def main():
             time.sleep(error.get("retry_after_ms", 0) / 1000)
     print(f"[{name}] {granted} granted, {refused} refused", flush=True)
     # At work until somebody ends it.
-    for _ in range(int(os.environ.get("AGENT_SECONDS", "60"))):
+    for _ in range(int(sys.argv[1]) if len(sys.argv) > 1 else 60):
         belljar("heartbeat")
         time.sleep(1)
 

@@ -115,6 +115,17 @@ impl FleetRefusal {
         }
     }
 
+    /// What of it, without the code.
+    #[must_use]
+    pub fn detail(&self) -> String {
+        let text = self.to_string();
+        match text.strip_prefix(self.code()) {
+            Some("") => self.hint().to_owned(),
+            Some(rest) => rest.trim_start_matches(": ").to_owned(),
+            None => text,
+        }
+    }
+
     /// How long to wait before asking again makes sense, where that is known.
     #[must_use]
     pub fn retry_after_ms(&self) -> Option<u64> {

@@ -166,7 +166,7 @@ impl From<HireError> for Refused {
         match error {
             HireError::Refused(refusal) => {
                 let mut problem =
-                    Problem::new(refusal.code(), refusal.to_string()).hint(refusal.hint());
+                    Problem::new(refusal.code(), refusal.detail()).hint(refusal.hint());
                 if let Some(wait) = refusal.retry_after_ms() {
                     problem = problem.retry_after_ms(wait);
                 }

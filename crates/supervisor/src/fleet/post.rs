@@ -123,7 +123,7 @@ impl Post {
         Ok(Wish {
             worker,
             asked: candidate.asked,
-            need: capability.own_need(),
+            need: self.contract.box_need(&capability.own_need()),
             standing: Standing {
                 capability: self.document(parent, &capability, &candidate.places)?,
                 program: self
