@@ -1,6 +1,7 @@
 //! Exit codes, and the one place where an error becomes text.
 
 use crate::print::{self, Line};
+use belljar_gate::in_full;
 use belljar_manifest::{ManifestError, ReadError};
 use belljar_supervisor::{ApplyError, RunError};
 use std::process::ExitCode;
@@ -70,7 +71,7 @@ impl From<ApplyError> for Failure {
 impl Failure {
     pub(crate) fn code(&self) -> u8 {
         match self {
-            Failure::Run(RunError::Refused { .. }) => REFUSED,
+            Failure::Run(RunError::Refused { .. } | RunError::NotAdmitted { .. }) => REFUSED,
             Failure::Run(RunError::NotFound { .. }) => NOT_FOUND,
             Failure::Run(RunError::NotExecutable { .. }) => NOT_EXECUTABLE,
             Failure::Run(RunError::Invalid { .. } | RunError::UnknownId { .. })
@@ -95,7 +96,7 @@ impl Failure {
     pub(crate) fn message(&self) -> String {
         match self {
             Failure::Run(error) => error.to_string(),
-            Failure::Config(error) => chain(error),
+            Failure::Config(error) => in_full(error),
             Failure::Apply(error) => error.to_string(),
             Failure::Invalid(message, _) => message.clone(),
         }
@@ -139,17 +140,6 @@ impl Failure {
             print::line(Line::Hint, &hint);
         }
     }
-}
-
-/// An error and what caused it, each with its own words.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text.push_str(&format!(": {inner}"));
-        cause = inner.source();
-    }
-    text
 }
 
 /// Ends the process the way the outcome says.

@@ -61,12 +61,11 @@ fn attempt(arguments: Run) -> Result<RunResult, Failure> {
     let state = StateDir::find()?;
     let id = SandboxId::random()?;
     Ok(belljar_supervisor::run(
-        id.as_str(),
+        &id,
         &capability,
         &command,
         output,
         &state,
-        None,
     )?)
 }
 

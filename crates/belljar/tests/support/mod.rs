@@ -13,6 +13,7 @@
     reason = "each test file uses its own part of this module"
 )]
 
+mod apart;
 mod build;
 mod jail;
 mod leftovers;
@@ -20,7 +21,9 @@ mod outcome;
 mod picture;
 mod scratch;
 mod watch;
+mod yard;
 
+pub(crate) use apart::{apart, for_each_user_apart};
 pub(crate) use build::{belljar, probe};
 pub(crate) use jail::{AWS_SECRET, DOTENV_SECRET, Jail, NETRC_SECRET, SSH_SECRET};
 pub(crate) use leftovers::{cgroups_of, files_below, processes_marked};
@@ -28,6 +31,7 @@ pub(crate) use outcome::{Attempt, Outcome, assert_all_allowed, assert_all_refuse
 pub(crate) use picture::picture;
 pub(crate) use scratch::Scratch;
 pub(crate) use watch::{Finished, eventually, finish, finish_with_input};
+pub(crate) use yard::Yard;
 
 use std::fs;
 

@@ -73,6 +73,17 @@ impl Envelope {
         })
     }
 
+    /// Signs a payload and keeps it as verified: who signed it just now need not check the signature.
+    pub fn seal_own(payload: Payload, signer: &Signer<'_>) -> Result<(Self, Verified), SealError> {
+        let envelope = Self::seal(&payload, signer)?;
+        let verified = Verified {
+            payload,
+            key: envelope.key,
+            digest: envelope.digest(),
+        };
+        Ok((envelope, verified))
+    }
+
     /// Reads an envelope, if it is in its one spelling. It is not verified by that.
     ///
     /// # Errors

@@ -1,0 +1,200 @@
+//! A kill at every change to the file system, and file systems that fail.
+
+use rustix::io::Errno;
+
+use super::faults::{Faults, Plan};
+use super::kit::{self, check, entries, entry, open};
+use crate::disk::Step;
+use crate::{AppendError, CommitError, Durability};
+
+/// Before the commit that is cut off, and after it.
+const CASES: &[(u64, u64)] = &[
+    (0, 1),
+    (0, 3),
+    (1, 2),
+    (5, 9),
+    (250, 256),
+    (255, 257),
+    (256, 257),
+    (256, 300),
+    (200, 800),
+    (512, 1024),
+];
+
+fn cut_off(before: u64, after: u64, durability: Durability) {
+    for at in 0.. {
+        let dir = tempfile::tempdir().unwrap();
+        Faults::plan(Plan::None);
+        kit::make(dir.path(), before, 100);
+        let faults = Faults::plan(Plan::None);
+        let (mut ledger, _) = open(dir.path()).unwrap();
+        faults.change(Plan::KillAt(at));
+        for n in before..after {
+            ledger.append(&entry(n)).unwrap();
+        }
+        let acknowledged = ledger.commit(durability).is_ok();
+        drop(ledger);
+        let whole = faults.steps().len() <= at;
+        assert_eq!(acknowledged, whole);
+
+        // As found by a verifier before anything is mended.
+        let found =
+            check(dir.path()).unwrap_or_else(|fault| panic!("{before}..{after} at {at}: {fault}"));
+        // The last steps of a commit come after its checkpoint is in place.
+        let size = found.checkpoint.size();
+        assert!(size == before || size == after, "{size} is between");
+        assert!(!acknowledged || size == after);
+        recover(dir.path(), size, at);
+        if whole {
+            break;
+        }
+    }
+}
+
+/// Opens, kills the opening at each of its steps too, and goes on appending.
+fn recover(dir: &std::path::Path, size: u64, at: usize) {
+    for again in 0.. {
+        let faults = Faults::plan(Plan::KillAt(again));
+        let opened = open(dir);
+        let finished = faults.steps().len() <= again;
+        assert_eq!(opened.is_ok(), finished);
+        drop(opened);
+        assert_eq!(check(dir).unwrap().checkpoint.size(), size);
+        if finished {
+            break;
+        }
+    }
+    Faults::plan(Plan::None);
+    let (mut ledger, recovery) = open(dir).unwrap();
+    assert!(recovery.is_clean(), "mended once at {at}: {recovery:?}");
+    assert!(
+        !check(dir).unwrap().torn_tail,
+        "nothing is left past the checkpoint"
+    );
+    kit::grow(&mut ledger, size + 3, 2);
+    assert!(!check(dir).unwrap().torn_tail);
+    let expected: Vec<_> = (0..size + 3).map(entry).collect();
+    assert_eq!(entries(dir), expected);
+}
+
+#[test]
+fn a_kill_at_any_step_leaves_the_log_before_or_after() {
+    for (before, after) in CASES {
+        cut_off(*before, *after, Durability::Crash);
+    }
+}
+
+#[test]
+fn a_kill_at_any_step_of_a_durable_commit_too() {
+    for (before, after) in &CASES[2..6] {
+        cut_off(*before, *after, Durability::Power);
+    }
+}
+
+#[test]
+fn recovery_says_what_it_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    kit::make(dir.path(), 10, 10);
+    let faults = Faults::plan(Plan::None);
+    let (mut ledger, _) = open(dir.path()).unwrap();
+    let mut length = 0;
+    for n in 10..14 {
+        ledger.append(&entry(n)).unwrap();
+        length += entry(n).len() as u64 + 2;
+    }
+    // The entries are written; the rename after them is not reached.
+    faults.change(Plan::KillAt(1));
+    assert!(ledger.commit(Durability::Crash).is_err());
+    drop(ledger);
+    Faults::plan(Plan::None);
+    let (_, recovery) = open(dir.path()).unwrap();
+    assert_eq!(
+        (recovery.dropped_entries, recovery.dropped_bytes),
+        (4, length)
+    );
+}
+
+#[test]
+fn a_full_disk_at_any_step_stops_the_ledger_and_keeps_the_log() {
+    for at in 0.. {
+        let dir = tempfile::tempdir().unwrap();
+        let faults = Faults::plan(Plan::None);
+        let (mut ledger, _) = open(dir.path()).unwrap();
+        kit::grow(&mut ledger, 254, 100);
+        faults.change(Plan::FailAt(at, Errno::NOSPC));
+        for n in 254..258 {
+            ledger.append(&entry(n)).unwrap();
+        }
+        let committed = ledger.commit(Durability::Power);
+        if faults.steps().len() <= at {
+            committed.unwrap();
+            break;
+        }
+        assert!(matches!(committed, Err(CommitError::Io(_))));
+        // The disk works again; the ledger must not trust it before it was opened anew.
+        assert_eq!(ledger.append(b"more"), Err(AppendError::Poisoned));
+        assert!(matches!(
+            ledger.commit(Durability::Crash),
+            Err(CommitError::Poisoned)
+        ));
+        assert!(matches!(
+            ledger.refresh(Durability::Crash),
+            Err(CommitError::Poisoned)
+        ));
+        drop(ledger);
+        Faults::plan(Plan::None);
+        let (ledger, _) = open(dir.path()).unwrap();
+        assert!(ledger.size() == 254 || ledger.size() == 258);
+        check(dir.path()).unwrap();
+    }
+}
+
+#[test]
+fn a_failed_sync_is_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let faults = Faults::plan(Plan::None);
+    let (mut ledger, _) = open(dir.path()).unwrap();
+    kit::grow(&mut ledger, 3, 3);
+    faults.change(Plan::FailOn(Step::Sync, Errno::IO));
+    ledger.append(b"lost").unwrap();
+    assert!(matches!(
+        ledger.commit(Durability::Power),
+        Err(CommitError::Io(_))
+    ));
+    assert_eq!(ledger.append(b"more"), Err(AppendError::Poisoned));
+    drop(ledger);
+    Faults::plan(Plan::None);
+    assert_eq!(
+        check(dir.path()).unwrap().checkpoint.size(),
+        3,
+        "no checkpoint over unsynced data"
+    );
+}
+
+#[test]
+fn a_durable_commit_syncs_before_and_after_the_checkpoint() {
+    let dir = tempfile::tempdir().unwrap();
+    let faults = Faults::plan(Plan::None);
+    let (mut ledger, _) = open(dir.path()).unwrap();
+    // Not synced: a durable commit must make up for it.
+    kit::grow(&mut ledger, 300, 300);
+    assert_eq!(ledger.checkpoint().durable(), 0);
+    faults.change(Plan::None);
+    ledger.append(b"x").unwrap();
+    assert_eq!(ledger.commit(Durability::Power).unwrap().durable(), 301);
+    let steps = faults.steps();
+    let swap = steps
+        .iter()
+        .rposition(|step| *step == Step::Rename)
+        .unwrap();
+    let last_write = steps.iter().rposition(|step| *step == Step::Write).unwrap();
+    let syncs = |steps: &[Step]| steps.iter().filter(|step| **step == Step::Sync).count();
+    // Two bundles, two hash tiles, one above; their directories.
+    assert!(syncs(&steps[..last_write]) >= 5 + 4, "{steps:?}");
+    assert_eq!(
+        steps[last_write..swap],
+        [Step::Write, Step::Sync],
+        "the checkpoint itself"
+    );
+    assert_eq!(steps[swap..], [Step::Rename, Step::Sync], "and its name");
+}
