@@ -10,10 +10,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use belljar_api::{
-    AgentCall, Call, CallError, Empty, Heartbeat, Limits, ManifestReply, Rate, Side, Status, Tag,
-};
-use serde_json::Map;
+use belljar_api::{AgentCall, Call, CallError, Empty, Heartbeat, Limits, Rate, Side, Status, Tag};
 use support::{HEARTBEAT, Peer, TestServer, patient, simple};
 
 const CLOSING_HEARTBEAT: &str = "POST /v1/heartbeat HTTP/1.1\r\nConnection: close\r\n\r\n";
@@ -232,71 +229,6 @@ fn make_noise(kind: usize, path: &std::path::Path) {
     };
     let _ = stream.write_all(&bytes);
     let _ = stream.read(&mut [0; 1024]);
-}
-
-#[test]
-fn memory_of_a_listener_is_bounded() {
-    let limits = Limits {
-        memory_bytes: 2 << 20,
-        ..patient()
-    };
-    let server = TestServer::start(limits, simple);
-    let body = format!(r#"{{"reason":"x"{}}}"#, " ".repeat(1 << 20));
-    let head = format!(
-        "POST /v1/shutdown HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    );
-    let mut first = server.peer();
-    assert_eq!(first.send(&head).hear().status, 100);
-    let heard = server.peer().send(&head).hear();
-    assert_eq!((heard.status, heard.code()), (503, "busy"));
-    assert_eq!(heard.body["retry_after_ms"], 1_000);
-    // Small requests go on, and room comes back with the reply.
-    beats(&mut server.peer());
-    assert_eq!(first.send(&body).hear().status, 200);
-    let mut second = server.peer();
-    assert_eq!(second.send(&head).hear().status, 100);
-    // Room comes back from those who leave, too.
-    drop(second);
-    for _ in 0..1_000 {
-        if server.peer().send(&head).hear().status == 100 {
-            return drop(server.stop());
-        }
-    }
-    panic!("the room of a peer that left was never given back");
-}
-
-#[test]
-fn large_replies_are_bounded() {
-    // More than any socket holds by default, so that a reply nobody reads stays with the server.
-    const LARGE: usize = 6 << 20;
-    let limits = Limits {
-        reply_bytes: LARGE + 1024,
-        memory_bytes: 1 << 20,
-        ..patient()
-    };
-    let mut sizes = vec![LARGE, LARGE, LARGE, LARGE + 1024];
-    let server = TestServer::start(limits, move |request| match request.call {
-        Call::Agent(AgentCall::Manifest(asked)) => asked.responder.reply(&ManifestReply {
-            envelope: "x".repeat(sizes.pop().unwrap_or_default()),
-            payload: Map::new(),
-        }),
-        _ => simple(request),
-    });
-    let heard = server.peer().ask("GET /v1/manifest", "").hear();
-    assert_eq!((heard.status, heard.code()), (500, "reply_too_large"));
-    // One beyond the listener's memory is possible; a second at the same time is not.
-    let mut first = server.peer();
-    first.ask("GET /v1/manifest", "");
-    let mut byte = [0];
-    let seen = rustix::net::recv(&first.0, &mut byte, rustix::net::RecvFlags::PEEK).unwrap();
-    assert_eq!(seen.1, 1);
-    let heard = server.peer().ask("GET /v1/manifest", "").hear();
-    assert_eq!((heard.status, heard.code()), (503, "busy"));
-    beats(&mut server.peer());
-    assert_eq!(first.hear().status, 200);
-    assert_eq!(server.peer().ask("GET /v1/manifest", "").hear().status, 200);
-    server.stop();
 }
 
 #[test]

@@ -230,9 +230,7 @@ fn answer_operator(call: OperatorCall) {
             asked.responder.reply(&report(7));
         }
         OperatorCall::ResetKillSwitch(asked) => {
-            asked
-                .responder
-                .reply(&engaged(&asked.request.reason));
+            asked.responder.reply(&engaged(&asked.request.reason));
         }
         OperatorCall::Revoke(asked) => {
             assert_eq!(asked.request.worker_id, id("w1"));
@@ -248,9 +246,7 @@ fn answer_operator(call: OperatorCall) {
             });
         }
         OperatorCall::AcknowledgeClock(asked) => {
-            asked.responder.reply(&ClockAcknowledged {
-                clock: clock(),
-            });
+            asked.responder.reply(&ClockAcknowledged { clock: clock() });
         }
         OperatorCall::ReadContract(asked) => asked.responder.reply(&contract()),
     }

@@ -116,9 +116,7 @@ fn the_operators_schema_and_the_decoder_agree() {
     check::<EngageRequest>(
         Side::Operator,
         "EngageRequest",
-        &[
-            json!({"reason": "x"}),
-        ],
+        &[json!({"reason": "x"})],
         &[
             json!({}),
             json!({"reason": ""}),

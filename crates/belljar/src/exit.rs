@@ -1,8 +1,11 @@
 //! Exit codes, and the one place where an error becomes text.
 
 use crate::print::{self, Line};
+use belljar_api::CallError;
+use belljar_gate::OpenFleetError;
 use belljar_gate::in_full;
 use belljar_manifest::{ManifestError, ReadError};
+use belljar_supervisor::fleet::{FleetError, HireError};
 use belljar_supervisor::{ApplyError, RunError};
 use std::process::ExitCode;
 
@@ -46,6 +49,8 @@ pub(crate) enum Failure {
     Run(RunError),
     Config(ReadError),
     Apply(ApplyError),
+    Fleet(FleetError),
+    Call(CallError),
     /// A message and a hint of a command's own.
     Invalid(String, String),
 }
@@ -59,6 +64,21 @@ impl From<RunError> for Failure {
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Self {
         Failure::Config(error)
+    }
+}
+
+impl From<FleetError> for Failure {
+    fn from(error: FleetError) -> Self {
+        match error {
+            FleetError::Run(error) | FleetError::Hire(HireError::Run(error)) => Failure::Run(error),
+            other => Failure::Fleet(other),
+        }
+    }
+}
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Self {
+        Failure::Call(error)
     }
 }
 
@@ -78,6 +98,9 @@ impl Failure {
             | Failure::Config(_)
             | Failure::Invalid(..) => INVALID,
             Failure::Apply(ApplyError::Conflicts(_)) => REFUSED,
+            Failure::Fleet(FleetError::Open(OpenFleetError::Condition(_))) => INVALID,
+            Failure::Fleet(_) | Failure::Call(CallError::Refused { .. }) => REFUSED,
+            Failure::Call(_) => INTERNAL,
             Failure::Run(_) | Failure::Apply(_) => INTERNAL,
         }
     }
@@ -88,7 +111,10 @@ impl Failure {
             Failure::Run(error) => error.code(),
             Failure::Config(_) => "invalid_config",
             Failure::Apply(ApplyError::Conflicts(_)) => "conflict",
-            Failure::Apply(_) => "internal",
+            Failure::Fleet(FleetError::Hire(HireError::Refused(refusal))) => refusal.code(),
+            Failure::Fleet(_) => "refused",
+            Failure::Call(CallError::Refused { .. }) => "refused",
+            Failure::Apply(_) | Failure::Call(_) => "internal",
             Failure::Invalid(..) => "invalid_input",
         }
     }
@@ -98,6 +124,11 @@ impl Failure {
             Failure::Run(error) => error.to_string(),
             Failure::Config(error) => in_full(error),
             Failure::Apply(error) => error.to_string(),
+            Failure::Fleet(error) => in_full(error),
+            Failure::Call(CallError::Refused { problem, .. }) => {
+                format!("{}: {}", problem.code, problem.message)
+            }
+            Failure::Call(error) => in_full(error),
             Failure::Invalid(message, _) => message.clone(),
         }
     }
@@ -112,8 +143,23 @@ impl Failure {
             Failure::Apply(ApplyError::Conflicts(_)) => {
                 Some("`belljar diff` shows the changes; nothing was applied".into())
             }
-            Failure::Apply(_) => None,
+            Failure::Fleet(FleetError::Open(error)) => Some(error.hint()),
+            Failure::Fleet(FleetError::Hire(HireError::Refused(refusal))) => {
+                Some(refusal.hint().to_owned())
+            }
+            Failure::Call(error) => error.hint().map(str::to_owned),
+            Failure::Apply(_) | Failure::Fleet(_) => None,
             Failure::Invalid(_, hint) => Some(hint.clone()),
+        }
+    }
+
+    /// For programs: with everything the other side said.
+    pub(crate) fn as_json(&self) -> serde_json::Value {
+        match self {
+            Failure::Call(CallError::Refused { problem, .. }) => serde_json::json!(problem),
+            _ => {
+                serde_json::json!({"code": self.word(), "message": self.message(), "hint": self.hint()})
+            }
         }
     }
 

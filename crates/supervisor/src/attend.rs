@@ -218,7 +218,8 @@ pub(crate) fn attend_on(
         Some(by) => RunError::KilledEarly { by },
         None => explain(error, &lowered),
     };
-    let starting = start(&lowered.plan, host, &stdio, Gate::Closed).map_err(|error| early(error.into()))?;
+    let starting =
+        start(&lowered.plan, host, &stdio, Gate::Closed).map_err(|error| early(error.into()))?;
     reins.born(starting.grip());
     // While the box's first walls go up.
     let stand_ins = put_stand_ins(&lowered, state)?;

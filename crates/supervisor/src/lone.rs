@@ -45,7 +45,9 @@ pub fn run(
 ) -> Result<RunResult, RunError> {
     let host = Host::probe();
     state.sweep(&host.cgroups);
-    let assignment = Assignment::new(id, capability, command, state).output(output).without_freezer();
+    let assignment = Assignment::new(id, capability, command, state)
+        .output(output)
+        .without_freezer();
     Recorded::new(id, capability, command, state, recording).attend(&host, assignment)
 }
 
@@ -57,8 +59,11 @@ pub(crate) fn attend_recorded(
     state: &StateDir,
     reins: Reins,
 ) -> Result<RunResult, RunError> {
-    let assignment = Assignment::new(id, capability, command, state).reins(reins).without_freezer();
-    Recorded::new(id, capability, command, state, &Recording::default()).attend(&Host::probe(), assignment)
+    let assignment = Assignment::new(id, capability, command, state)
+        .reins(reins)
+        .without_freezer();
+    Recorded::new(id, capability, command, state, &Recording::default())
+        .attend(&Host::probe(), assignment)
 }
 
 struct Recorded<'a> {
@@ -94,7 +99,11 @@ impl<'a> Recorded<'a> {
         if let Ok(result) = &mut result {
             // The agent's exit code counts for more than our trouble; but nobody shall think that all is on record.
             let recorded = self.record_end(result);
-            result.notes.extend(recorded.err().map(|error| format!("the end of the run is not on record: {}", in_full(&error))));
+            result.notes.extend(
+                recorded.err().map(|error| {
+                    format!("the end of the run is not on record: {}", in_full(&error))
+                }),
+            );
         }
         match &result {
             Ok(_) => {}
@@ -108,7 +117,9 @@ impl<'a> Recorded<'a> {
             // It is refused either way; that the record is missing too changes nothing about it.
             Err(error @ RunError::Refused { .. }) => {
                 let program = self.program();
-                let _ = self.gate.refused(self.id.as_str(), &program, error.code(), &error.to_string());
+                let _ =
+                    self.gate
+                        .refused(self.id.as_str(), &program, error.code(), &error.to_string());
             }
             Err(_) => {}
         }
@@ -129,7 +140,9 @@ impl<'a> Recorded<'a> {
 
     fn program(&self) -> String {
         let program = self.command.argv.first();
-        program.map(|word| word.to_string_lossy().into_owned()).unwrap_or_default()
+        program
+            .map(|word| word.to_string_lossy().into_owned())
+            .unwrap_or_default()
     }
 }
 

@@ -1,10 +1,12 @@
 //! One module for each command.
 
+mod agent;
 mod check;
 mod doctor;
 mod documents;
 mod kept;
 mod list;
+mod replication;
 mod run;
 
 use crate::cli::{Cli, Command, Policy};
@@ -19,6 +21,8 @@ pub(crate) fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Inspect(arguments) => list::inspect(&arguments),
         Command::Ps(format) => list::ps(&format),
         Command::Check(question) => check::check(&question),
+        Command::Replication(command) => replication::replication(command),
+        Command::Agent(command) => agent::agent(command),
         Command::Profile(what) => documents::profile(&what),
         Command::Doctor(format) => doctor::doctor(&format),
         Command::Schema { file } => documents::schema(file),

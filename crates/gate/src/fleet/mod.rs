@@ -18,7 +18,7 @@ use belljar_replication::{
 
 pub use desk::Unrecorded;
 pub use note::{FleetEntry, FleetNote};
-pub use opening::{FleetOptions, OpenFleetError, read_state};
+pub use opening::{FleetOptions, OpenFleetError, read_state, reset_fleet};
 pub use operator::{Act, KillTally};
 pub use papers::{Papers, PapersError, Standing};
 
@@ -352,7 +352,11 @@ impl FleetGate {
         let (status, entry) = self.desk.ask(move |desk| {
             let at = crate::clock::now();
             desk.turn(|controller| controller.tick(at));
-            let status = desk.controller.state().worker(worker).map(|view| view.status);
+            let status = desk
+                .controller
+                .state()
+                .worker(worker)
+                .map(|view| view.status);
             let allowed = matches!(status, Some(Status::Starting | Status::Running));
             if allowed {
                 desk.turn(|controller| controller.started(at, worker));

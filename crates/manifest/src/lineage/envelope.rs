@@ -157,6 +157,12 @@ impl Envelope {
         Digest::of(&self.bytes)
     }
 
+    /// The payload's bytes, as signed. What they say counts only once the envelope is opened.
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
     /// The key that is said to have signed. Nothing is proved by it.
     #[must_use]
     pub fn claimed_key(&self) -> KeyId {

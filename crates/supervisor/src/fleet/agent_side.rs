@@ -4,8 +4,9 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use belljar_api::{
-    AgentCall, Asked, Budget as AskedBudget, Child, ChildUsage, Done, HeartbeatReply, ManifestReply, Narrowing, Problem,
-    ReplicasReply, ReplicateRequest, Replicated, Route, Status, Tag, UsageReply, UsageReport,
+    AgentCall, Asked, Budget as AskedBudget, Child, ChildUsage, Done, HeartbeatReply,
+    ManifestReply, Narrowing, Problem, ReplicasReply, ReplicateRequest, Replicated, Route, Status,
+    Tag, UsageReply, UsageReport,
 };
 use belljar_policy::{Amount, Capability};
 use belljar_replication::{Code, Usage};
@@ -28,7 +29,9 @@ impl Post {
             AgentCall::Heartbeat(asked) => answer(asked, |_| self.heartbeat(&asker)),
             AgentCall::Manifest(asked) => answer(asked, |_| manifest(&asker)),
             AgentCall::Usage(asked) => answer(asked, |_| self.usage(&asker)),
-            AgentCall::ReportUsage(asked) => answer(asked, |report| self.report(&asker, &report)),
+            AgentCall::ReportUsage(asked) => {
+                answer(asked, |report| self.charge_reported(&asker, &report))
+            }
             AgentCall::Replicas(asked) => answer(asked, |_| self.replicas(&asker)),
             AgentCall::Shutdown(asked) => {
                 let reason = asked.request.reason.as_str().to_owned();
@@ -39,7 +42,11 @@ impl Post {
         }
     }
 
-    fn replicate(self: &Arc<Self>, parent: &Arc<Employed>, request: ReplicateRequest) -> Result<Replicated, Refused> {
+    fn replicate(
+        self: &Arc<Self>,
+        parent: &Arc<Employed>,
+        request: ReplicateRequest,
+    ) -> Result<Replicated, Refused> {
         let mut capability = parent.capability.clone();
         if let Some(narrowing) = request.capability {
             narrow(&mut capability, &narrowing);
@@ -98,7 +105,7 @@ impl Post {
         seen.ok_or_else(ended)
     }
 
-    fn report(&self, asker: &Employed, report: &UsageReport) -> Result<Done, Refused> {
+    fn charge_reported(&self, asker: &Employed, report: &UsageReport) -> Result<Done, Refused> {
         let tokens = [report.tokens_in, report.tokens_out].into_iter().flatten();
         let usage = Usage {
             tokens: tokens.fold(0, u64::saturating_add),
@@ -109,7 +116,10 @@ impl Post {
             true => Ok(Done::DONE),
             false => Err(Refused(
                 Status::FORBIDDEN,
-                Problem::new(Code::KilledBudget.code(), "that is more than was granted: the worker ends"),
+                Problem::new(
+                    Code::KilledBudget.code(),
+                    "that is more than was granted: the worker ends",
+                ),
             )),
         }
     }
@@ -117,17 +127,23 @@ impl Post {
     fn replicas(&self, asker: &Employed) -> Result<ReplicasReply, Refused> {
         let worker = asker.worker;
         let children = self.gate.look(move |state, now| {
-            let since = |registered: u64| now.wall_ms.saturating_sub(now.boot_ns.saturating_sub(registered) / 1_000_000);
+            let since = |registered: u64| {
+                now.wall_ms
+                    .saturating_sub(now.boot_ns.saturating_sub(registered) / 1_000_000)
+            };
             let live = state.children(worker).map(|child| Child {
                 id: convert::id(child.id),
                 state: convert::status(child.status),
                 since_ms: since(child.registered_ns),
             });
-            let ended = state.ended().filter(|ended| ended.parent == Some(worker)).map(|ended| Child {
-                id: convert::id(ended.worker),
-                state: belljar_api::WorkerState::Ended,
-                since_ms: ended.at.wall_ms,
-            });
+            let ended = state
+                .ended()
+                .filter(|ended| ended.parent == Some(worker))
+                .map(|ended| Child {
+                    id: convert::id(ended.worker),
+                    state: belljar_api::WorkerState::Ended,
+                    since_ms: ended.at.wall_ms,
+                });
             live.chain(ended).collect()
         })?;
         Ok(ReplicasReply { replicas: children })
@@ -149,7 +165,8 @@ impl From<HireError> for Refused {
     fn from(error: HireError) -> Self {
         match error {
             HireError::Refused(refusal) => {
-                let mut problem = Problem::new(refusal.code(), refusal.to_string()).hint(refusal.hint());
+                let mut problem =
+                    Problem::new(refusal.code(), refusal.to_string()).hint(refusal.hint());
                 if let Some(wait) = refusal.retry_after_ms() {
                     problem = problem.retry_after_ms(wait);
                 }
@@ -157,14 +174,20 @@ impl From<HireError> for Refused {
             }
             HireError::Run(error) => {
                 let problem = Problem::new(error.code(), error.to_string());
-                Self(Status::UNAVAILABLE, problem.hint(error.hint().unwrap_or_default()))
+                Self(
+                    Status::UNAVAILABLE,
+                    problem.hint(error.hint().unwrap_or_default()),
+                )
             }
         }
     }
 }
 
 /// Answers a question with what comes of it.
-pub(crate) fn answer<R: Route>(asked: Asked<R>, work: impl FnOnce(R::Request) -> Result<R::Response, Refused>) {
+pub(crate) fn answer<R: Route>(
+    asked: Asked<R>,
+    work: impl FnOnce(R::Request) -> Result<R::Response, Refused>,
+) {
     match work(asked.request) {
         Ok(response) => asked.responder.reply(&response),
         Err(Refused(status, problem)) => asked.responder.refuse(status, &problem),
@@ -174,15 +197,18 @@ pub(crate) fn answer<R: Route>(asked: Asked<R>, work: impl FnOnce(R::Request) ->
 pub(crate) fn ended() -> Refused {
     Refused(
         Status::NOT_FOUND,
-        Problem::new("not_alive", "no such worker is alive").hint("`belljar replication workers --all` lists them"),
+        Problem::new("not_alive", "no such worker is alive")
+            .hint("`belljar replication workers --all` lists them"),
     )
 }
 
 fn manifest(asker: &Employed) -> Result<ManifestReply, Refused> {
     let malformed = |what: String| Refused(Status::INTERNAL_ERROR, Problem::new("internal", what));
     let envelope = asker.papers.envelope();
-    let text = std::str::from_utf8(envelope.as_bytes()).map_err(|error| malformed(error.to_string()))?;
-    let payload = serde_json::from_slice(envelope.payload()).map_err(|error| malformed(error.to_string()))?;
+    let text =
+        std::str::from_utf8(envelope.as_bytes()).map_err(|error| malformed(error.to_string()))?;
+    let payload =
+        serde_json::from_slice(envelope.payload()).map_err(|error| malformed(error.to_string()))?;
     Ok(ManifestReply {
         envelope: text.to_owned(),
         payload,

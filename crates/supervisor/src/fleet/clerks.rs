@@ -42,7 +42,9 @@ fn office(name: &str, clerks: usize) -> io::Result<Sender<Job>> {
     let inbox = Arc::new(Mutex::new(inbox));
     for _ in 0..clerks {
         let inbox = Arc::clone(&inbox);
-        thread::Builder::new().name(name.to_owned()).spawn(move || work(&inbox))?;
+        thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || work(&inbox))?;
     }
     Ok(jobs)
 }

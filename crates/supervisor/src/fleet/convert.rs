@@ -1,8 +1,8 @@
 //! The controller's words in the protocol's.
 
 use belljar_api::{
-    Amounts, Budget, BudgetView, ContractView, EndedBy, OnParentExit, OnTrigger, Shown, StopCondition, WorkerId,
-    WorkerState, WorkerView,
+    Amounts, Budget, BudgetView, ContractView, EndedBy, OnParentExit, OnTrigger, Shown,
+    StopCondition, WorkerId, WorkerState, WorkerView,
 };
 use belljar_policy::{Contract, Dimension};
 use belljar_replication::{Now, Obituary, State, Status};
@@ -11,7 +11,8 @@ use super::crew::Crew;
 
 pub(crate) fn id(worker: belljar_replication::WorkerId) -> WorkerId {
     // Hexadecimal digits are within what an id may hold.
-    WorkerId::new(worker.to_string()).unwrap_or_else(|_| unreachable!("hexadecimal digits make an id"))
+    WorkerId::new(worker.to_string())
+        .unwrap_or_else(|_| unreachable!("hexadecimal digits make an id"))
 }
 
 pub(crate) fn status(status: Status) -> WorkerState {
@@ -70,12 +71,23 @@ pub(crate) fn worker(view: &belljar_replication::WorkerView, now: Now, crew: &Cr
         parent: view.parent.map(id),
         depth: view.depth,
         state: status(view.status),
-        started_at_ms: post.as_ref().map_or(now.wall_ms.saturating_sub(age_ms), |post| post.started_at_ms),
+        started_at_ms: post
+            .as_ref()
+            .map_or(now.wall_ms.saturating_sub(age_ms), |post| {
+                post.started_at_ms
+            }),
         age_ms,
-        expires_in_ms: view.expires_ns.map(|at| at.saturating_sub(now.boot_ns) / 1_000_000),
+        expires_in_ms: view
+            .expires_ns
+            .map(|at| at.saturating_sub(now.boot_ns) / 1_000_000),
         last_heartbeat_ms: None,
         command: post.map(|post| {
-            let words: Vec<_> = post.command.argv.iter().map(|word| word.to_string_lossy()).collect();
+            let words: Vec<_> = post
+                .command
+                .argv
+                .iter()
+                .map(|word| word.to_string_lossy())
+                .collect();
             Shown::new(&words.join(" "))
         }),
         budget: budget_view(view),
@@ -134,5 +146,8 @@ pub(crate) fn contract(contract: &Contract) -> ContractView {
 
 /// Everybody alive, parents before children.
 pub(crate) fn everybody(state: &State, now: Now, crew: &Crew) -> Vec<WorkerView> {
-    state.workers().map(|view| worker(&view, now, crew)).collect()
+    state
+        .workers()
+        .map(|view| worker(&view, now, crew))
+        .collect()
 }

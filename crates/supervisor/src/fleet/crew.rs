@@ -58,7 +58,15 @@ impl Crew {
         members.by_tag.insert(tag, worker);
         let post = None;
         let killed = None;
-        members.by_worker.insert(worker, Member { reins, killed, tag, post });
+        members.by_worker.insert(
+            worker,
+            Member {
+                reins,
+                killed,
+                tag,
+                post,
+            },
+        );
         tag
     }
 
@@ -83,8 +91,14 @@ impl Crew {
     pub(crate) fn rearm(&self, worker: WorkerId, reins: Reins) {
         let mut members = self.members();
         match members.by_worker.get_mut(&worker) {
-            Some(Member { killed: None, reins: held, .. }) => *held = reins,
-            Some(Member { killed: Some(code), .. }) => reins.kill(*code),
+            Some(Member {
+                killed: None,
+                reins: held,
+                ..
+            }) => *held = reins,
+            Some(Member {
+                killed: Some(code), ..
+            }) => reins.kill(*code),
             None => reins.kill(KillCode::new(Code::Exited.code())),
         }
     }
@@ -109,7 +123,11 @@ impl Crew {
     /// How many boxes are dying or dead.
     pub(crate) fn dying(&self) -> u64 {
         let members = self.members();
-        members.by_worker.values().filter(|member| is_dying(member)).count() as u64
+        members
+            .by_worker
+            .values()
+            .filter(|member| is_dying(member))
+            .count() as u64
     }
 
     /// Waits until nothing is left of the boxes that were told to die; says how many are left at the deadline.
@@ -126,7 +144,11 @@ impl Crew {
         let until = Instant::now() + patience;
         let mut members = self.members();
         loop {
-            let left = members.by_worker.values().filter(|member| counts(member)).count();
+            let left = members
+                .by_worker
+                .values()
+                .filter(|member| counts(member))
+                .count();
             let wait = until.saturating_duration_since(Instant::now());
             if left == 0 || wait.is_zero() {
                 return left as u64;
@@ -146,7 +168,10 @@ impl Crew {
     }
 
     fn reins(&self, worker: WorkerId) -> Option<Reins> {
-        self.members().by_worker.get(&worker).map(|member| member.reins.clone())
+        self.members()
+            .by_worker
+            .get(&worker)
+            .map(|member| member.reins.clone())
     }
 
     fn members(&self) -> MutexGuard<'_, Members> {
@@ -173,7 +198,8 @@ impl Hands for Grasp {
         };
         // Whoever can't be made to hold still may not go on either.
         if reins.freeze().is_err() {
-            self.0.kill(worker, KillCode::new(Code::QuarantinedOperator.code()));
+            self.0
+                .kill(worker, KillCode::new(Code::QuarantinedOperator.code()));
         }
     }
 

@@ -9,6 +9,7 @@ mod agent_side;
 mod clerks;
 mod convert;
 mod crew;
+mod offline;
 mod operator_side;
 mod post;
 mod programs;
@@ -24,6 +25,7 @@ use belljar_gate::{FleetGate, FleetOptions, OpenFleetError};
 use belljar_policy::{Capability, Contract, OnTrigger};
 use belljar_replication::{Asked, Predicate};
 
+pub use offline::{LoneKills, Operator, engage_alone, kill_lone_runs, kill_switch, reset_alone};
 pub use post::HireError;
 pub use worker::{Manifest, ReplicationController, SandboxOrchestrator, Worker, WorkerError};
 
@@ -56,7 +58,9 @@ pub struct FleetSetup {
 
 impl std::fmt::Debug for FleetSetup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FleetSetup").field("keys", &self.keys).finish_non_exhaustive()
+        f.debug_struct("FleetSetup")
+            .field("keys", &self.keys)
+            .finish_non_exhaustive()
     }
 }
 
@@ -86,7 +90,11 @@ pub struct Fleet {
 
 impl Fleet {
     /// Takes over the fleet of a state directory, under this contract. One process at a time may.
-    pub fn open(state: &StateDir, contract: Contract, setup: FleetSetup) -> Result<Self, FleetError> {
+    pub fn open(
+        state: &StateDir,
+        contract: Contract,
+        setup: FleetSetup,
+    ) -> Result<Self, FleetError> {
         let _ = crate::raise_descriptor_limit();
         state.sweep_doors();
         let crew = Arc::new(Crew::default());
@@ -101,7 +109,8 @@ impl Fleet {
         )?;
         // A log that can't be anchored is as good as before; the next start tries again.
         let _ = gate.anchor();
-        let (server, doors) = Server::new(Limits::default()).map_err(system("making the fleet's doors"))?;
+        let (server, doors) =
+            Server::new(Limits::default()).map_err(system("making the fleet's doors"))?;
         let control = state.path().join(CONTROL);
         let listener = listen(&control)?;
         let _ = doors.add_listener(listener, OPERATOR, Side::Operator);
@@ -120,8 +129,12 @@ impl Fleet {
             .spawn(move |request| {
                 let post = Arc::clone(&desk);
                 match request.call {
-                    Call::Agent(call) => clerks.for_agents(move || post.answer_agent(request.tag, call)),
-                    Call::Operator(call) => clerks.for_operators(move || post.answer_operator(call)),
+                    Call::Agent(call) => {
+                        clerks.for_agents(move || post.answer_agent(request.tag, call))
+                    }
+                    Call::Operator(call) => {
+                        clerks.for_operators(move || post.answer_operator(call))
+                    }
                 }
             })
             .map_err(system("starting the fleet's doors"))?;
@@ -141,7 +154,10 @@ impl Fleet {
         state: Option<Vec<u8>>,
         output: Output,
     ) -> Result<RunResult, FleetError> {
-        let work = command.workdir.clone().map_or_else(std::env::current_dir, Ok);
+        let work = command
+            .workdir
+            .clone()
+            .map_or_else(std::env::current_dir, Ok);
         let (_, places) = find_places(&work.map_err(system("finding the working directory"))?)?;
         let candidate = Candidate {
             capability,

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_api::{
-    ClockAcknowledged, ClockState, ClockView, ContractView, Counts, Engagement, EpochBumped, KillReport, KillSwitchView,
-    LedgerView, OperatorCall, Problem, Revoked, Shown, Status, StatusView, WorkerList, WorkerView,
+    ClockAcknowledged, ClockState, ClockView, ContractView, Counts, Engagement, EpochBumped,
+    KillReport, KillSwitchView, LedgerView, OperatorCall, Problem, Revoked, Shown, Status,
+    StatusView, WorkerList, WorkerView,
 };
 use belljar_gate::{Act, KillTally};
 use belljar_replication::{NotAlive, Scope, WorkerId};
@@ -22,7 +23,9 @@ impl Post {
     pub(crate) fn answer_operator(self: &Arc<Self>, call: OperatorCall) {
         match call {
             OperatorCall::ReadStatus(asked) => answer(asked, |_| self.status()),
-            OperatorCall::ListWorkers(asked) => answer(asked, |_| self.workers(Including::TheEnded)),
+            OperatorCall::ListWorkers(asked) => {
+                answer(asked, |_| self.workers(Including::TheEnded))
+            }
             OperatorCall::ReadTree(asked) => answer(asked, |_| self.workers(Including::TheLiving)),
             OperatorCall::ReadContract(asked) => answer(asked, |_| Ok(self.contract())),
             OperatorCall::ReadKillSwitch(asked) => answer(asked, |_| Ok(self.kill_switch())),
@@ -46,7 +49,11 @@ impl Post {
                 let target = asked.target.clone();
                 answer(asked, |request| {
                     let worker = known(&target)?;
-                    let scope = if request.subtree { Scope::Subtree(worker) } else { Scope::Worker(worker) };
+                    let scope = if request.subtree {
+                        Scope::Subtree(worker)
+                    } else {
+                        Scope::Worker(worker)
+                    };
                     self.kill(scope, act(request.reason.as_str()))
                 });
             }
@@ -61,10 +68,15 @@ impl Post {
                 let worker = known(&request.worker_id)?;
                 let since = std::time::Instant::now();
                 let done = self.gate.revoke(worker, act(request.reason.as_str()))?;
-                let killed = done.map_err(|fault| Refused(Status::CONFLICT, Problem::new("conflict", fault.to_string())))?;
+                let killed = done.map_err(|fault| {
+                    Refused(
+                        Status::CONFLICT,
+                        Problem::new("conflict", fault.to_string()),
+                    )
+                })?;
                 Ok(Revoked {
                     manifests: killed as u64,
-                    report: self.report(killed as u64, since),
+                    report: self.report_kills(killed as u64, since),
                 })
             }),
             OperatorCall::BumpEpoch(asked) => answer(asked, |because| {
@@ -73,12 +85,14 @@ impl Post {
                 let killed = self.crew.dying();
                 Ok(EpochBumped {
                     epoch,
-                    report: self.report(killed, since),
+                    report: self.report_kills(killed, since),
                 })
             }),
             OperatorCall::AcknowledgeClock(asked) => answer(asked, |because| {
                 self.gate.acknowledge_clock(act(because.reason.as_str()))?;
-                Ok(ClockAcknowledged { clock: self.clock()? })
+                Ok(ClockAcknowledged {
+                    clock: self.clock()?,
+                })
             }),
         }
     }
@@ -95,7 +109,11 @@ impl Post {
             Scope::Subtree(_) | Scope::Worker(_) => self.crew.await_the_dying(PATIENCE),
         };
         let elapsed = tally.since.elapsed();
-        let recorded = self.gate.report_kill(&tally, boxes.max(tally.killed).saturating_sub(survivors), survivors);
+        let recorded = self.gate.report_kill(
+            &tally,
+            boxes.max(tally.killed).saturating_sub(survivors),
+            survivors,
+        );
         let (entry, not_recorded) = match (tally.entry, recorded) {
             (Ok(_), Ok(entry)) => (Some(entry), None),
             (Err(error), _) | (_, Err(error)) => (None, Some(Shown::new(&error.to_string()))),
@@ -111,11 +129,15 @@ impl Post {
     }
 
     /// The same for kills that came of something else.
-    fn report(&self, killed: u64, since: std::time::Instant) -> KillReport {
+    fn report_kills(&self, killed: u64, since: std::time::Instant) -> KillReport {
         let boxes = self.crew.dying();
         let survivors = self.crew.await_the_dying(PATIENCE);
         let elapsed_us = u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let tally = KillTally { killed, since, entry: Ok(0) };
+        let tally = KillTally {
+            killed,
+            since,
+            entry: Ok(0),
+        };
         let boxes = boxes.saturating_sub(survivors);
         let recorded = self.gate.report_kill(&tally, boxes, survivors);
         KillReport {
@@ -123,7 +145,10 @@ impl Post {
             boxes,
             survivors,
             elapsed_us,
-            not_recorded: recorded.as_ref().err().map(|error| Shown::new(&error.to_string())),
+            not_recorded: recorded
+                .as_ref()
+                .err()
+                .map(|error| Shown::new(&error.to_string())),
             entry: recorded.ok(),
         }
     }
@@ -158,9 +183,15 @@ impl Post {
     }
 
     fn clock(&self) -> Result<ClockView, Refused> {
-        let (suspect, high_water_ms) = self.gate.look(|state, _| (state.is_clock_suspect(), state.wall_high_ms()))?;
+        let (suspect, high_water_ms) = self
+            .gate
+            .look(|state, _| (state.is_clock_suspect(), state.wall_high_ms()))?;
         Ok(ClockView {
-            state: if suspect { ClockState::WentBack } else { ClockState::Steady },
+            state: if suspect {
+                ClockState::WentBack
+            } else {
+                ClockState::Steady
+            },
             high_water_ms,
         })
     }
@@ -194,7 +225,11 @@ impl Post {
     fn after<T>(&self, worker: WorkerId, done: Result<T, NotAlive>) -> Result<WorkerView, Refused> {
         done.map_err(|_| ended())?;
         let crew = Arc::clone(&self.crew);
-        let view = self.gate.look(move |state, now| state.worker(worker).map(|view| convert::worker(&view, now, &crew)))?;
+        let view = self.gate.look(move |state, now| {
+            state
+                .worker(worker)
+                .map(|view| convert::worker(&view, now, &crew))
+        })?;
         view.ok_or_else(ended)
     }
 }

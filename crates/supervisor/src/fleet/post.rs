@@ -79,7 +79,11 @@ pub enum HireError {
 
 impl Post {
     /// Asks the gate for a worker: a replica of `parent`, or the first of a family.
-    pub(crate) fn hire(self: &Arc<Self>, parent: Option<&Employed>, candidate: Candidate) -> Result<Hired, HireError> {
+    pub(crate) fn hire(
+        self: &Arc<Self>,
+        parent: Option<&Employed>,
+        candidate: Candidate,
+    ) -> Result<Hired, HireError> {
         let worker = WorkerId(random()?);
         let reins = Reins::new()?;
         let tag = self.crew.enlist(worker, reins.clone());
@@ -122,7 +126,9 @@ impl Post {
             need: capability.own_need(),
             standing: Standing {
                 capability: self.document(parent, &capability, &candidate.places)?,
-                program: self.programs.digest(&candidate.command, &candidate.places.work),
+                program: self
+                    .programs
+                    .digest(&candidate.command, &candidate.places.work),
                 state: candidate.state.as_deref().map(Digest::of),
             },
             reason: candidate.reason.clone(),
@@ -146,7 +152,10 @@ impl Post {
         let worker = papers.worker();
         let reins = Reins::new()?;
         let tag = self.crew.enlist(worker, reins.clone());
-        let registered = self.gate.register(papers.envelope().as_bytes()).map_err(HireError::from);
+        let registered = self
+            .gate
+            .register(papers.envelope().as_bytes())
+            .map_err(HireError::from);
         let hired = registered.and_then(|permit| self.seat(permit, parent, candidate, reins, tag));
         if hired.is_err() {
             self.crew.dismiss(worker);
@@ -163,7 +172,12 @@ impl Post {
         reins: Reins,
         tag: belljar_api::Tag,
     ) -> Result<Hired, HireError> {
-        let Candidate { capability, command, state, .. } = candidate;
+        let Candidate {
+            capability,
+            command,
+            state,
+            ..
+        } = candidate;
         let capability = self.narrowed(&capability);
         let (Replicate { admitted, papers }, launch) = permit.into_launch();
         let worker = admitted.worker;
@@ -247,7 +261,15 @@ impl Hired {
     }
 
     /// Gives up the box that was to be: its worker will have others.
-    pub(crate) fn into_parts(mut self) -> (Arc<Post>, Arc<Employed>, Budget, Option<Vec<u8>>, belljar_api::Tag) {
+    pub(crate) fn into_parts(
+        mut self,
+    ) -> (
+        Arc<Post>,
+        Arc<Employed>,
+        Budget,
+        Option<Vec<u8>>,
+        belljar_api::Tag,
+    ) {
         self.launch = None;
         (
             Arc::clone(&self.post),
@@ -277,7 +299,9 @@ impl Hired {
         self.post.crew.dismiss(worker);
         match &kept {
             Ok(result) => self.tell_end(result),
-            Err(RunError::KilledEarly { .. }) => self.post.gate.ended(worker, Code::Exited, Usage::default()),
+            Err(RunError::KilledEarly { .. }) => {
+                self.post.gate.ended(worker, Code::Exited, Usage::default())
+            }
             Err(error) => self.post.gate.failed(worker, error.to_string()),
         }
         kept
@@ -286,8 +310,15 @@ impl Hired {
     fn attend(&mut self, output: Output) -> Result<RunResult, RunError> {
         let worker = self.worker();
         let id = SandboxId::new(worker.to_string())?;
-        let listener = self.door.listener().try_clone().map_err(system("opening the box's door"))?;
-        let _ = self.post.doors.add_listener(listener, self.tag, Side::Agent);
+        let listener = self
+            .door
+            .listener()
+            .try_clone()
+            .map_err(system("opening the box's door"))?;
+        let _ = self
+            .post
+            .doors
+            .add_listener(listener, self.tag, Side::Agent);
         let mut capability = self.employed.capability.clone();
         capability.confine_to(&self.own);
         let command = self.shown()?;
@@ -318,20 +349,23 @@ impl Hired {
         let text = |at: &str, bytes: &[u8]| {
             Ok::<_, RunError>(Show::Text {
                 name: name(at)?,
-                bytes: bytes.to_vec(),
+                bytes: Arc::from(bytes),
             })
         };
         let mut command = self
             .employed
             .command
             .clone()
-            .env("BELLJAR_SOCKET", "/belljar/agent.sock")
+            .env(crate::environment::AGENT_SOCKET, "/belljar/agent.sock")
             .show(self.door.show(name("agent.sock")?))
             .show(Show::Program {
                 name: name("bin/belljar")?,
                 source: own,
             })
-            .show(text("manifest.json", self.employed.papers.envelope().as_bytes())?)
+            .show(text(
+                "manifest.json",
+                self.employed.papers.envelope().as_bytes(),
+            )?)
             .show(text("chain.jsonl", &self.employed.chain)?);
         if let Some(state) = &self.state {
             command = command.show(text("state", state)?);
@@ -343,8 +377,12 @@ impl Hired {
         let mut usage = used(result);
         usage.cpu_ms = usage.cpu_ms.saturating_sub(self.told_cpu_ms);
         let gate = &self.post.gate;
-        if let Some(by @ (KilledBy::Memory | KilledBy::Cpu | KilledBy::Timeout)) = result.killed_by {
-            gate.note_box(self.worker(), format!("killed by its limit: {}", by.as_str()));
+        if let Some(by @ (KilledBy::Memory | KilledBy::Cpu | KilledBy::Timeout)) = result.killed_by
+        {
+            gate.note_box(
+                self.worker(),
+                format!("killed by its limit: {}", by.as_str()),
+            );
         }
         gate.ended(self.worker(), Code::Exited, usage);
     }
@@ -355,7 +393,9 @@ impl Drop for Hired {
     fn drop(&mut self) {
         if self.launch.take().is_some() {
             self.post.crew.dismiss(self.worker());
-            self.post.gate.failed(self.worker(), "it was never started".to_owned());
+            self.post
+                .gate
+                .failed(self.worker(), "it was never started".to_owned());
         }
     }
 }
@@ -388,7 +428,13 @@ impl Attendant for WorkerAttendant<'_> {
         let news = usage.cpu_ms.saturating_sub(self.told.cpu_ms);
         if news >= WORTH_TELLING_MS {
             self.told.cpu_ms = usage.cpu_ms;
-            self.gate.charge(self.worker, Usage { cpu_ms: news, ..Usage::default() });
+            self.gate.charge(
+                self.worker,
+                Usage {
+                    cpu_ms: news,
+                    ..Usage::default()
+                },
+            );
         }
     }
 }
@@ -401,7 +447,9 @@ fn used(result: &RunResult) -> Usage {
 }
 
 fn chain(parent: Option<&Employed>, own: &[u8]) -> Arc<[u8]> {
-    let mut chain = parent.map(|parent| parent.chain.to_vec()).unwrap_or_default();
+    let mut chain = parent
+        .map(|parent| parent.chain.to_vec())
+        .unwrap_or_default();
     chain.extend_from_slice(own);
     chain.push(b'\n');
     Arc::from(chain)

@@ -48,7 +48,9 @@ impl Programs {
     pub(crate) fn digest(&self, command: &Command, work: &Path) -> Digest {
         let file = command.argv.first().and_then(|name| find(name, work));
         // A program that is not there has no bytes; its start will say so.
-        let binary = file.and_then(|file| self.file(&file)).unwrap_or_else(|| Digest::of(b""));
+        let binary = file
+            .and_then(|file| self.file(&file))
+            .unwrap_or_else(|| Digest::of(b""));
         let words: Vec<&[u8]> = command.argv.iter().map(|word| word.as_bytes()).collect();
         Digest::of_program(&binary, words)
     }
@@ -56,7 +58,12 @@ impl Programs {
     fn file(&self, path: &Path) -> Option<Digest> {
         let mut file = File::open(path).ok()?;
         let identity = Identity::from(&file.metadata().ok().filter(Metadata::is_file)?);
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(path).copied();
+        let known = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(path)
+            .copied();
         if let Some((same, digest)) = known
             && same == identity
         {
@@ -78,6 +85,9 @@ fn find(name: &OsStr, work: &Path) -> Option<PathBuf> {
     if name.as_bytes().contains(&b'/') {
         return Some(work.join(name));
     }
-    let path = std::env::var_os(environment::PATH).unwrap_or_else(|| environment::DEFAULT_PATH.into());
-    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file())
+    let path =
+        std::env::var_os(environment::PATH).unwrap_or_else(|| environment::DEFAULT_PATH.into());
+    std::env::split_paths(&path)
+        .map(|directory| directory.join(name))
+        .find(|file| file.is_file())
 }

@@ -108,7 +108,11 @@ impl ReplicationController {
     }
 
     /// The same, with stop conditions written in Rust or a key kept elsewhere.
-    pub fn open_with(state: &StateDir, contract: Contract, setup: FleetSetup) -> Result<Self, FleetError> {
+    pub fn open_with(
+        state: &StateDir,
+        contract: Contract,
+        setup: FleetSetup,
+    ) -> Result<Self, FleetError> {
         Fleet::open(state, contract, setup).map(|fleet| Self { fleet })
     }
 
@@ -125,8 +129,15 @@ impl ReplicationController {
         let issued = match &parent {
             None => None,
             Some(parent) => {
-                let wish = orchestrator.post.wish(Some(parent), WorkerId(random()?), &candidate)?;
-                Some(orchestrator.post.gate.issue(&parent.papers, wish, Jti(random()?))?)
+                let wish = orchestrator
+                    .post
+                    .wish(Some(parent), WorkerId(random()?), &candidate)?;
+                Some(
+                    orchestrator
+                        .post
+                        .gate
+                        .issue(&parent.papers, wish, Jti(random()?))?,
+                )
             }
         };
         Ok(Manifest {
@@ -190,24 +201,41 @@ impl Manifest {
     /// The signed bytes, where it was issued by a parent's leave.
     #[must_use]
     pub fn envelope(&self) -> Option<&[u8]> {
-        self.issued.as_ref().map(|papers| papers.envelope().as_bytes())
+        self.issued
+            .as_ref()
+            .map(|papers| papers.envelope().as_bytes())
     }
 }
 
 impl Worker {
     /// Registers with a manifest: signature, single use and the whole contract are checked, now.
-    pub fn register(manifest: Manifest, orchestrator: &SandboxOrchestrator) -> Result<Self, WorkerError> {
-        let Manifest { candidate, issued, parent } = manifest;
+    pub fn register(
+        manifest: Manifest,
+        orchestrator: &SandboxOrchestrator,
+    ) -> Result<Self, WorkerError> {
+        let Manifest {
+            candidate,
+            issued,
+            parent,
+        } = manifest;
         let hired = match issued {
             None => orchestrator.post.hire(None, candidate)?,
-            Some(papers) => orchestrator.post.register(&papers, parent.as_deref(), candidate)?,
+            Some(papers) => orchestrator
+                .post
+                .register(&papers, parent.as_deref(), candidate)?,
         };
         Ok(Self::of(hired))
     }
 
     fn of(hired: super::post::Hired) -> Self {
         let (post, employed, own, state, tag) = hired.into_parts();
-        Self { post, employed, own, state, tag }
+        Self {
+            post,
+            employed,
+            own,
+            state,
+            tag,
+        }
     }
 
     /// Who it is.
@@ -230,7 +258,10 @@ impl Worker {
         let launch = self.post.gate.task(self.id())?;
         let task = Employed {
             command: Command {
-                workdir: command.workdir.clone().or_else(|| self.employed.command.workdir.clone()),
+                workdir: command
+                    .workdir
+                    .clone()
+                    .or_else(|| self.employed.command.workdir.clone()),
                 ..command.clone()
             },
             worker: self.employed.worker,
@@ -239,15 +270,29 @@ impl Worker {
             capability: self.employed.capability.clone(),
             started_at_ms: self.employed.started_at_ms,
         };
-        let tasked = super::post::Hired::for_task(&self.post, Arc::new(task), launch, reins, self.own, self.state.clone(), self.tag)?;
+        let tasked = super::post::Hired::for_task(
+            &self.post,
+            Arc::new(task),
+            launch,
+            reins,
+            self.own,
+            self.state.clone(),
+            self.tag,
+        )?;
         Ok(tasked.perform(Output::Capture)?)
     }
 
     /// A copy of itself, or none if the contract says no. Why not is on record.
-    pub fn maybe_replicate(&self, reason: &str, state: Option<&[u8]>) -> Result<Option<Worker>, WorkerError> {
+    pub fn maybe_replicate(
+        &self,
+        reason: &str,
+        state: Option<&[u8]>,
+    ) -> Result<Option<Worker>, WorkerError> {
         match self.replicate(reason, state) {
             Ok(child) => Ok(Some(child)),
-            Err(WorkerError::Refused(FleetRefusal::Denied(_) | FleetRefusal::Exceeds { .. })) => Ok(None),
+            Err(WorkerError::Refused(FleetRefusal::Denied(_) | FleetRefusal::Exceeds { .. })) => {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }
