@@ -1,4 +1,5 @@
-//! Files into policy: `capability.yaml` and `sandbox.toml` become a [`Capability`].
+//! Files into policy: `capability.yaml` and `sandbox.toml` become a [`Capability`], `contract.yaml` a [`Contract`].
+//! Papers of workers: [`keys`] to sign them with, and the signed [`lineage`] manifests themselves.
 //!
 //! A document is read under bounds, turned into one tree with positions, checked against a static
 //! `Shape`, and only then decoded. The same shape generates the JSON Schema, so what

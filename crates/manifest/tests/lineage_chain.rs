@@ -94,6 +94,24 @@ fn a_sibling_is_no_parent() {
     }
 }
 
+#[test]
+fn a_name_is_in_a_chain_once() {
+    let (secret, keys) = quick();
+    let chain = family(&secret, &keys);
+    let parent = chain[1].open(&keys).unwrap();
+    let check = |change: fn(&mut Payload)| {
+        let mut leaf = child_of(&parent, 3);
+        change(&mut leaf);
+        let leaf = seal(&leaf, &secret);
+        // Nothing is wrong between the two; only the whole chain shows it.
+        assert!(check_link(&parent, &leaf.open(&keys).unwrap()).is_ok());
+        let chain = [chain[0].clone(), chain[1].clone(), leaf];
+        assert_eq!(fault(&chain, &keys), (2, RejectReason::Chain));
+    };
+    check(|leaf| leaf.worker = root().worker);
+    check(|leaf| leaf.jti = root().jti);
+}
+
 /// One change to a child that is otherwise in order, and what is said to it.
 #[track_caller]
 fn check_change(change: impl FnOnce(&mut Payload), expect: Result<(), RejectReason>) {

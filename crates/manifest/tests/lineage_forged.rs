@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use belljar_manifest::keys::{Keyset, PreviousKey, SecretKey};
 use belljar_manifest::lineage::{
-    Envelope, InvalidPayload, MAX_ENVELOPE_BYTES, MAX_REASON_BYTES, PAYLOAD_TYPE, Payload,
+    Digest, Envelope, InvalidPayload, MAX_ENVELOPE_BYTES, MAX_REASON_BYTES, PAYLOAD_TYPE, Payload,
     RejectReason, WorkerId,
 };
 use belljar_policy::Capability;
@@ -208,16 +208,16 @@ fn a_capability_in_a_signed_payload_has_one_spelling() {
     let text = String::from_utf8(payload_bytes(&seal(&root(), &secret))).unwrap();
     let own = root().capability.text().to_owned();
     let check = |from: &str, to: &str| {
-        // The digest goes along, so that it is not what stands in the way.
         let changed = own.replacen(from, to, 1);
         assert_ne!(changed, own, "{from}");
-        let digest =
-            |text: &str| belljar_manifest::lineage::Digest::of(text.as_bytes()).to_string();
-        let payload =
-            text.replacen(&own, &changed, 1)
-                .replacen(&digest(&own), &digest(&changed), 1);
-        let bytes = sign_anything(payload.as_bytes(), &secret);
-        assert_eq!(refused(&bytes, &keys), RejectReason::Malformed, "{to}");
+        let digest = |text: &str| Digest::of(text.as_bytes()).to_string();
+        let stale = text.replacen(&own, &changed, 1);
+        // With the digest of the bytes, and with that of the spelling they should have.
+        let renewed = stale.replacen(&digest(&own), &digest(&changed), 1);
+        for payload in [stale, renewed] {
+            let bytes = sign_anything(payload.as_bytes(), &secret);
+            assert_eq!(refused(&bytes, &keys), RejectReason::Malformed, "{to}");
+        }
     };
     check("\"tier\":", "\"tier\": ");
     check("\"tier\":\"seccomp\"", "\"tier\":\"seccomp\",\"more\":1");
@@ -303,12 +303,10 @@ fn an_envelope_has_one_spelling() {
         "application/vnd.belljar.lineage+json;version=2",
     ] {
         let signature = secret.sign_ed25519(&signed_bytes(kind, &raw)).unwrap();
-        malformed(&envelope(
-            kind,
-            &payload,
-            &keyid,
-            &BASE64.encode(&signature),
-        ));
+        let bytes = envelope(kind, &payload, &keyid, &BASE64.encode(&signature));
+        malformed(&bytes);
+        let said = open(&bytes, &keys).unwrap_err().detail;
+        assert!(said.contains("another type"), "{said}");
     }
     // The type is signed: the same payload signed as something else does not pass for a manifest.
     let signature = secret.sign_ed25519(&signed_bytes("x", &raw)).unwrap();
