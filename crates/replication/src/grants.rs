@@ -2,7 +2,7 @@
 
 use crate::account::{Share, cost};
 use crate::holes::enforced;
-use crate::ids::IdMap;
+use crate::index::Index;
 use crate::tree::{NONE, Tree};
 use crate::{Jti, WorkerId};
 
@@ -45,7 +45,7 @@ impl Grant {
 pub(crate) struct Grants {
     slots: Vec<Grant>,
     vacant: Vec<u32>,
-    index: IdMap<Jti, u32>,
+    index: Index,
 }
 
 impl Grants {
@@ -54,7 +54,9 @@ impl Grants {
     }
 
     pub(crate) fn find(&self, jti: Jti) -> Option<&Grant> {
-        self.index.get(&jti).map(|slot| &self.slots[*slot as usize])
+        self.index
+            .find(jti.0)
+            .map(|slot| &self.slots[slot as usize])
     }
 
     /// Adds a grant and debits its parent.
@@ -81,12 +83,12 @@ impl Grants {
         if second != NONE {
             self.slots[second as usize].previous = slot;
         }
-        self.index.insert(jti, slot);
+        self.index.insert(jti.0, slot);
     }
 
     /// Takes a grant out. What it cost stays debited: the caller makes it a worker or gives it back.
     pub(crate) fn remove(&mut self, tree: &mut Tree, jti: Jti) -> Option<Grant> {
-        let slot = self.index.remove(&jti)?;
+        let slot = self.index.remove(jti.0)?;
         let grant = self.slots[slot as usize].clone();
         if grant.previous == NONE {
             tree.node_mut(grant.parent).first_grant = grant.next;
@@ -118,6 +120,6 @@ impl Grants {
 
     /// All of them, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Grant> {
-        self.index.values().map(|slot| &self.slots[*slot as usize])
+        self.index.slots().map(|slot| &self.slots[slot as usize])
     }
 }

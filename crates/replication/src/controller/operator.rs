@@ -33,9 +33,10 @@ impl Controller {
         conditions.extend(closures);
         self.conditions = conditions;
         self.changed = Depends::ALL;
-        // The heartbeat timeout may be another one.
+        // The heartbeat timeout may be another one, and so may what holds for each worker.
         for slot in self.state.tree.subtree(FLEET) {
             self.set_timer(slot);
+            self.touch(slot);
         }
         self.settle(&mut turn);
         turn.finish(Ok(()))
