@@ -6,4 +6,5 @@ mod crash;
 mod damage;
 pub(crate) mod faults;
 mod kit;
+mod power;
 mod proofs;
