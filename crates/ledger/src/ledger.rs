@@ -228,6 +228,8 @@ impl Released {
     pub fn lock_and_resume(self, wait: Wait) -> Result<(Ledger, Recovery), OpenError> {
         let mut state = self.state;
         let path = state.path.clone();
+        // What we saw committed must still be there, whoever wrote meanwhile.
+        state.options.min_size = state.options.min_size.max(state.checkpoint.size());
         if !state.disk.is_at(&path).map_err(io_at(&path))? {
             let (disk, held) = open_directory(&path, wait)
                 .map_err(io_at(&path))?
@@ -243,7 +245,6 @@ impl Released {
         if state.is_current().map_err(io_at(&path))? {
             return Ok((Ledger { state, _held: held }, Recovery::default()));
         }
-        state.options.min_size = state.options.min_size.max(state.checkpoint.size());
         let (state, recovery) =
             open_locked(&path, state.disk, &state.origin, state.seal, state.options)?;
         Ok((Ledger { state, _held: held }, recovery))
