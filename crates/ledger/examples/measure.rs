@@ -68,25 +68,30 @@ fn signatures() {
 }
 
 fn lone_runs(dir: &Path) {
-    const RUNS: u32 = 2000;
+    const RUNS: usize = 2000;
     drop(open(dir));
-    let (mut opened, mut resumed) = (Duration::ZERO, Duration::ZERO);
+    let (mut opened, mut resumed) = (Vec::new(), Vec::new());
     for _ in 0..RUNS {
         let start = Instant::now();
         let mut ledger = open(dir);
         ledger.append(&ENTRY).unwrap();
         ledger.commit(Durability::Crash).unwrap();
         let released = ledger.release();
-        opened += start.elapsed();
+        opened.push(start.elapsed());
         let start = Instant::now();
         let (mut ledger, _) = released.lock_and_resume(Wait::Fail).unwrap();
         ledger.append(&ENTRY).unwrap();
         ledger.commit(Durability::Crash).unwrap();
         drop(ledger);
-        resumed += start.elapsed();
+        resumed.push(start.elapsed());
     }
-    println!("open, append, commit     {:?}", opened / RUNS);
-    println!("resume, append, commit   {:?}", resumed / RUNS);
+    println!("open, append, commit     {:?} (median)", median(opened));
+    println!("resume, append, commit   {:?} (median)", median(resumed));
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
 }
 
 fn group_commit(dir: &Path, threads: usize, under_way: usize) {

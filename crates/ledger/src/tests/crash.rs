@@ -13,19 +13,19 @@ const CASES: &[(u64, u64)] = &[
     (0, 3),
     (1, 2),
     (5, 9),
-    (250, 256),
     (255, 257),
     (256, 257),
     (256, 300),
-    (200, 800),
-    (512, 1024),
+    (200, 530),
 ];
 
 fn cut_off(before: u64, after: u64, durability: Durability) {
+    Faults::plan(Plan::None);
+    let start = tempfile::tempdir().unwrap();
+    kit::make(start.path(), before, 100);
     for at in 0.. {
         let dir = tempfile::tempdir().unwrap();
-        Faults::plan(Plan::None);
-        kit::make(dir.path(), before, 100);
+        kit::copy(start.path(), dir.path());
         let faults = Faults::plan(Plan::None);
         let (mut ledger, _) = open(dir.path()).unwrap();
         if durability == Durability::Power {
@@ -60,7 +60,13 @@ fn cut_off(before: u64, after: u64, durability: Durability) {
 
 /// Opens, kills the opening at each of its steps too, and goes on appending. Returns the size after opening.
 fn recover(dir: &std::path::Path, at: usize) -> u64 {
-    for again in 0.. {
+    // Each step of a small log, and some of each kind of a larger one.
+    let stride = if check(dir).unwrap().checkpoint.size() < 20 {
+        1
+    } else {
+        4
+    };
+    for again in (at % stride..).step_by(stride) {
         let faults = Faults::plan(Plan::KillAt(again));
         let opened = open(dir);
         let finished = faults.steps().len() <= again;
@@ -95,8 +101,8 @@ fn a_kill_at_any_step_leaves_the_log_before_or_after() {
 
 #[test]
 fn a_kill_at_any_step_of_a_durable_commit_too() {
-    for (before, after) in &CASES[2..6] {
-        cut_off(*before, *after, Durability::Power);
+    for (before, after) in [(1, 2), (5, 9), (255, 257)] {
+        cut_off(before, after, Durability::Power);
     }
 }
 
