@@ -248,6 +248,40 @@ fn an_entry_changed_along_with_its_hashes_is_found() {
 }
 
 #[test]
+fn opening_signs_nothing_on_top_of_a_forged_end() {
+    let (dir, forged) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    kit::make(dir.path(), 5, 5);
+    let (mut ledger, _) = open(forged.path()).unwrap();
+    kit::grow(&mut ledger, 4, 4);
+    ledger.append(b"forged").unwrap();
+    ledger.commit(Durability::Crash).unwrap();
+    for file in ["tile/entries/000.p/5", "tile/0/000.p/5"] {
+        fs::copy(forged.path().join(file), dir.path().join(file)).unwrap();
+    }
+    assert!(matches!(
+        open(dir.path()),
+        Err(OpenError::Damaged(Fault::Tampered(Place::Root)))
+    ));
+}
+
+#[test]
+fn a_changed_hash_does_not_hide_which_entry_was_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    kit::make(dir.path(), 600, 600);
+    for (file, offset) in [("tile/0/000", 40), ("tile/entries/001", 5)] {
+        let path = dir.path().join(file);
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[offset] ^= 1;
+        fs::write(&path, bytes).unwrap();
+    }
+    let fault = check(dir.path()).unwrap_err();
+    assert!(
+        matches!(fault, Fault::Tampered(Place::Entry(256))),
+        "{fault}"
+    );
+}
+
+#[test]
 fn a_piece_taken_from_the_middle_is_not_a_cut_off_end() {
     let dir = tempfile::tempdir().unwrap();
     kit::make(dir.path(), 600, 600);

@@ -115,6 +115,21 @@ fn what_was_durably_committed_survives_any_loss_of_the_rest() {
 }
 
 #[test]
+fn a_piece_lost_from_the_middle_comes_back_though_the_end_is_whole() {
+    for file in ["tile/entries/001", "tile/0/001", "tile/1/000.p/3"] {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut ledger, _) = open(dir.path()).unwrap();
+        durable(&mut ledger, 400);
+        durable(&mut ledger, 1000);
+        drop(ledger);
+        fs::write(dir.path().join(file), b"").unwrap();
+        assert_eq!(open(dir.path()).unwrap().0.size(), 1000);
+        check(dir.path()).unwrap();
+        assert!(entries(dir.path()).into_iter().eq((0..1000).map(entry)));
+    }
+}
+
+#[test]
 fn a_full_journal_is_emptied_and_the_tiles_synced() {
     let dir = tempfile::tempdir().unwrap();
     let (mut ledger, _) = open(dir.path()).unwrap();
