@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belljar_ledger::{
-    KnownKey, Ledger, OpenError, Options, Recovery, SignError, Signer, Verified, VerifyOptions,
-    Wait, verify,
+    Durability, KnownKey, Ledger, OpenError, Options, Recovery, SignError, Signer, Verified,
+    VerifyOptions, Wait, verify,
 };
 use ed25519_dalek::{Signer as _, SigningKey};
 
@@ -53,6 +53,15 @@ pub(crate) fn open_waiting(dir: &Path, wait: Wait) -> Result<(Ledger, Recovery),
 
 pub(crate) fn open(dir: &Path) -> Ledger {
     open_waiting(dir, Wait::Fail).unwrap().0
+}
+
+/// Appends entries and commits them.
+pub(crate) fn grow(ledger: &mut Ledger, entries: u64) {
+    for _ in 0..entries {
+        let index = ledger.size() + ledger.pending();
+        ledger.append(format!("entry {index}").as_bytes()).unwrap();
+    }
+    ledger.commit(Durability::Crash).unwrap();
 }
 
 pub(crate) fn check(dir: &Path) -> Verified {
