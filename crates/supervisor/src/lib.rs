@@ -38,7 +38,7 @@ pub use belljar_sandbox::native::{FreezeError, FreezeMethod};
 pub use belljar_sandbox::show::{InvalidShow, OWN_PLACE, Show, ShowName};
 pub use changes::{ApplyError, Change, ChangeKind, Conflict, Overlay};
 pub use door::Door;
-pub use environment::{NO_COLOR, STATE_DIR};
+pub use environment::{KEY_COMMAND, KEY_FILE, NO_COLOR, STATE_DIR, key_source};
 pub use error::RunError;
 pub use lower::{Command, Lowered, lower};
 pub use manager::{SandboxId, SandboxManager};

@@ -157,6 +157,13 @@ impl Envelope {
         Digest::of(&self.bytes)
     }
 
+    /// The payload as it came: a JSON text, if it is a manifest at all. Nobody has vouched for it; it is to be
+    /// looked at, not acted upon.
+    #[must_use]
+    pub fn unverified_payload(&self) -> &[u8] {
+        &self.payload
+    }
+
     /// The key that is said to have signed. Nothing is proved by it.
     #[must_use]
     pub fn claimed_key(&self) -> KeyId {
