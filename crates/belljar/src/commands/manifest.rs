@@ -112,17 +112,41 @@ struct Standing {
     is_checked: bool,
 }
 
+impl Standing {
+    /// Without a witness the manifests' own epoch is taken; they must still agree on it.
+    fn unknown(chain: &[Envelope], keys: &Keyset) -> Self {
+        let opened = chain.iter().filter_map(|envelope| envelope.open(keys).ok());
+        let epoch = opened.map(|manifest| manifest.payload().epoch).max();
+        Self {
+            revocations: Revocations::new(),
+            epoch: epoch.unwrap_or(0),
+            is_checked: false,
+        }
+    }
+}
+
 fn verify(files: &[PathBuf], keyset: Option<&Path>, format: &Format) -> Result<u8, Failure> {
     let chain = match read(files)? {
         Ok(chain) => chain,
         Err((at, rejection)) => return Ok(refused(format, at, &rejection)),
     };
-    let state = StateDir::find()?;
-    let keys = match keyset {
-        Some(file) => read_keyset(file)?,
-        None => own_keys(state.path(), &chain)?,
+    let (keys, standing) = match keyset {
+        // Whoever brings keys along needs no state directory.
+        Some(file) => {
+            let keys = read_keyset(file)?;
+            let standing = match StateDir::find() {
+                Ok(state) => standing(state.path(), &chain, &keys)?,
+                Err(_) => Standing::unknown(&chain, &keys),
+            };
+            (keys, standing)
+        }
+        None => {
+            let state = StateDir::find()?;
+            let keys = own_keys(state.path(), &chain)?;
+            let standing = standing(state.path(), &chain, &keys)?;
+            (keys, standing)
+        }
     };
-    let standing = standing(state.path(), &chain, &keys)?;
     let now_ms = clock::now().wall_ms;
     match verify_chain(&chain, &keys, &standing.revocations, standing.epoch, now_ms) {
         Ok(verified) => Ok(accepted(format, &verified, &standing)),
@@ -154,14 +178,7 @@ fn standing(state: &Path, chain: &[Envelope], keys: &Keyset) -> Result<Standing,
     });
     let directory = LogKind::Fleet.directory(state);
     if !is_ours || !directory.exists() {
-        // Without a witness the manifests' own epoch is taken; they must still agree on it.
-        let epochs = chain.iter().filter_map(|envelope| envelope.open(keys).ok());
-        let epoch = epochs.map(|manifest| manifest.payload().epoch).max();
-        return Ok(Standing {
-            revocations: Revocations::new(),
-            epoch: epoch.unwrap_or(0),
-            is_checked: false,
-        });
+        return Ok(Standing::unknown(chain, keys));
     }
     let options = VerifyOptions {
         origin: Some(LogKind::Fleet.origin().to_owned()),

@@ -1,6 +1,8 @@
 //! `belljar audit`: the record of every launch and decision.
 
+mod finding;
 mod lines;
+mod proof;
 mod verify;
 
 use crate::cli::{Audit, ExportFormat, LogName, OutputFormat};
@@ -161,7 +163,7 @@ fn prove(log: LogKind, entry: u64, out: Option<&Path>) -> Result<u8, Failure> {
     let keyset = KeyDir::of(state.path(), key_source()).keyset()?;
     proof
         .verify(&bytes, log.origin(), &known_keys(&keyset, log.origin()))
-        .map_err(|unproven| verify::unproven(log, unproven))?;
+        .map_err(|unproven| finding::unproven(log, unproven))?;
     let text = proof.with_extra(bytes).to_string();
     match out {
         None => print::out(&text),

@@ -1,99 +1,35 @@
 //! `belljar audit verify`: does the record hold?
 
-use crate::cli::{OutputFormat, Verify};
+use crate::cli::Verify;
 use crate::commands::files::{read_file, read_keyset};
-use crate::exit::{self, Failure};
-use crate::print::{self, Line};
+use crate::exit::Failure;
 use belljar_gate::key_change::state_name;
 use belljar_gate::keyring::{KeyDir, known_keys};
 use belljar_gate::record::{Entry, RunEvent};
 use belljar_gate::{FleetEntry, LogKind};
 use belljar_ledger::{
-    Checkpoint, Distrust, Fault, KnownKey, MaxAge, Place, ProofFile, Reader, Unproven, Unsigned,
-    Verified, VerifyOptions, verify_and_visit,
+    Checkpoint, Fault, KnownKey, MaxAge, Place, ProveError, Reader, Unsigned, Verified,
+    VerifyOptions, verify_and_visit,
 };
-use belljar_manifest::keys::{KeyEntry, KeyState, Keyset};
+use belljar_manifest::keys::Keyset;
 use belljar_supervisor::{StateDir, key_source};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
-use super::{kind, lines};
+use super::finding::{Finding, in_words, key_of, known_as, time_of};
+use super::kind;
 
 /// The most that is read of a checkpoint or a proof: more than either can be.
-const MAX_PROOF: u64 = 256 * 1024;
+pub(super) const MAX_PROOF: u64 = 256 * 1024;
 
 pub(super) fn verify(arguments: &Verify) -> Result<u8, Failure> {
     let finding = match &arguments.proof {
-        Some(file) => of_proof(arguments, file)?,
+        Some(file) => super::proof::of_proof(arguments, file)?,
         None => of_log(arguments)?,
     };
     finding.tell(arguments.format.output);
     Ok(finding.code)
-}
-
-/// The answer.
-struct Finding {
-    code: u8,
-    word: &'static str,
-    message: String,
-    hint: Option<String>,
-    notes: Vec<String>,
-    details: Value,
-}
-
-impl Finding {
-    fn good(word: &'static str, message: String, notes: Vec<String>, details: Value) -> Self {
-        Self {
-            code: exit::OK,
-            word,
-            message,
-            hint: None,
-            notes,
-            details,
-        }
-    }
-
-    fn bad(log: LogKind, fault: &Fault, keyset: &Keyset) -> Self {
-        Self {
-            code: exit::fault_code(fault),
-            word: exit::fault_word(fault),
-            message: format!(
-                "the log of {}: {}",
-                log.as_str(),
-                in_words(log, fault, keyset)
-            ),
-            hint: Some(exit::fault_hint(log, fault)),
-            notes: Vec::new(),
-            details: json!({"log": log.as_str()}),
-        }
-    }
-
-    fn tell(&self, output: OutputFormat) {
-        if output == OutputFormat::Json {
-            let mut all = json!({
-                "ok": self.code == exit::OK, "status": self.word, "exit_code": self.code,
-                "message": self.message, "hint": self.hint, "notes": self.notes,
-            });
-            if let (Some(all), Some(details)) = (all.as_object_mut(), self.details.as_object()) {
-                all.extend(details.clone());
-            }
-            return print::json(&all);
-        }
-        let on = print::stdout_colours();
-        let colour = if self.code == exit::OK { "32" } else { "1;31" };
-        print::out(&format!(
-            "{}  {}\n",
-            print::styled(self.word, colour, on),
-            print::harmless(&self.message)
-        ));
-        for note in &self.notes {
-            print::line(Line::Note, note);
-        }
-        if let Some(hint) = &self.hint {
-            print::line(Line::Hint, hint);
-        }
-    }
 }
 
 /// A state of the fleet's log that was noted in the log of runs.
@@ -146,17 +82,21 @@ fn of_log(arguments: &Verify) -> Result<Finding, Failure> {
 
 /// Whether there is no trace of a log. Whoever writes one has a key first; and a fleet needs a key, too.
 fn was_never_written(log: LogKind, state: &Path, keyset: &Keyset) -> bool {
-    let is_gone = |log: LogKind| {
-        std::fs::symlink_metadata(log.directory(state))
-            .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
-    };
     match log {
-        LogKind::Runs => is_gone(log) && keyset.keys().next().is_none(),
+        LogKind::Runs => {
+            LogKind::ALL.iter().all(|log| is_gone(*log, state)) && keyset.keys().next().is_none()
+        }
         // There are runs without a fleet: then nothing about one is noted with them.
         LogKind::Fleet => {
-            is_gone(log) && anchors_in_runs(state, keyset).is_ok_and(|a| a.is_empty())
+            is_gone(log, state)
+                && anchors_in_runs(state, keyset).is_ok_and(|found| found.is_empty())
         }
     }
+}
+
+fn is_gone(log: LogKind, state: &Path) -> bool {
+    std::fs::symlink_metadata(log.directory(state))
+        .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
 }
 
 /// The two logs vouch for each other: what was noted of the fleet's log must still be so.
@@ -253,19 +193,16 @@ fn pass(
     })
 }
 
+/// What is noted of the fleet's log. A fleet notes itself when it is opened, so where there is a key there is a log of runs.
 fn anchors_in_runs(state: &Path, keyset: &Keyset) -> Result<Vec<Anchor>, Fault> {
+    if was_never_written(LogKind::Runs, state, keyset) {
+        return Ok(Vec::new());
+    }
     let options = VerifyOptions {
         origin: Some(LogKind::Runs.origin().to_owned()),
         ..VerifyOptions::default()
     };
-    match pass(LogKind::Runs, state, keyset, &options) {
-        Ok(pass) => Ok(pass.anchors),
-        // A fleet may have been opened before anything ran.
-        Err(Fault::Unsigned(Unsigned::Missing)) if !LogKind::Runs.directory(state).exists() => {
-            Ok(Vec::new())
-        }
-        Err(fault) => Err(fault),
-    }
+    Ok(pass(LogKind::Runs, state, keyset, &options)?.anchors)
 }
 
 /// The fleet's log had this size and this root once, so it must have had them on its way to what it is now.
@@ -279,9 +216,8 @@ fn check_anchors(
         return Ok(());
     };
     let directory = LogKind::Fleet.directory(state);
-    let gone = Fault::Truncated { have: 0, expected };
-    if !directory.exists() {
-        return Err(gone);
+    if is_gone(LogKind::Fleet, state) {
+        return Err(Fault::Truncated { have: 0, expected });
     }
     if log == LogKind::Runs {
         let options = VerifyOptions {
@@ -298,8 +234,8 @@ fn check_anchors(
             return Err(Fault::Truncated { have, expected });
         }
         let root = reader.root_at(anchor.size).map_err(|error| match error {
-            belljar_ledger::ProveError::Log(fault) => fault,
-            belljar_ledger::ProveError::OutOfRange { asked, size } => Fault::Truncated {
+            ProveError::Log(fault) => fault,
+            ProveError::OutOfRange { asked, size } => Fault::Truncated {
                 have: size,
                 expected: asked,
             },
@@ -309,103 +245,6 @@ fn check_anchors(
         }
     }
     Ok(())
-}
-
-fn of_proof(arguments: &Verify, file: &Path) -> Result<Finding, Failure> {
-    let keyset = match &arguments.keyset {
-        Some(file) => read_keyset(file)?,
-        None => KeyDir::of(StateDir::find()?.path(), key_source()).keyset()?,
-    };
-    let bytes = read_file(file, MAX_PROOF)?;
-    let refused = |code, word, message: String| Finding {
-        code,
-        word,
-        message,
-        hint: Some("ask for a new one: `belljar audit prove --entry N`".into()),
-        notes: Vec::new(),
-        details: json!({"proof": file.display().to_string()}),
-    };
-    let proof = match ProofFile::parse(&bytes) {
-        Ok(proof) => proof,
-        Err(invalid) => {
-            return Ok(refused(
-                exit::UNREADABLE,
-                "unreadable",
-                exit::chain(&invalid),
-            ));
-        }
-    };
-    let Some(entry) = proof.extra() else {
-        let message = "the proof does not hold the entry it is about".to_owned();
-        return Ok(refused(exit::UNREADABLE, "unreadable", message));
-    };
-    let candidates = arguments
-        .log
-        .map_or(LogKind::ALL.to_vec(), |log| vec![kind(log)]);
-    let origin = proof.checkpoint().origin();
-    let Some(log) = candidates.into_iter().find(|log| log.origin() == origin) else {
-        let message = format!("the proof is of the log {origin:?}");
-        return Ok(refused(exit::TAMPERED, "tampered", message));
-    };
-    if let Some(wanted) = arguments.entry.filter(|wanted| *wanted != proof.index()) {
-        let message = format!("the proof is about entry {}, not {wanted}", proof.index());
-        return Ok(refused(exit::TAMPERED, "tampered", message));
-    }
-    let known = known_keys(&keyset, log.origin());
-    let signer = match proof.verify(entry, log.origin(), &known) {
-        Ok(signer) => signer,
-        Err(error) => {
-            let Failure::Fault(log, fault) = unproven(log, error) else {
-                return Ok(refused(
-                    exit::TAMPERED,
-                    "tampered",
-                    "the proof does not hold".into(),
-                ));
-            };
-            let message = format!(
-                "the proof does not hold: {}",
-                in_words(log, &fault, &keyset)
-            );
-            return Ok(refused(
-                exit::fault_code(&fault),
-                exit::fault_word(&fault),
-                message,
-            ));
-        }
-    };
-    let id = key_of(&keyset, signer).map_or_else(String::new, |key| key.id().to_string());
-    let index = proof.index();
-    let shown = lines::Style::of(index + 1).text(index, entry);
-    let message = format!(
-        "entry {index} is in the log of {}, among {} entries signed by key {id} at {}: {}",
-        log.as_str(),
-        proof.checkpoint().size(),
-        time_of(proof.checkpoint())
-            .as_deref()
-            .unwrap_or("an unknown time"),
-        shown.trim_start(),
-    );
-    let details = json!({
-        "log": log.as_str(), "entry": index, "entries": proof.checkpoint().size(), "signed_by": id,
-        "signed_at": time_of(proof.checkpoint()), "content": lines::value(index, entry),
-    });
-    Ok(Finding::good("ok", message, Vec::new(), details))
-}
-
-/// A proof that does not hold, as what is wrong with the log it is from.
-pub(super) fn unproven(log: LogKind, error: Unproven) -> Failure {
-    let fault = match error {
-        Unproven::OtherLog(found) => Fault::OtherLog {
-            found,
-            expected: log.origin().to_owned(),
-        },
-        Unproven::Checkpoint(Distrust::UnknownKey { name, id }) => Fault::UnknownKey { name, id },
-        Unproven::Checkpoint(Distrust::BadSignature { name }) => {
-            Fault::Unsigned(Unsigned::BadSignature { name })
-        }
-        Unproven::OtherEntry { index } => Fault::Tampered(Place::Entry(index)),
-    };
-    Failure::Fault(log, fault)
 }
 
 /// A checkpoint that was kept elsewhere. Any key of ours may have signed it, one that was given up since too: who kept
@@ -436,40 +275,4 @@ fn read_checkpoint(file: &Path, log: LogKind, keyset: &Keyset) -> Result<Checkpo
         .signed_by(&every)
         .map_err(|distrust| not_ours(distrust.to_string()))?;
     Ok(checkpoint)
-}
-
-fn known_as(key: &KeyEntry, origin: &str) -> Option<KnownKey> {
-    let public = key.public_key().ok().flatten()?;
-    KnownKey::new(origin, public.bytes()).ok()
-}
-
-fn key_of<'k>(keyset: &'k Keyset, known: &KnownKey) -> Option<&'k KeyEntry> {
-    keyset
-        .keys()
-        .find(|key| known_as(key, known.name()).as_ref() == Some(known))
-}
-
-/// What is wrong, with what is known of the key.
-fn in_words(log: LogKind, fault: &Fault, keyset: &Keyset) -> String {
-    match fault {
-        Fault::UnknownKey { id, .. } => {
-            let given_up = keyset
-                .keys()
-                .filter(|key| key.state() == KeyState::Compromised)
-                .find(|key| known_as(key, log.origin()).is_some_and(|known| known.id() == *id));
-            match given_up {
-                Some(key) => format!("unsigned: only by key {}, which is compromised", key.id()),
-                None => "unsigned: by no key of yours".to_owned(),
-            }
-        }
-        Fault::Unsigned(Unsigned::Missing) => {
-            "empty though it should not be: there is no signed entry".to_owned()
-        }
-        other => exit::chain(other),
-    }
-}
-
-fn time_of(checkpoint: &Checkpoint) -> Option<String> {
-    let since_1970 = checkpoint.time()?.duration_since(UNIX_EPOCH).ok()?;
-    Some(print::utc(u64::try_from(since_1970.as_millis()).ok()?))
 }
