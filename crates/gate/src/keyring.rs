@@ -118,6 +118,9 @@ impl KeyError {
             }
             Self::Command { .. } => "BELLJAR_KEY_COMMAND must print a key file and exit with 0".to_owned(),
             Self::Ambiguous { .. } => "`belljar keys list` shows the ids".to_owned(),
+            Self::Change(KeysetError::Known(_)) => {
+                "first put another key where BELLJAR_KEY_FILE or BELLJAR_KEY_COMMAND finds it".to_owned()
+            }
             Self::File { .. } | Self::Change(_) => "`belljar keys list` shows what there is".to_owned(),
         }
     }
@@ -244,6 +247,11 @@ impl KeyDir {
 
     fn secret_file(&self, id: KeyId) -> PathBuf {
         self.directory.join(format!("{id}.key"))
+    }
+
+    /// The key whose id begins like this.
+    pub fn find(&self, given: &str) -> Result<KeyId, KeyError> {
+        find(&self.keyset()?, given)
     }
 
     /// Makes the first key, unless there is one; says which key signs.

@@ -8,6 +8,7 @@
 //! granted; but a kill is carried out first and recorded after.
 
 pub mod clock;
+pub mod key_change;
 pub mod keyring;
 pub mod latch;
 pub mod ocsf;

@@ -12,7 +12,8 @@ use crate::proof::InclusionProof;
 const FIRST_LINE: &str = "c2sp.org/tlog-proof@v1";
 /// A tree of 2^64 entries is no higher.
 const MAX_HASHES: usize = 64;
-const MAX_FILE: usize = 64 * 1024;
+/// The longest entry in base64, the hashes and the longest checkpoint fit.
+const MAX_FILE: usize = 128 * 1024;
 
 /// An entry's proof, to be kept apart from the log. By custom in a file that ends in `.tlog-proof`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +61,15 @@ impl ProofFile {
             hashes: proof.hashes,
             checkpoint,
         })
+    }
+
+    /// The same proof with something added that the reader will need: the entry itself, for instance.
+    #[must_use]
+    pub fn with_extra(self, extra: Vec<u8>) -> Self {
+        ProofFile {
+            extra: Some(extra),
+            ..self
+        }
     }
 
     /// Reads a proof file.

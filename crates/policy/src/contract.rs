@@ -149,7 +149,9 @@ impl Contract {
     pub fn box_need(&self, need: &Budget) -> Budget {
         let boxes = u64::from(self.max_replicas.max(1));
         Budget::from_fn(|d| match self.budget.of(d).number() {
-            Some(whole) => need.of(d).min(Amount::of((whole / boxes).max(whole.min(1)))),
+            Some(whole) => need
+                .of(d)
+                .min(Amount::of((whole / boxes).max(whole.min(1)))),
             None => need.of(d),
         })
     }
@@ -233,7 +235,10 @@ mod tests {
         assert_eq!(need.cpu_ms, Amount::of(5));
         assert_eq!(need.memory_mb, Amount::ZERO);
         assert_eq!(need.tokens, Amount::UNBOUNDED);
-        assert_eq!(contract.box_need(&Budget::UNBOUNDED).memory_mb, Amount::of(1));
+        assert_eq!(
+            contract.box_need(&Budget::UNBOUNDED).memory_mb,
+            Amount::of(1)
+        );
     }
 
     #[test]

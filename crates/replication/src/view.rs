@@ -69,6 +69,11 @@ impl State {
         self.epoch
     }
 
+    /// Workers whose manifests of this epoch are revoked.
+    pub fn revoked(&self) -> impl Iterator<Item = WorkerId> {
+        self.revoked.iter().copied()
+    }
+
     /// Whether the fleet's kill switch is engaged.
     #[must_use]
     pub fn is_kill_switch_engaged(&self) -> bool {

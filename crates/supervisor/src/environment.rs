@@ -1,15 +1,19 @@
 //! Every environment variable Belljar itself reads or sets.
 
+use std::path::PathBuf;
+
+use belljar_gate::keyring::KeySource;
+
 /// Where records and kept changes live.
 pub const STATE_DIR: &str = "BELLJAR_STATE_DIR";
+/// A file that holds the secret of the signing key. A box sees neither the variable nor the file.
+pub const KEY_FILE: &str = "BELLJAR_KEY_FILE";
+/// A command that prints the secret of the signing key. A box does not see the variable.
+pub const KEY_COMMAND: &str = "BELLJAR_KEY_COMMAND";
 /// Set inside a box to its id, so that a program can tell.
 pub(crate) const INSIDE: &str = "BELLJAR_SANDBOX";
 /// Set inside a box to where its door is.
 pub const AGENT_SOCKET: &str = "BELLJAR_SOCKET";
-/// A file with the secret of the key that signs the record.
-pub(crate) const KEY_FILE: &str = "BELLJAR_KEY_FILE";
-/// A command that prints it.
-pub(crate) const KEY_COMMAND: &str = "BELLJAR_KEY_COMMAND";
 /// Asks programs not to colour their output.
 pub const NO_COLOR: &str = "NO_COLOR";
 pub(crate) const HOME: &str = "HOME";
@@ -21,14 +25,16 @@ pub(crate) const XDG_STATE_HOME: &str = "XDG_STATE_HOME";
 /// For a box whose caller has no PATH.
 pub(crate) const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Where the secret of the signing key is, as the environment says.
+/// Where the secret of the signing key is, as the environment says: a file before a command before the state directory.
+/// An empty variable is one that is not set.
 #[must_use]
-pub fn key_source() -> belljar_gate::keyring::KeySource {
-    use belljar_gate::keyring::KeySource;
-    let given = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    match (given(KEY_FILE), given(KEY_COMMAND)) {
-        (Some(file), _) => KeySource::File(file.into()),
-        (None, Some(command)) => KeySource::Command(command.to_string_lossy().into_owned()),
-        (None, None) => KeySource::Directory,
+pub fn key_source() -> KeySource {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(file) = variable(KEY_FILE) {
+        return KeySource::File(PathBuf::from(file));
+    }
+    match variable(KEY_COMMAND) {
+        Some(command) => KeySource::Command(command.to_string_lossy().into_owned()),
+        None => KeySource::Directory,
     }
 }

@@ -162,10 +162,17 @@ pub fn lower(
     })
 }
 
-/// Records and kept changes of other boxes are none of this one's business, wherever the user keeps them.
+/// Records, keys and kept changes of other boxes are none of this one's business, wherever the user keeps them. Who
+/// could read the signing key could write the record.
 fn hide_state(capability: &Capability, state: &StateDir) -> Capability {
     let mut capability = capability.clone();
-    if let Ok(path) = state.path().canonicalize() {
+    let key_file = std::env::var_os(crate::environment::KEY_FILE).map(PathBuf::from);
+    let ours = [Some(state.path().to_owned()), key_file];
+    for path in ours
+        .into_iter()
+        .flatten()
+        .flat_map(|path| path.canonicalize())
+    {
         capability
             .filesystem
             .hidden

@@ -1,6 +1,9 @@
 //! The command line's one definition: help, completions and man pages all come from here.
 
+mod proof;
 pub(crate) mod replication;
+
+pub(crate) use proof::{Audit, ExportFormat, KeyKind, Keys, LogName, Manifest, Verify};
 
 use crate::exit;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -51,6 +54,15 @@ pub(crate) enum Command {
         #[arg(value_enum)]
         file: SchemaFile,
     },
+    /// The record of every launch and decision: verify it, read it, prove what it says
+    #[command(subcommand)]
+    Audit(Audit),
+    /// The keys that sign the record and the manifests
+    #[command(subcommand)]
+    Keys(Keys),
+    /// The signed papers of replicas
+    #[command(subcommand)]
+    Manifest(Manifest),
     /// Show what a box with `workspace: overlay` changed
     Diff(Kept),
     /// Make those changes in the workspace

@@ -8,12 +8,15 @@ use super::{Format, seconds};
 /// Exit codes of `belljar audit verify`.
 pub(crate) const VERIFY_HELP: &str = "\
 Exit codes:
-    0  the log is whole, and signed by a key of yours
+    0  the log is whole, and signed by a key of yours; or there is no log, no key, and so nothing to record
     1  tampered with: the message names the entry or file
     3  truncated: entries are missing at its end
     4  not signed by a key of yours, or empty though it should not be
     5  stale: its newest signature is older than --max-age
-    6  it can't be read";
+    6  it can't be read
+
+Verifying `runs` checks the fleet's log too, as far as it was noted there, and the other way round. The log itself can't
+show that it was put back to an earlier state: keep a checkpoint elsewhere for --since, or ask for --max-age.";
 
 /// Which log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -36,7 +39,7 @@ pub(crate) enum Audit {
     /// Check the record against its signatures, entry by entry
     #[command(after_help = VERIFY_HELP)]
     Verify(Verify),
-    /// Print entries
+    /// Print entries; checks nothing
     Show {
         #[command(flatten)]
         log: LogChoice,
@@ -101,8 +104,9 @@ pub(crate) enum ExportFormat {
 
 #[derive(Debug, Args)]
 pub(crate) struct Verify {
-    #[command(flatten)]
-    pub(crate) log: LogChoice,
+    /// Which of the two logs; for a proof, the log it must be of [default: runs; for a proof, either]
+    #[arg(long, value_enum)]
+    pub(crate) log: Option<LogName>,
     /// A checkpoint kept from earlier: the log must go on from there
     #[arg(long, value_name = "FILE")]
     pub(crate) since: Option<PathBuf>,
@@ -122,14 +126,37 @@ pub(crate) struct Verify {
     pub(crate) format: Format,
 }
 
+/// Which keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KeyKind {
+    /// Sign the logs, and manifests
+    Ed25519,
+    /// Sign manifests, where the contract says so
+    Hmac,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Keys {
     /// Make the first key, if there is none
-    Init(Format),
+    Init {
+        #[command(flatten)]
+        format: Format,
+    },
     /// List keys and their states
-    List(Format),
+    List {
+        #[command(flatten)]
+        format: Format,
+    },
     /// Make a new key that signs from now on; the one before is retired
-    Rotate(Format),
+    ///
+    /// With BELLJAR_KEY_FILE or BELLJAR_KEY_COMMAND the new key is the one found there: put it in place first.
+    Rotate {
+        /// Which keys
+        #[arg(long, value_enum, default_value_t = KeyKind::Ed25519)]
+        algorithm: KeyKind,
+        #[command(flatten)]
+        format: Format,
+    },
     /// Let a key verify but sign no more
     Retire {
         /// Its id, or the beginning of it
@@ -138,6 +165,9 @@ pub(crate) enum Keys {
         format: Format,
     },
     /// Believe nothing that this key signed; replicas it vouched for are quarantined
+    ///
+    /// The logs are verified and signed by another key first. Whoever had the key could have written to them until now:
+    /// hold them against a checkpoint kept elsewhere, with `belljar audit verify --since`.
     Compromise {
         /// Its id, or the beginning of it
         key: String,
@@ -155,7 +185,10 @@ pub(crate) enum Manifest {
         #[command(flatten)]
         format: Format,
     },
-    /// Check manifests offline: signature, and the whole chain from the root on
+    /// Check manifests offline: signature, and the whole chain from the root on; exit 0 if they hold, 1 if not
+    ///
+    /// Where this state directory's fleet issued them, its log says what was revoked. Elsewhere that can't be known, and
+    /// the answer says so.
     Verify {
         /// The manifests, root first; one file may hold the whole chain
         #[arg(required = true)]

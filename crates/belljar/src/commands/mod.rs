@@ -1,11 +1,15 @@
 //! One module for each command.
 
 mod agent;
+mod audit;
 mod check;
 mod doctor;
 mod documents;
+mod files;
 mod kept;
+mod keys;
 mod list;
+mod manifest;
 mod replication;
 mod run;
 
@@ -26,6 +30,9 @@ pub(crate) fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Profile(what) => documents::profile(&what),
         Command::Doctor(format) => doctor::doctor(&format),
         Command::Schema { file } => documents::schema(file),
+        Command::Audit(what) => audit::audit(&what),
+        Command::Keys(what) => keys::keys(&what),
+        Command::Manifest(what) => manifest::manifest(&what),
         Command::Diff(kept) => kept::diff(&kept),
         Command::Apply(kept) => kept::apply(&kept),
         Command::Discard(kept) => kept::discard(&kept),

@@ -1,8 +1,8 @@
 //! The keys while a controller runs: rotation without a restart, and distrust that takes effect at once.
 
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
 
 use belljar_ledger::Signer;
 use belljar_manifest::keys::{KeyId, KeyState};
@@ -47,9 +47,16 @@ struct Voucher {
     parent: Option<WorkerId>,
 }
 
+/// Which file it was. Two changes may fall into one tick of the file system's clock, but they are two files.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Edition {
+    inode: u64,
+    changed: (i64, i64),
+}
+
 struct Watched {
     directory: KeyDir,
-    seen: Option<SystemTime>,
+    seen: Option<Edition>,
     shared: SharedKeyring,
 }
 
@@ -65,7 +72,7 @@ pub(crate) struct News {
 
 impl Watched {
     fn new(directory: KeyDir, shared: SharedKeyring) -> Self {
-        let seen = modified(&directory);
+        let seen = edition(&directory);
         Self {
             directory,
             seen,
@@ -75,13 +82,13 @@ impl Watched {
 
     /// The new keyring, if there is one.
     fn look(&mut self) -> Option<Keyring> {
-        let modified = modified(&self.directory);
-        if modified == self.seen {
+        let edition = edition(&self.directory);
+        if edition == self.seen {
             return None;
         }
         // A set that can't be read is looked at again next time.
         let fresh = self.directory.load().ok()?;
-        self.seen = modified;
+        self.seen = edition;
         self.shared.replace(fresh.clone());
         Some(fresh)
     }
@@ -147,8 +154,10 @@ impl KeyWatch {
     }
 }
 
-fn modified(directory: &KeyDir) -> Option<SystemTime> {
-    std::fs::metadata(directory.keyset_file())
-        .and_then(|metadata| metadata.modified())
-        .ok()
+fn edition(directory: &KeyDir) -> Option<Edition> {
+    let metadata = std::fs::metadata(directory.keyset_file()).ok()?;
+    Some(Edition {
+        inode: metadata.ino(),
+        changed: (metadata.mtime(), metadata.mtime_nsec()),
+    })
 }

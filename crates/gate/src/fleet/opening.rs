@@ -110,14 +110,17 @@ impl FleetGate {
         desk.carry_out(&taken_over.commands);
         desk.store(&taken_over.events);
         desk.agree_with_latch(at);
-        Ok(Self {
+        let gate = Self {
             desk: DeskHandle::open(desk)?,
             sealing,
             signing,
             latch,
             policy,
             state: state.to_owned(),
-        })
+        };
+        // From its first moment on there is a witness that there is a fleet.
+        gate.anchor()?;
+        Ok(gate)
     }
 }
 

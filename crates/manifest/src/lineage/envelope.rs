@@ -157,9 +157,10 @@ impl Envelope {
         Digest::of(&self.bytes)
     }
 
-    /// The payload's bytes, as signed. What they say counts only once the envelope is opened.
+    /// The payload as it came: a JSON text, if it is a manifest at all. Nobody has vouched for it; it is to be
+    /// looked at, not acted upon.
     #[must_use]
-    pub fn payload(&self) -> &[u8] {
+    pub fn unverified_payload(&self) -> &[u8] {
         &self.payload
     }
 

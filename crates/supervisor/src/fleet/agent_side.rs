@@ -207,8 +207,8 @@ fn manifest(asker: &Employed) -> Result<ManifestReply, Refused> {
     let envelope = asker.papers.envelope();
     let text =
         std::str::from_utf8(envelope.as_bytes()).map_err(|error| malformed(error.to_string()))?;
-    let payload =
-        serde_json::from_slice(envelope.payload()).map_err(|error| malformed(error.to_string()))?;
+    let payload = serde_json::from_slice(envelope.unverified_payload())
+        .map_err(|error| malformed(error.to_string()))?;
     Ok(ManifestReply {
         envelope: text.to_owned(),
         payload,
