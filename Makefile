@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build test demo picture bench vm-test fmt fmt-check clippy nextest doctest schema deny
+.PHONY: help setup build test demo demo-replication picture bench vm-test fmt fmt-check clippy nextest doctest schema deny
 
 STEP := @scripts/step
 HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
@@ -42,6 +42,11 @@ picture: ## draw the demo again for the README: docs/demo.svg
 	@set -o pipefail; script --quiet --return --command 'BELLJAR=$(TARGET_DIR)/release/belljar scripts/demo.sh' /dev/null \
 		</dev/null | scripts/demo_picture.py >$(TARGET_DIR)/demo.svg
 	@mv $(TARGET_DIR)/demo.svg docs/demo.svg
+
+demo-replication: ## a family of agents within a contract, its refusals and its end
+	$(STEP) setup scripts/setup.sh demo
+	@$(MAKE) --no-print-directory build
+	@BELLJAR=$(TARGET_DIR)/release/belljar examples/replication/demo.sh
 
 bench: ## launch time against bare processes and bubblewrap
 	$(STEP) setup scripts/setup.sh bench

@@ -36,7 +36,7 @@ def main():
     for part in range(3):
         state = json.dumps({"part": f"{name}/{part}", "depth": task["depth"] + 1})
         ok, answer = belljar(
-            "replicate", "--reason", f"part {part} of {name}", "--state", "-", "--memory-mb", "128", "--processes", "12", text=state
+            "replicate", "--reason", f"part {part} of {name}", "--state", "-", text=state
         )
         if ok:
             granted += 1
