@@ -48,10 +48,11 @@ demo-replication: ## a family of agents within a contract, its refusals and its 
 	@$(MAKE) --no-print-directory build
 	@BELLJAR=$(TARGET_DIR)/release/belljar examples/replication/demo.sh
 
-bench: ## launch time against bare processes and bubblewrap
+bench: ## launch time against bare processes and bubblewrap; replication from memory to real boxes
 	$(STEP) setup scripts/setup.sh bench
 	@$(MAKE) --no-print-directory build
 	$(STEP) bench cargo xtask bench launch
+	$(STEP) bench-replication cargo xtask bench replication
 
 vm-test: ## the limit tests in a guest with cgroup v2 and an older kernel
 	$(STEP) vm-test cargo xtask vm-test
