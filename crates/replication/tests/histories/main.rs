@@ -68,7 +68,7 @@ fn step() -> impl Strategy<Value = Step> {
         34 => (pick(), asked(), 1u64..8, 0u8..20)
             .prop_map(|(parent, asked, need, spoof)| Step::Request { parent, asked, need, spoof }),
         36 => (pick(), 0u8..24).prop_map(|(grant, forgery)| Step::Register { grant, forgery }),
-        10 => (pick(), asked(), 1u64..8).prop_map(|(parent, asked, need)| Step::OneStep { parent, asked, need }),
+        10 => (pick(), asked(), 1u64..8).prop_map(|(parent, asked, need)| Step::Adopt { parent, asked, need }),
         6 => Just(Step::Tick),
         16 => (1u64..3_000).prop_map(Step::Wait),
         1 => (10_000u64..40_000).prop_map(Step::Wait),

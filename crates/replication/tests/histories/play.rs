@@ -29,7 +29,7 @@ pub(crate) enum Step {
         grant: u8,
         forgery: u8,
     },
-    OneStep {
+    Adopt {
         parent: u8,
         asked: Asking,
         need: u64,
@@ -212,7 +212,7 @@ impl Play {
     /// Mostly one that lives; sometimes one that ended, or never was.
     fn pick(&self, pick: u8) -> WorkerId {
         let living = &self.reference.workers;
-        if pick % 8 != 0 && !living.is_empty() {
+        if !pick.is_multiple_of(8) && !living.is_empty() {
             return living[usize::from(pick) % living.len()].id;
         }
         self.workers[usize::from(pick) % self.workers.len()]
@@ -268,7 +268,7 @@ impl Play {
                 self.request(&request)?;
             }
             Step::Register { grant, forgery } => self.register(*grant, *forgery)?,
-            Step::OneStep {
+            Step::Adopt {
                 parent,
                 asked: asking,
                 need: amount,
@@ -472,7 +472,7 @@ impl Play {
             return Ok(());
         }
         // Mostly a late one, which is likely to be outstanding; else any, for replays.
-        let back = if grant % 4 == 0 {
+        let back = if grant.is_multiple_of(4) {
             usize::from(grant)
         } else {
             usize::from(grant) % 3
