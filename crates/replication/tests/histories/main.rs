@@ -2,15 +2,18 @@
 //! answer and on everything there is to see, and the invariants must hold after every step.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod compare;
 mod play;
 mod reference;
+mod steps;
 
 use belljar_policy::{Amount, Budget};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 
-use play::{Play, Step};
+use play::Play;
 use reference::Rules;
+use steps::Step;
 
 fn bounded(least: u64, most: u64) -> impl Strategy<Value = Amount> {
     prop_oneof![2 => Just(Amount::UNBOUNDED), 3 => (least..=most).prop_map(Amount::of)]
@@ -139,7 +142,7 @@ fn the_controller_and_the_reference_agree_on_every_history() {
         .unwrap();
     // Histories that never come to a rule prove nothing about it.
     let seen = seen.into_inner();
-    for answer in play::ANSWERS {
+    for answer in steps::ANSWERS {
         assert!(
             seen.get(*answer).is_some_and(|count| *count >= 3),
             "{answer} hardly came up: {seen:?}"
