@@ -27,7 +27,7 @@ fn rules() -> impl Strategy<Value = Rules> {
     );
     let times = (
         proptest::option::of(8_000u64..90_000),
-        proptest::option::of(6_000u64..60_000),
+        proptest::option::of(3_000u64..40_000),
         any::<bool>(),
     );
     let budget = (
@@ -72,9 +72,9 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(parent, asked, need, spoof)| Step::Request { parent, asked, need, spoof }),
         36 => (pick(), 0u8..24).prop_map(|(grant, forgery)| Step::Register { grant, forgery }),
         10 => (pick(), asked(), 1u64..8).prop_map(|(parent, asked, need)| Step::Adopt { parent, asked, need }),
-        6 => Just(Step::Tick),
-        16 => (1u64..3_000).prop_map(Step::Wait),
-        1 => (10_000u64..40_000).prop_map(Step::Wait),
+        12 => Just(Step::Tick),
+        20 => (1u64..5_000).prop_map(Step::Wait),
+        2 => (10_000u64..40_000).prop_map(Step::Wait),
         6 => pick().prop_map(Step::Beat),
         3 => pick().prop_map(Step::Started),
         4 => pick().prop_map(Step::End),
@@ -90,7 +90,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => prop_oneof![Just(-5_000i64), Just(-3_000), Just(-1_000), Just(1_500)].prop_map(Step::MoveClock),
         5 => Just(Step::Acknowledge),
         2 => pick().prop_map(Step::Withdraw),
-        4 => (1u32..4, 1u32..9).prop_map(|(depth, replicas)| Step::SetContract { depth, replicas }),
+        8 => (1u32..4, 2u32..9).prop_map(|(depth, replicas)| Step::SetContract { depth, replicas }),
         1 => Just(Step::Restart),
         2 => Just(Step::Resume),
     ]
