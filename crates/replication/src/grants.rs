@@ -87,29 +87,32 @@ impl Grants {
     }
 
     /// Takes a grant out. What it cost stays debited: the caller makes it a worker or gives it back.
-    pub(crate) fn remove(&mut self, tree: &mut Tree, jti: Jti) -> Option<Grant> {
+    pub(crate) fn remove(&mut self, tree: &mut Tree, jti: Jti) -> Option<&Grant> {
         let slot = self.index.remove(jti.0)?;
-        let grant = self.slots[slot as usize].clone();
-        if grant.previous == NONE {
-            tree.node_mut(grant.parent).first_grant = grant.next;
+        let (parent, previous, next) = {
+            let grant = &self.slots[slot as usize];
+            (grant.parent, grant.previous, grant.next)
+        };
+        if previous == NONE {
+            tree.node_mut(parent).first_grant = next;
         } else {
-            self.slots[grant.previous as usize].next = grant.next;
+            self.slots[previous as usize].next = next;
         }
-        if grant.next != NONE {
-            self.slots[grant.next as usize].previous = grant.previous;
+        if next != NONE {
+            self.slots[next as usize].previous = previous;
         }
         self.vacant.push(slot);
-        Some(grant)
+        Some(&self.slots[slot as usize])
     }
 
-    /// Takes a grant out and gives its parent back what it cost.
-    pub(crate) fn withdraw(&mut self, tree: &mut Tree, jti: Jti) -> Option<Grant> {
-        let grant = self.remove(tree, jti)?;
-        let parent = tree.node_mut(grant.parent);
-        parent
-            .account
-            .give_back(&cost(&grant.share.granted, grant.depth));
-        Some(grant)
+    /// Takes a grant out and gives its parent back what it cost. Says whether there was one.
+    pub(crate) fn withdraw(&mut self, tree: &mut Tree, jti: Jti) -> bool {
+        let Some(grant) = self.remove(tree, jti) else {
+            return false;
+        };
+        let price = cost(&grant.share.granted, grant.depth);
+        tree.node_mut(grant.parent).account.give_back(&price);
+        true
     }
 
     /// The newest grant of one parent.

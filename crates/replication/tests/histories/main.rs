@@ -2,15 +2,18 @@
 //! answer and on everything there is to see, and the invariants must hold after every step.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod compare;
 mod play;
 mod reference;
+mod steps;
 
 use belljar_policy::{Amount, Budget};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 
-use play::{Play, Step};
+use play::Play;
 use reference::Rules;
+use steps::Step;
 
 fn bounded(least: u64, most: u64) -> impl Strategy<Value = Amount> {
     prop_oneof![2 => Just(Amount::UNBOUNDED), 3 => (least..=most).prop_map(Amount::of)]
@@ -24,7 +27,7 @@ fn rules() -> impl Strategy<Value = Rules> {
     );
     let times = (
         proptest::option::of(8_000u64..90_000),
-        proptest::option::of(6_000u64..60_000),
+        proptest::option::of(3_000u64..40_000),
         any::<bool>(),
     );
     let budget = (
@@ -68,10 +71,10 @@ fn step() -> impl Strategy<Value = Step> {
         34 => (pick(), asked(), 1u64..8, 0u8..20)
             .prop_map(|(parent, asked, need, spoof)| Step::Request { parent, asked, need, spoof }),
         36 => (pick(), 0u8..24).prop_map(|(grant, forgery)| Step::Register { grant, forgery }),
-        10 => (pick(), asked(), 1u64..8).prop_map(|(parent, asked, need)| Step::OneStep { parent, asked, need }),
-        6 => Just(Step::Tick),
-        16 => (1u64..3_000).prop_map(Step::Wait),
-        1 => (10_000u64..40_000).prop_map(Step::Wait),
+        10 => (pick(), asked(), 1u64..8).prop_map(|(parent, asked, need)| Step::Adopt { parent, asked, need }),
+        12 => Just(Step::Tick),
+        20 => (1u64..5_000).prop_map(Step::Wait),
+        2 => (10_000u64..40_000).prop_map(Step::Wait),
         6 => pick().prop_map(Step::Beat),
         3 => pick().prop_map(Step::Started),
         4 => pick().prop_map(Step::End),
@@ -87,7 +90,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => prop_oneof![Just(-5_000i64), Just(-3_000), Just(-1_000), Just(1_500)].prop_map(Step::MoveClock),
         5 => Just(Step::Acknowledge),
         2 => pick().prop_map(Step::Withdraw),
-        4 => (1u32..4, 1u32..9).prop_map(|(depth, replicas)| Step::SetContract { depth, replicas }),
+        8 => (1u32..4, 2u32..9).prop_map(|(depth, replicas)| Step::SetContract { depth, replicas }),
         1 => Just(Step::Restart),
         2 => Just(Step::Resume),
     ]
@@ -139,7 +142,7 @@ fn the_controller_and_the_reference_agree_on_every_history() {
         .unwrap();
     // Histories that never come to a rule prove nothing about it.
     let seen = seen.into_inner();
-    for answer in play::ANSWERS {
+    for answer in steps::ANSWERS {
         assert!(
             seen.get(*answer).is_some_and(|count| *count >= 3),
             "{answer} hardly came up: {seen:?}"

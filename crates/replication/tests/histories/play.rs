@@ -1,173 +1,28 @@
-//! Plays one history to both and compares them after every step.
+//! Plays one history to both.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
-use belljar_policy::{Amount, Budget, Contract, Dimension, OnParentExit, OnTrigger, StopCondition};
+use belljar_policy::Amount;
 use belljar_replication::{
-    Asked, BootId, Code, Command, Controller, Event, Jti, ManifestFacts, Now, Outcome, Request,
+    BootId, Code, Command, Controller, Event, Jti, ManifestFacts, Now, Outcome, Request,
     RootRequest, Scope, State, Status, Usage, WorkerId,
 };
 
 use crate::reference::{Reference, Rules};
-
-type Asking = (Option<u64>, Option<u64>);
-
-#[derive(Clone, Debug)]
-pub(crate) enum Step {
-    Root {
-        asked: Asking,
-        need: u64,
-    },
-    Request {
-        parent: u8,
-        asked: Asking,
-        need: u64,
-        spoof: u8,
-    },
-    Register {
-        grant: u8,
-        forgery: u8,
-    },
-    OneStep {
-        parent: u8,
-        asked: Asking,
-        need: u64,
-    },
-    Tick,
-    Wait(u64),
-    Beat(u8),
-    Started(u8),
-    End(u8),
-    Quarantine(u8),
-    Release(u8),
-    KillSubtree(u8),
-    KillWorker(u8),
-    KillFleet,
-    Reset,
-    Revoke(u8),
-    BumpEpoch,
-    Spend {
-        worker: u8,
-        cpu: u64,
-        tokens: u64,
-    },
-    MoveClock(i64),
-    Acknowledge,
-    Withdraw(u8),
-    SetContract {
-        depth: u32,
-        replicas: u32,
-    },
-    Restart,
-    Resume,
-}
-
-/// Answers that must come up in the histories.
-pub(crate) const ANSWERS: &[&str] = &[
-    "issue:ok",
-    "issue:deny_quota",
-    "issue:deny_cooldown",
-    "issue:deny_depth",
-    "issue:deny_depth_spoof",
-    "issue:deny_quarantined",
-    "issue:deny_stop_condition",
-    "issue:deny_kill_switch",
-    "issue:deny_budget",
-    "issue:deny_parent_unknown",
-    "issue:deny_expired",
-    "issue:deny_clock",
-    "register:ok",
-    "register:deny_quota",
-    "register:deny_cooldown",
-    "register:deny_depth",
-    "register:deny_depth_spoof",
-    "register:deny_quarantined",
-    "register:deny_stop_condition",
-    "register:deny_kill_switch",
-    "register:deny_parent_unknown",
-    "register:deny_expired",
-    "register:deny_clock",
-    "register:reject_replay",
-    "register:reject_revoked",
-    "register:reject_epoch",
-    "register:reject_mismatch",
-    "root:ok",
-    "root:deny_quota",
-    "root:deny_budget",
-    "root:deny_stop_condition",
-    "root:deny_kill_switch",
-    "root:deny_clock",
-    "spend:over",
-];
+use crate::steps::{Asking, Step, asked, contract, need};
 
 pub(crate) struct Play {
-    controller: Controller,
-    reference: Reference,
+    pub(crate) controller: Controller,
+    pub(crate) reference: Reference,
     wall_ms: u64,
     last_id: u128,
     workers: Vec<WorkerId>,
     manifests: Vec<ManifestFacts>,
-    log: Vec<Event>,
+    pub(crate) log: Vec<Event>,
     snapshot: (String, usize),
-    boxes: BTreeSet<WorkerId>,
-    frozen: BTreeSet<WorkerId>,
+    pub(crate) boxes: BTreeSet<WorkerId>,
+    pub(crate) frozen: BTreeSet<WorkerId>,
     pub(crate) answers: BTreeMap<String, u32>,
-}
-
-fn contract(rules: &Rules) -> Contract {
-    let condition = |name: &str, when: String, on_trigger| StopCondition {
-        name: name.to_owned(),
-        when,
-        on_trigger,
-        line: 0,
-    };
-    let mut contract = Contract::new(
-        rules.max_depth,
-        rules.max_replicas,
-        Duration::from_millis(rules.cooldown_ms),
-        rules.expiration_ms.map(Duration::from_millis),
-    );
-    contract.heartbeat_timeout = rules.silence_ms.map(Duration::from_millis);
-    contract.budget = rules.budget;
-    if rules.keeps_orphans {
-        contract.on_parent_exit = OnParentExit::Keep;
-    }
-    contract.stop_conditions = vec![
-        condition(
-            "crowd",
-            format!("workers.active >= {}", rules.crowd),
-            OnTrigger::Deny,
-        ),
-        condition(
-            "glutton",
-            format!("worker.tokens > {}", rules.glutton),
-            OnTrigger::Kill,
-        ),
-        condition(
-            "feast",
-            format!("budget.tokens > {}", rules.feast),
-            OnTrigger::Quarantine,
-        ),
-    ];
-    contract
-}
-
-fn asked(asking: Asking) -> Asked {
-    Asked {
-        tokens: asking.0.map(Amount::of),
-        replicas: asking.1.map(Amount::of),
-        ..Asked::default()
-    }
-}
-
-fn need(amount: u64) -> Budget {
-    Budget {
-        memory_mb: Amount::of(amount),
-        pids: Amount::of(4),
-        cpu_ms: Amount::of(amount * 3),
-        ..Budget::ZERO
-    }
 }
 
 impl Play {
@@ -212,7 +67,7 @@ impl Play {
     /// Mostly one that lives; sometimes one that ended, or never was.
     fn pick(&self, pick: u8) -> WorkerId {
         let living = &self.reference.workers;
-        if pick % 8 != 0 && !living.is_empty() {
+        if !pick.is_multiple_of(8) && !living.is_empty() {
             return living[usize::from(pick) % living.len()].id;
         }
         self.workers[usize::from(pick) % self.workers.len()]
@@ -268,7 +123,7 @@ impl Play {
                 self.request(&request)?;
             }
             Step::Register { grant, forgery } => self.register(*grant, *forgery)?,
-            Step::OneStep {
+            Step::Adopt {
                 parent,
                 asked: asking,
                 need: amount,
@@ -472,7 +327,7 @@ impl Play {
             return Ok(());
         }
         // Mostly a late one, which is likely to be outstanding; else any, for replays.
-        let back = if grant % 4 == 0 {
+        let back = if grant.is_multiple_of(4) {
             usize::from(grant)
         } else {
             usize::from(grant) % 3
@@ -573,141 +428,5 @@ impl Play {
             self.log.len(),
         );
         self.reference.all_beat();
-    }
-
-    /// Both show the same, and the invariants hold.
-    fn same(&self) -> Result<(), String> {
-        let state = self.controller.state();
-        let mut seen = 0;
-        for view in state.workers() {
-            let worker = self
-                .reference
-                .find(view.id)
-                .ok_or(format!("{:?} should not live", view.id))?;
-            let parent = self.reference.payer(worker);
-            let used = [view.used.cpu_ms, view.used.tokens, view.used.micro_usd];
-            let free = self.reference.free(Some(view.id));
-            let pairs = [
-                (
-                    view.parent == parent && view.depth == worker.depth(),
-                    "place",
-                ),
-                (view.status == worker.status, "status"),
-                (
-                    view.granted == worker.granted && view.own == worker.own,
-                    "share",
-                ),
-                (used == worker.used, "use"),
-                (view.free == free, "free"),
-                (
-                    view.expires_ns == worker.expires_ms.map(|ms| ms * 1_000_000),
-                    "expiry",
-                ),
-            ];
-            if let Some((_, what)) = pairs.iter().find(|(is_same, _)| !is_same) {
-                return Err(format!(
-                    "{what} differs: {view:?} and {worker:?}, free {free:?}"
-                ));
-            }
-            let above = parent.and_then(|id| state.worker(id));
-            if above.is_some_and(|above| {
-                above
-                    .expires_ns
-                    .is_some_and(|at| view.expires_ns.is_none_or(|own| own > at))
-            }) {
-                return Err(format!("{:?} outlives its parent", view.id));
-            }
-            seen += 1;
-        }
-        let flags = (
-            state.is_kill_switch_engaged(),
-            state.is_clock_suspect(),
-            state.epoch(),
-        );
-        let expected = (
-            self.reference.latched,
-            self.reference.suspect,
-            self.reference.epoch,
-        );
-        let grants: BTreeSet<_> = state
-            .grants()
-            .map(|g| (g.jti, g.worker, g.parent))
-            .collect();
-        let promises: BTreeSet<_> = self
-            .reference
-            .promises
-            .iter()
-            .map(|p| (p.jti, p.worker, p.parent))
-            .collect();
-        let live: BTreeSet<_> = self
-            .reference
-            .workers
-            .iter()
-            .map(|worker| worker.id)
-            .collect();
-        let is_frozen = |worker: &&crate::reference::Worker| worker.status == Status::Quarantined;
-        let frozen: BTreeSet<_> = self
-            .reference
-            .workers
-            .iter()
-            .filter(is_frozen)
-            .map(|w| w.id)
-            .collect();
-        let checks = [
-            (
-                seen == live.len() && state.live() == seen,
-                "the number of the living",
-            ),
-            (flags == expected, "a flag"),
-            (grants == promises, "the grants outstanding"),
-            (
-                state.free() == self.reference.free(None),
-                "the fleet's budget",
-            ),
-            (
-                state.spent().tokens == self.reference.total_tokens,
-                "what was spent",
-            ),
-            (self.boxes == live, "the boxes that run"),
-            (self.frozen == frozen, "the boxes that are frozen"),
-            (self.conserves(), "the sum of a budget"),
-        ];
-        match checks.iter().find(|(is_same, _)| !is_same) {
-            Some((_, what)) => Err(format!("{what} differs")),
-            None => Ok(()),
-        }
-    }
-
-    /// All that is used up or held anywhere is within the contract's budget.
-    fn conserves(&self) -> bool {
-        let state = self.controller.state();
-        let held = |d: Dimension| -> u64 {
-            state
-                .workers()
-                .map(|worker| worker.own.of(d).number().unwrap_or(0))
-                .sum()
-        };
-        let spent = state.spent().tokens - state.overdraft().tokens;
-        let budget = &self.reference.rules.budget;
-        let roots = state.workers().filter(|worker| worker.depth == 0).count() as u64;
-        Amount::of(held(Dimension::MemoryMb)) <= budget.memory_mb
-            && Amount::of(spent) <= budget.tokens
-            && Amount::of(state.live() as u64 - roots) <= budget.replicas
-    }
-
-    /// The whole record folds to the state.
-    pub(crate) fn finish(&self) -> Result<(), String> {
-        let folded = State::default()
-            .fold(&self.log)
-            .map_err(|fault| fault.to_string())?;
-        let text = serde_json::to_string(&self.log).map_err(|e| e.to_string())?;
-        let read: Vec<Event> = serde_json::from_str(&text).map_err(|e| e.to_string())?;
-        if read != self.log {
-            return Err("the record does not survive its encoding".to_owned());
-        }
-        match folded == *self.controller.state() {
-            true => Ok(()),
-            false => Err("the fold of the record is another state".to_owned()),
-        }
     }
 }
