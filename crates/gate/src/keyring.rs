@@ -36,6 +36,13 @@ pub struct KeyDir {
     source: KeySource,
 }
 
+/// Which file the keyset was. Two changes may fall into one tick of the file system's clock, but they are two files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Edition {
+    inode: u64,
+    modified: (i64, i64),
+}
+
 /// The keys, ready for use.
 #[derive(Clone, Debug)]
 pub struct Keyring {
@@ -55,6 +62,9 @@ pub enum KeyError {
         /// Why.
         source: io::Error,
     },
+    /// The set is changed over and over.
+    #[error("the keys change faster than they can be read")]
+    Restless,
     /// There is no key yet.
     #[error("there is no key that signs")]
     NoKey,
@@ -111,6 +121,7 @@ impl KeyError {
     pub fn hint(&self) -> String {
         match self {
             Self::NoKey => "run `belljar keys init`, or `belljar keys rotate` for a new one".to_owned(),
+            Self::Restless => "see who runs `belljar keys` all the time".to_owned(),
             Self::Exposed { path } => format!("chmod 600 {}", path.display()),
             Self::Keyset { .. } => "put back a copy of keyset.json, or move the keys directory away to start anew".to_owned(),
             Self::WrongSecret { .. } | Self::NotSecret { .. } => {
@@ -153,6 +164,15 @@ impl KeyDir {
         self.directory.join("keyset.json")
     }
 
+    /// Tells whether the set was changed since: by whomever.
+    pub(crate) fn edition(&self) -> Option<Edition> {
+        let metadata = fs::metadata(self.keyset_file()).ok()?;
+        Some(Edition {
+            inode: metadata.ino(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+        })
+    }
+
     /// The set, without any secret; empty if there is none yet.
     pub fn keyset(&self) -> Result<Keyset, KeyError> {
         match read_bounded(&self.keyset_file(), MAX_KEYSET_BYTES as u64 + 1) {
@@ -172,13 +192,16 @@ impl KeyDir {
 
     /// The same, with a first key made if there is none at all.
     pub fn load_or_init(&self, now_s: u64) -> Result<Keyring, KeyError> {
-        match self.load() {
-            Err(KeyError::NoKey) => {
-                self.init(now_s)?;
-                self.load()
-            }
-            other => other,
+        self.init_if_empty(now_s)?;
+        self.load()
+    }
+
+    /// Makes a first key if there is no set. One without a key that signs is left as it is: somebody took it away.
+    pub(crate) fn init_if_empty(&self, now_s: u64) -> Result<(), KeyError> {
+        if self.edition().is_none() {
+            self.init(now_s)?;
         }
+        Ok(())
     }
 
     fn complete(&self, mut keyset: Keyset) -> Result<Keyring, KeyError> {

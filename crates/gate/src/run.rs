@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use belljar_ledger::{Durability, Ledger, Recovery, Released, Wait};
 
 use crate::clock::now;
-use crate::keyring::{KeyDir, KeySource, Keyring};
+use crate::keyring::{Edition, KeyDir, KeyError, KeySource, Keyring};
 use crate::latch::Latch;
 use crate::log::{LogError, LogKind, open};
 use crate::permit::Permit;
@@ -97,14 +97,27 @@ impl Refusal {
     }
 }
 
+/// How often the keys may change while the log is opened, before that is somebody's mischief.
+const MOST_CHANGES: u32 = 16;
+
 /// The gate of one lone run.
 pub struct RunGate {
     state: PathBuf,
-    keys: KeyDir,
+    keys: Keys,
     latch: Latch,
     /// The log as the launch left it: most often nobody wrote to it until the end.
     warm: Option<Released>,
-    keyring: Option<Keyring>,
+}
+
+/// The keys of a gate.
+enum Keys {
+    /// Read when needed, and again when they changed.
+    Own {
+        directory: KeyDir,
+        loaded: Option<(Keyring, Option<Edition>)>,
+    },
+    /// Seen to by the caller.
+    Lent(Keyring),
 }
 
 impl RunGate {
@@ -113,17 +126,19 @@ impl RunGate {
     pub fn of(state: &Path, source: KeySource) -> Self {
         Self {
             state: state.to_owned(),
-            keys: KeyDir::of(state, source),
+            keys: Keys::Own {
+                directory: KeyDir::of(state, source),
+                loaded: None,
+            },
             latch: Latch::of(state),
             warm: None,
-            keyring: None,
         }
     }
 
     /// The same, for a caller that has the keys at hand.
     pub(crate) fn with_keyring(state: &Path, keyring: Keyring) -> Self {
         Self {
-            keyring: Some(keyring),
+            keys: Keys::Lent(keyring),
             ..Self::of(state, KeySource::Directory)
         }
     }
@@ -216,22 +231,54 @@ impl RunGate {
         written
     }
 
+    /// Opens the log with the keys that hold while it is locked. Whoever changes keys does so first and signs the log
+    /// after, under the same lock: so no key signs here that was given up before.
     fn open(&mut self) -> Result<(Ledger, Recovery), LogError> {
-        if let Some(warm) = self.warm.take() {
-            let resumed = warm.lock_and_resume(Wait::Block);
-            return resumed.map_err(|source| LogError::Open {
-                kind: LogKind::Runs,
-                source,
-            });
+        for _ in 0..MOST_CHANGES {
+            let opened = match self.warm.take() {
+                Some(warm) => warm
+                    .lock_and_resume(Wait::Block)
+                    .map_err(|source| LogError::Open {
+                        kind: LogKind::Runs,
+                        source,
+                    }),
+                None => open(LogKind::Runs, &self.state, self.keys.ring()?, Wait::Block),
+            };
+            if !self.keys.forget_if_changed() {
+                return opened;
+            }
         }
-        if self.keyring.is_none() {
-            self.keyring = Some(self.keys.load_or_init(now().wall_ms / 1000)?);
+        Err(KeyError::Restless.into())
+    }
+}
+
+impl Keys {
+    fn ring(&mut self) -> Result<&Keyring, KeyError> {
+        match self {
+            Self::Lent(ring) => Ok(ring),
+            Self::Own { directory, loaded } => {
+                if loaded.is_none() {
+                    directory.init_if_empty(now().wall_ms / 1000)?;
+                    // Noted before it is read: a change in between is taken for one after.
+                    let edition = directory.edition();
+                    *loaded = Some((directory.load()?, edition));
+                }
+                let ring = loaded.as_ref().map(|(ring, _)| ring);
+                ring.ok_or(KeyError::NoKey)
+            }
         }
-        let keyring = self
-            .keyring
-            .as_ref()
-            .ok_or(crate::keyring::KeyError::NoKey)?;
-        open(LogKind::Runs, &self.state, keyring, Wait::Block)
+    }
+
+    fn forget_if_changed(&mut self) -> bool {
+        let Self::Own { directory, loaded } = self else {
+            return false;
+        };
+        let current = directory.edition();
+        let is_changed = loaded.as_ref().is_some_and(|(_, seen)| *seen != current);
+        if is_changed {
+            *loaded = None;
+        }
+        is_changed
     }
 }
 

@@ -19,6 +19,7 @@ mod jail;
 mod leftovers;
 mod outcome;
 mod picture;
+mod record;
 mod scratch;
 mod watch;
 mod yard;
@@ -29,6 +30,7 @@ pub(crate) use jail::{AWS_SECRET, DOTENV_SECRET, Jail, NETRC_SECRET, SSH_SECRET}
 pub(crate) use leftovers::{cgroups_of, files_below, processes_marked};
 pub(crate) use outcome::{Attempt, Outcome, assert_all_allowed, assert_all_refused};
 pub(crate) use picture::picture;
+pub(crate) use record::{Record, with_flipped};
 pub(crate) use scratch::Scratch;
 pub(crate) use watch::{Finished, eventually, finish, finish_with_input};
 pub(crate) use yard::Yard;

@@ -1,14 +1,13 @@
 //! The keys while a controller runs: rotation without a restart, and distrust that takes effect at once.
 
 use std::collections::HashMap;
-use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use belljar_ledger::Signer;
 use belljar_manifest::keys::{KeyId, KeyState};
 use belljar_replication::WorkerId;
 
-use crate::keyring::{KeyDir, Keyring};
+use crate::keyring::{Edition, KeyDir, Keyring};
 use crate::log::LogKind;
 
 /// The keyring that whoever seals a manifest uses.
@@ -47,13 +46,6 @@ struct Voucher {
     parent: Option<WorkerId>,
 }
 
-/// Which file it was. Two changes may fall into one tick of the file system's clock, but they are two files.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Edition {
-    inode: u64,
-    changed: (i64, i64),
-}
-
 struct Watched {
     directory: KeyDir,
     seen: Option<Edition>,
@@ -72,7 +64,7 @@ pub(crate) struct News {
 
 impl Watched {
     fn new(directory: KeyDir, shared: SharedKeyring) -> Self {
-        let seen = edition(&directory);
+        let seen = directory.edition();
         Self {
             directory,
             seen,
@@ -82,7 +74,7 @@ impl Watched {
 
     /// The new keyring, if there is one.
     fn look(&mut self) -> Option<Keyring> {
-        let edition = edition(&self.directory);
+        let edition = self.directory.edition();
         if edition == self.seen {
             return None;
         }
@@ -152,12 +144,4 @@ impl KeyWatch {
                 .collect(),
         })
     }
-}
-
-fn edition(directory: &KeyDir) -> Option<Edition> {
-    let metadata = std::fs::metadata(directory.keyset_file()).ok()?;
-    Some(Edition {
-        inode: metadata.ino(),
-        changed: (metadata.mtime(), metadata.mtime_nsec()),
-    })
 }
