@@ -290,7 +290,7 @@ fn milliseconds(node: &Node<'_>) -> Result<u64, Problem> {
     Ok(whole.max(1))
 }
 
-/// Rounded to the nearest millionth: 0.29 dollars are a hair less than that as a float.
+/// Rounded to the nearest millionth: 2.01 dollars are a hair less than that as a float.
 fn micro_usd(node: &Node<'_>) -> Result<u64, Problem> {
     let micro = (number(node)? * MICRO).round();
     // The shape has bounded it far below what a float counts exactly.

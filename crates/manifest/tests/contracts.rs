@@ -40,7 +40,7 @@ fn everything_said_is_kept() {
         "max_depth: 0\nmax_replicas: 1\ncooldown_seconds: 1.5\nexpiration_seconds: 600\n\
          heartbeat_timeout_seconds: 0.25\non_parent_exit: keep\nsigner: hmac\n\
          resources: {cpu_limit: 0.5, memory_limit_mb: 256}\n\
-         budget: {replicas: 0, cpu_seconds: 1.0015, memory_mb: 64, processes: 8, tokens: 0, cost_usd: 0.29}\n\
+         budget: {replicas: 0, cpu_seconds: 1.0015, memory_mb: 64, processes: 8, tokens: 0, cost_usd: 2.01}\n\
          stop_conditions:\n  - name: crowd\n    when: \"workers.active > 5\"\n\
          \x20 - {name: age, when: worker.age_s > 9, on_trigger: kill}\n",
     );
@@ -57,7 +57,7 @@ fn everything_said_is_kept() {
         memory_mb: Amount::of(64),
         pids: Amount::of(8),
         tokens: Amount::ZERO,
-        micro_usd: Amount::of(290_000), // though 0.29 is no float
+        micro_usd: Amount::of(2_010_000), // though 2.01 times a million falls short of it as a float
     };
     assert_eq!(contract.budget, expect);
     let [crowd, age] = contract.stop_conditions.as_slice() else {
