@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use belljar_supervisor::{
     Assignment, Attendant, BoxState, Command, Facts, FreezeError, FreezeMethod, KillCode, KilledBy,
-    Refusal, Reins, RunError, SandboxId, StateDir, attend,
+    Refusal, Reins, RunError, SandboxId, StateDir,
 };
-use support::{Who, Yard, eventually, for_each_user_apart};
+use support::{Who, Yard, attend_admitted, eventually, for_each_user_apart};
 
 /// Counts in a file for as long as it runs, in three processes of which two have left the first one's session.
 const COUNTING: &str = "for n in 1 2; do setsid sh -c \"while :; do echo x >> count-$n; done\" & done; \
@@ -83,7 +83,7 @@ fn a_box_killed_before_its_start_never_runs(who: Who) {
     let capability = yard.capability();
     let command = yard.command(&["touch", "ran"]);
     let assignment = Assignment::new(&id, &capability, &command, &yard.state);
-    let result = attend(assignment.reins(reins), &mut asked);
+    let result = attend_admitted(&yard.state, assignment.reins(reins), &mut asked);
     assert!(matches!(
         result,
         Err(RunError::KilledEarly { by: KilledBy::Killed { by } }) if by == CODE
@@ -161,9 +161,9 @@ fn signals_freeze_where_no_group_can(who: Who) {
     let (id, capability) = (SandboxId::random().expect("an id"), yard.capability());
     let command = yard.command(&["sh", "-c", COUNTING]);
     let assignment = Assignment::new(&id, &capability, &command, &yard.state);
-    let assignment = assignment.reins(reins.clone()).ungated();
+    let assignment = assignment.reins(reins.clone()).without_freezer();
     let result = thread::scope(|scope| {
-        let attending = scope.spawn(move || attend(assignment, &mut ()));
+        let attending = scope.spawn(|| attend_admitted(&yard.state, assignment, &mut ()));
         yard.await_file("up");
         await_progress(&yard);
         reins.freeze().expect("freeze");
@@ -278,7 +278,7 @@ fn be_a_victim(base: &Path) {
             await_frozen(&held);
             fs::write(work.join("frozen"), "").expect("tell");
         });
-        let result = attend(assignment.reins(reins.clone()), &mut ());
+        let result = attend_admitted(&state, assignment.reins(reins.clone()), &mut ());
         panic!("outlived by its keeper: {result:?}");
     });
 }

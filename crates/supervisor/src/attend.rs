@@ -102,9 +102,11 @@ impl<'a> Assignment<'a> {
 /// Somebody who wants to know how a box fares. All is called from the attending thread, and while a call lasts nobody
 /// watches the box's limits by looking, so each should be short.
 pub trait Attendant {
-    /// The walls stand and the program has not run an instruction. It runs one only with the gate's permit; a refusal
-    /// ends the box there.
-    fn admit(&mut self, facts: &Facts<'_>) -> Result<Permit<Launch>, Refusal>;
+    /// The walls stand, the gate gave leave, and the program has not run an instruction. A refusal ends the box there.
+    fn admit(&mut self, facts: &Facts<'_>) -> Result<(), Refusal> {
+        let _ = facts;
+        Ok(())
+    }
 
     /// The program starts.
     fn started(&mut self, facts: &Facts<'_>) {
@@ -119,6 +121,36 @@ pub trait Attendant {
     /// What the box uses.
     fn looked(&mut self, usage: &Usage) {
         let _ = usage;
+    }
+}
+
+/// Nobody in particular.
+impl Attendant for () {}
+
+/// The gate's leave to let a box run. Without it no program of an agent's runs an instruction.
+pub enum Leave<'a> {
+    /// Given beforehand.
+    Given(Permit<Launch>),
+    /// To be asked for while the walls go up.
+    Asked(&'a mut dyn FnMut(&Plan) -> Result<Permit<Launch>, Refusal>),
+}
+
+impl Leave<'_> {
+    fn obtain(self, plan: &Plan) -> Result<Permit<Launch>, RunError> {
+        let asked = match self {
+            Leave::Given(permit) => return Ok(permit),
+            Leave::Asked(ask) => ask(plan),
+        };
+        asked.map_err(|Refusal { code, what, hint }| RunError::NotAdmitted { code, what, hint })
+    }
+}
+
+impl std::fmt::Debug for Leave<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Leave::Given(_) => "Leave::Given",
+            Leave::Asked(_) => "Leave::Asked",
+        })
     }
 }
 
@@ -174,14 +206,16 @@ impl From<&Spending> for Usage {
 /// [`crate::raise_descriptor_limit`]).
 pub fn attend(
     assignment: Assignment<'_>,
+    leave: Leave<'_>,
     attendant: &mut dyn Attendant,
 ) -> Result<RunResult, RunError> {
-    attend_on(&Host::probe(), assignment, attendant)
+    attend_on(&Host::probe(), assignment, leave, attendant)
 }
 
 pub(crate) fn attend_on(
     host: &Host,
     assignment: Assignment<'_>,
+    leave: Leave<'_>,
     attendant: &mut dyn Attendant,
 ) -> Result<RunResult, RunError> {
     let Assignment {
@@ -223,6 +257,7 @@ pub(crate) fn attend_on(
     reins.born(starting.grip());
     // While the box's first walls go up.
     let stand_ins = put_stand_ins(&lowered, state)?;
+    let permit = leave.obtain(&lowered.plan)?;
     let standing = starting.stand().map_err(|error| early(error.into()))?;
     drop(stdio);
     let facts = Facts {
@@ -231,7 +266,7 @@ pub(crate) fn attend_on(
         limits_by: host.cgroups.name(),
         reins: &reins,
     };
-    let permit = admit(&reins, &facts, attendant)?;
+    admit(&reins, &facts, attendant)?;
     let launched = let_go(standing, &reins, permit)?;
     attendant.started(&facts);
     // What was shown is in the box now; a fleet's worth of copies would be a waste.
@@ -250,11 +285,7 @@ pub(crate) fn attend_on(
 }
 
 /// The last word before the program's first instruction. A box that is dead already asks nobody.
-fn admit(
-    reins: &Reins,
-    facts: &Facts<'_>,
-    attendant: &mut dyn Attendant,
-) -> Result<Permit<Launch>, RunError> {
+fn admit(reins: &Reins, facts: &Facts<'_>, attendant: &mut dyn Attendant) -> Result<(), RunError> {
     if let Some(by) = reins.ended_by() {
         return Err(RunError::KilledEarly { by });
     }
