@@ -216,7 +216,7 @@ fn boxes_keep_the_usual_limit_on_open_files(who: Who) {
         current: Some(300),
         ..getrlimit(Resource::Nofile)
     };
-    setrlimit(Resource::Nofile, low.clone()).expect("a low limit");
+    setrlimit(Resource::Nofile, low).expect("a low limit");
     belljar_supervisor::raise_descriptor_limit().expect("more descriptors");
     assert_eq!(getrlimit(Resource::Nofile).current, low.maximum);
     let (id, mut capability) = (SandboxId::random().expect("an id"), yard.capability());
