@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::Child;
 
-use support::{Jail, Outcome, Who, cgroups_of, eventually, finish, for_each_user};
+use belljar_supervisor::{KillCode, KilledBy, Reins};
+use support::{Jail, Outcome, Who, Yard, cgroups_of, eventually, finish, for_each_user};
 
 const BOXES: usize = 200;
 
@@ -102,4 +103,34 @@ fn boxes_in_quick_succession(who: Who) {
     jail.assert_nothing_left(None);
 }
 
+/// The same number of keepers in one process: one thread each, ended by their reins.
+fn two_hundred_keepers_in_one_process(who: Who) {
+    let yard = Yard::new(who);
+    belljar_supervisor::raise_descriptor_limit().expect("more descriptors");
+    let reins: Vec<Reins> = (0..BOXES).map(|_| Reins::new().expect("reins")).collect();
+    std::thread::scope(|scope| {
+        for (number, reins) in reins.iter().enumerate() {
+            let yard = &yard;
+            scope.spawn(move || {
+                let script = format!("touch ready-{number}; exec sleep 600");
+                let command = yard.command(&["sh", "-c", &script]);
+                let result = yard.attend(&command, reins, &mut ()).expect("a result");
+                let by = KillCode::KILL_SWITCH;
+                assert_eq!(result.killed_by, Some(KilledBy::Killed { by }));
+            });
+        }
+        (0..BOXES).for_each(|number| yard.await_file(&format!("ready-{number}")));
+        reins
+            .iter()
+            .for_each(|reins| reins.kill(KillCode::KILL_SWITCH));
+    });
+    yard.assert_nothing_left();
+}
+
 for_each_user!(two_hundred_boxes_at_once, boxes_in_quick_succession);
+
+mod in_one_process {
+    use super::support::for_each_user_apart;
+    use super::two_hundred_keepers_in_one_process as two_hundred_keepers;
+    for_each_user_apart!(in in_one_process: two_hundred_keepers);
+}

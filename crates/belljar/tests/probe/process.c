@@ -3,6 +3,9 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <time.h>
 #include <sys/ptrace.h>
 #include <sys/ipc.h>
 #include <sys/resource.h>
@@ -244,7 +247,24 @@ static int say_and_wait(int argc, char **argv)
 	return ALLOWED;
 }
 
+/* Counts in FILE for ever, and has itself continued a thousand times a second. */
+static int self_continue(int argc, char **argv)
+{
+	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGCONT };
+	struct itimerspec often = { .it_interval.tv_nsec = 1000000, .it_value.tv_nsec = 1000000 };
+	timer_t timer;
+
+	(void)argc;
+	if (timer_create(CLOCK_MONOTONIC, &event, &timer) < 0 || timer_settime(timer, 0, &often, NULL) < 0)
+		broken("timer");
+	int fd = open(argv[1], O_CREAT | O_WRONLY | O_APPEND, 0600);
+	while (write(fd, "x", 1) == 1)
+		;
+	return report("self-continue", -1);
+}
+
 const struct command process_commands[] = {
+	{ "self-continue", "FILE", 1, self_continue },
 	{ "ptrace", "PID", 1, trace },
 	{ "vm-read", "PID ADDRESS", 2, read_memory },
 	{ "proc-mem", "PID ADDRESS", 2, read_proc_memory },

@@ -61,15 +61,20 @@ fn reachable(program: &Path, place: &Path) -> PathBuf {
 }
 
 /// As `for_each_user!`, for tests that call the library: `fn name(who: Who)` runs apart, as root and as a user.
+/// `in MODULE:` names the module that it is used in, where that is not the test program's top.
 macro_rules! for_each_user_apart {
-    ($($name:ident),+ $(,)?) => {
+    ($($name:ident),+ $(,)?) => { $crate::support::for_each_user_apart!(@ "", $($name),+); };
+    (in $module:ident: $($name:ident),+ $(,)?) => {
+        $crate::support::for_each_user_apart!(@ concat!(stringify!($module), "::"), $($name),+);
+    };
+    (@ $path:expr, $($name:ident),+) => {
         mod as_root {
             use $crate::support::{Who, apart};
-            $(#[test] fn $name() { apart(Who::Root, concat!("as_root::", stringify!($name)), super::$name) })+
+            $(#[test] fn $name() { apart(Who::Root, concat!($path, "as_root::", stringify!($name)), super::$name) })+
         }
         mod as_user {
             use $crate::support::{Who, apart};
-            $(#[test] fn $name() { apart(Who::User, concat!("as_user::", stringify!($name)), super::$name) })+
+            $(#[test] fn $name() { apart(Who::User, concat!($path, "as_user::", stringify!($name)), super::$name) })+
         }
     };
 }

@@ -301,6 +301,14 @@ struct Stay<'a> {
     /// How often each rule was hit.
     hits: [u32; 128],
     reach: peer::Reach,
+    /// Whether all others are to hold still.
+    pace: Pace,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    Move,
+    HoldStill,
 }
 
 /// Pid 1's life.
@@ -322,6 +330,7 @@ fn stay(start: &Start<'_>, main: i32, children: &OwnedFd, listener: Option<Owned
         listener,
         hits: [0; 128],
         reach,
+        pace: Pace::Move,
     };
     loop {
         let mut sources = [
@@ -337,7 +346,7 @@ fn stay(start: &Start<'_>, main: i32, children: &OwnedFd, listener: Option<Owned
         let _ = poll(&mut sources, None);
         let [child, control, asked] = sources.each_ref().map(PollFd::revents);
         if !control.is_empty() {
-            obey(&stay);
+            obey(&mut stay);
         }
         if stay.listener.is_some() && asked.contains(PollFlags::IN) {
             stay.answer();
@@ -373,7 +382,7 @@ fn release_descriptors(start: &Start<'_>, children: &OwnedFd, listener: Option<&
 }
 
 /// Does what the keeper says. A keeper that is gone says: end.
-fn obey(stay: &Stay<'_>) {
+fn obey(stay: &mut Stay<'_>) {
     match Message::receive(stay.start.control, RecvFlags::DONTWAIT) {
         Ok(Some(Message {
             kind: Kind::Signal,
@@ -391,14 +400,20 @@ fn obey(stay: &Stay<'_>) {
             a: order,
             ..
         })) => {
-            if stillness::stop_all() == Stillness::Complete {
-                let _ = Message::new(Kind::Stopped, order, 0).send(stay.start.control);
+            stay.pace = Pace::HoldStill;
+            let reached = stillness::stop_all();
+            if reached != Stillness::Pending {
+                let held = i32::from(reached == Stillness::Held);
+                let _ = Message::new(Kind::Stopped, order, held).send(stay.start.control);
             }
         }
         Ok(Some(Message {
             kind: Kind::Continue,
             ..
-        })) => stillness::continue_all(),
+        })) => {
+            stay.pace = Pace::Move;
+            stillness::continue_all();
+        }
         Ok(None) => sys::exit_now(1),
         Ok(Some(_)) | Err(_) => {}
     }
@@ -411,6 +426,8 @@ impl Stay<'_> {
                 ChildState::Ended { pid, status } if pid == self.main => {
                     let _ = Message::new(Kind::MainEnded, status, 0).send(self.start.control);
                 }
+                ChildState::Stopped { pid, .. }
+                    if self.pace == Pace::Move && stillness::release_late(pid) => {}
                 ChildState::Stopped { pid, signal } if pid == self.main => {
                     let _ = Message::new(Kind::MainStopped, signal, 0).send(self.start.control);
                 }

@@ -1,6 +1,6 @@
 //! The keeper's side: starting a box, hearing from it, ending it.
 
-use super::grip::Grip;
+use super::grip::{FreezeMethod, Grip};
 use super::idmap::{self, OwnerMap};
 use super::init::{self, Start, Terminal, UserMap};
 use super::message::{Kind, LaunchError, Message, Stage};
@@ -359,7 +359,11 @@ impl Launched {
                 errno: Errno::from_raw_os_error(message.b),
             }),
             Kind::Stopped => {
-                self.grip.note_stopped(message.a);
+                let method = match message.b {
+                    1 => FreezeMethod::Tracing,
+                    _ => FreezeMethod::Signals,
+                };
+                self.grip.note_stopped(message.a, method);
                 Some(Event::Stilled)
             }
             Kind::Mapped
