@@ -192,20 +192,34 @@ fn the_fleets_log_knows_what_was_revoked() {
 }
 
 #[test]
-fn a_log_that_does_not_hold_is_no_witness() {
+fn a_log_that_was_changed_is_no_witness() {
     let mut family = Family::new(SignerKind::Ed25519);
+    let revoked = family.fleet().revoke(WorkerId(3), act());
+    revoked.expect("on record").expect("revoked");
     family.fleet = None;
-    let checkpoint = family.record.state().join("fleet/ledger/checkpoint");
-    fs::remove_file(checkpoint).expect("delete the checkpoint");
+    let log = family.record.state().join("fleet/ledger/tile/entries");
+    let bundle = support::files_below(&log).pop().expect("entries");
+    let good = fs::read(&bundle).expect("entries");
+    let mark = format!(r#""kind":"revoked","worker":"{}"#, WorkerId(3));
+    let at = good
+        .windows(mark.len())
+        .position(|window| window == mark.as_bytes())
+        .expect("the revocation");
+    // Somebody else is revoked now, if the log were to be believed.
+    let mut bad = good.clone();
+    bad[at + mark.len() - 1] = b'9';
+    fs::write(&bundle, bad).expect("change the log");
     let mut command = family.record.command(&["manifest", "verify"]);
     command.args(&family.files);
     let said = finish(command.spawn().expect("start belljar"));
-    assert_ne!(said.code(), OK, "{}", said.stdout());
+    assert_eq!(said.code(), NO, "{}", said.stdout());
     assert!(
         said.stderr().contains("the log of fleet"),
         "{}",
         said.stderr()
     );
+    fs::write(&bundle, good).expect("put it back");
+    family.refused(&family.chain(), 2, "reject_revoked");
 }
 
 #[test]
