@@ -36,7 +36,7 @@ def main():
     for part in range(3):
         state = json.dumps({"part": f"{name}/{part}", "depth": task["depth"] + 1})
         ok, answer = belljar(
-            "replicate", "--reason", f"part {part} of {name}", "--state", "-", "--memory-mb", "128", "--processes", "12", text=state
+            "replicate", "--reason", f"part {part} of {name}", "--state", "-", text=state
         )
         if ok:
             granted += 1
@@ -48,7 +48,7 @@ def main():
             time.sleep(error.get("retry_after_ms", 0) / 1000)
     print(f"[{name}] {granted} granted, {refused} refused", flush=True)
     # At work until somebody ends it.
-    for _ in range(int(os.environ.get("AGENT_SECONDS", "60"))):
+    for _ in range(int(sys.argv[1]) if len(sys.argv) > 1 else 60):
         belljar("heartbeat")
         time.sleep(1)
 

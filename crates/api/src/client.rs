@@ -94,6 +94,12 @@ impl Client {
         self
     }
 
+    /// Whether the connection is open and quiet. A closed one is made anew by the next call.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.stream.as_ref().is_some_and(is_quiet)
+    }
+
     /// Asks a route that names no worker in its path.
     pub fn call<R: Route<Target = NoTarget>>(
         &mut self,

@@ -56,15 +56,6 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// For fields that hold an object.
-pub(crate) fn object<'de, T, D>(deserializer: D) -> Result<T, D::Error>
-where
-    T: Deserialize<'de>,
-    D: Deserializer<'de>,
-{
-    Object::deserialize(deserializer).map(|Object(value)| value)
-}
-
 /// For fields that hold an object or nothing.
 pub(crate) fn optional_object<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
 where

@@ -106,6 +106,11 @@ impl Bucket {
             None => Err(self.cost - self.credit),
         }
     }
+
+    /// Undoes a [`take`](Self::take) that was not used.
+    pub(crate) fn give_back(&mut self) {
+        self.credit = (self.credit + self.cost).min(self.most);
+    }
 }
 
 #[cfg(test)]
@@ -128,6 +133,8 @@ mod tests {
         assert_eq!(bucket.take(start), Err(Duration::from_millis(100)));
         let later = start + Duration::from_millis(60);
         assert_eq!(bucket.take(later), Err(Duration::from_millis(40)));
+        assert_eq!(bucket.take(start + Duration::from_millis(100)), Ok(()));
+        bucket.give_back();
         assert_eq!(bucket.take(start + Duration::from_millis(100)), Ok(()));
         // An earlier time gives nothing and takes nothing away.
         assert_eq!(bucket.take(start), Err(Duration::from_millis(100)));

@@ -137,9 +137,9 @@ routes! {
     Kill = Post "/v1/workers/{id}/kill" (WorkerId) KillRequest => OK KillReport;
     /// The kill switches that are engaged.
     ReadKillSwitch = Get "/v1/kill-switch" (NoTarget) Empty => OK KillSwitchView;
-    /// Ends everything in scope and refuses every grant there until it is reset.
+    /// Ends everything and refuses every grant until it is reset.
     EngageKillSwitch = Post "/v1/kill-switch" (NoTarget) EngageRequest => OK KillReport;
-    /// Lets grants through again in a scope. Nothing that was killed comes back.
+    /// Lets grants through again. Nothing that was killed comes back.
     ResetKillSwitch = Post "/v1/kill-switch/reset" (NoTarget) ResetRequest => OK KillSwitchView;
     /// Revokes a worker's manifest and every manifest below it.
     Revoke = Post "/v1/revoke" (NoTarget) RevokeRequest => OK Revoked;

@@ -1,10 +1,14 @@
 //! Exit codes, and the one place where an error becomes text.
 
 use crate::print::{self, Line};
+use belljar_api::CallError;
+use belljar_gate::OpenFleetError;
+use belljar_gate::in_full;
 use belljar_gate::keyring::KeyError;
 use belljar_gate::{LogError, LogKind};
 use belljar_ledger::{Fault, Unsigned};
 use belljar_manifest::{ManifestError, ReadError};
+use belljar_supervisor::fleet::{FleetError, HireError};
 use belljar_supervisor::{ApplyError, RunError};
 use std::process::ExitCode;
 
@@ -59,6 +63,8 @@ pub(crate) enum Failure {
     Run(RunError),
     Config(ReadError),
     Apply(ApplyError),
+    Fleet(FleetError),
+    Call(CallError),
     /// The keys can't be used or changed.
     Keys(KeyError),
     /// A log can't be written.
@@ -78,6 +84,21 @@ impl From<RunError> for Failure {
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Self {
         Failure::Config(error)
+    }
+}
+
+impl From<FleetError> for Failure {
+    fn from(error: FleetError) -> Self {
+        match error {
+            FleetError::Run(error) | FleetError::Hire(HireError::Run(error)) => Failure::Run(error),
+            other => Failure::Fleet(other),
+        }
+    }
+}
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Self {
+        Failure::Call(error)
     }
 }
 
@@ -160,6 +181,9 @@ impl Failure {
             | Failure::Config(_)
             | Failure::Invalid(..) => INVALID,
             Failure::Apply(ApplyError::Conflicts(_)) => REFUSED,
+            Failure::Fleet(FleetError::Open(OpenFleetError::Condition(_))) => INVALID,
+            Failure::Fleet(_) | Failure::Call(CallError::Refused { .. }) => REFUSED,
+            Failure::Call(_) => INTERNAL,
             Failure::Run(_) | Failure::Apply(_) => INTERNAL,
         }
     }
@@ -173,7 +197,10 @@ impl Failure {
             Failure::Log(_) => "log",
             Failure::Fault(_, fault) => fault_word(fault),
             Failure::Apply(ApplyError::Conflicts(_)) => "conflict",
-            Failure::Apply(_) => "internal",
+            Failure::Fleet(FleetError::Hire(HireError::Refused(refusal))) => refusal.code(),
+            Failure::Fleet(_) => "refused",
+            Failure::Call(CallError::Refused { .. }) => "refused",
+            Failure::Apply(_) | Failure::Call(_) => "internal",
             Failure::Invalid(..) => "invalid_input",
         }
     }
@@ -181,11 +208,18 @@ impl Failure {
     pub(crate) fn message(&self) -> String {
         match self {
             Failure::Run(error) => error.to_string(),
-            Failure::Config(error) => chain(error),
+            Failure::Config(error) => in_full(error),
             Failure::Apply(error) => error.to_string(),
-            Failure::Keys(error) => chain(error),
-            Failure::Log(error) => chain(error),
-            Failure::Fault(log, fault) => format!("the log of {}: {}", log.as_str(), chain(fault)),
+            Failure::Fleet(error) => in_full(error),
+            Failure::Call(CallError::Refused { problem, .. }) => {
+                format!("{}: {}", problem.code, problem.message)
+            }
+            Failure::Call(error) => in_full(error),
+            Failure::Keys(error) => in_full(error),
+            Failure::Log(error) => in_full(error),
+            Failure::Fault(log, fault) => {
+                format!("the log of {}: {}", log.as_str(), in_full(fault))
+            }
             Failure::Invalid(message, _) => message.clone(),
         }
     }
@@ -200,11 +234,26 @@ impl Failure {
             Failure::Apply(ApplyError::Conflicts(_)) => {
                 Some("`belljar diff` shows the changes; nothing was applied".into())
             }
-            Failure::Apply(_) => None,
+            Failure::Fleet(FleetError::Open(error)) => Some(error.hint()),
+            Failure::Fleet(FleetError::Hire(HireError::Refused(refusal))) => {
+                Some(refusal.hint().to_owned())
+            }
+            Failure::Call(error) => error.hint().map(str::to_owned),
+            Failure::Apply(_) | Failure::Fleet(_) => None,
             Failure::Keys(error) => Some(error.hint()),
             Failure::Log(error) => Some(error.hint()),
             Failure::Fault(log, fault) => Some(fault_hint(*log, fault)),
             Failure::Invalid(_, hint) => Some(hint.clone()),
+        }
+    }
+
+    /// For programs: with everything the other side said.
+    pub(crate) fn as_json(&self) -> serde_json::Value {
+        match self {
+            Failure::Call(CallError::Refused { problem, .. }) => serde_json::json!(problem),
+            _ => {
+                serde_json::json!({"code": self.word(), "message": self.message(), "hint": self.hint()})
+            }
         }
     }
 
@@ -231,17 +280,6 @@ impl Failure {
             print::line(Line::Hint, &hint);
         }
     }
-}
-
-/// An error and what caused it, each with its own words.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text.push_str(&format!(": {inner}"));
-        cause = inner.source();
-    }
-    text
 }
 
 /// Ends the process the way the outcome says.

@@ -22,7 +22,7 @@ fn name(text: &str) -> ShowName {
 fn text(place: &str, bytes: impl Into<Vec<u8>>) -> Show {
     Show::Text {
         name: name(place),
-        bytes: bytes.into(),
+        bytes: bytes.into().into(),
     }
 }
 

@@ -23,7 +23,8 @@ pub use belljar_ledger::Durability;
 pub use fleet::{
     Act, FleetEntry, FleetGate, FleetNote, FleetOptions, FleetRefusal, Hands, KillTally,
     OpenFleetError, Papers, PapersError, Replicate, Standing, Unrecorded, Wish, read_state,
+    reset_fleet,
 };
-pub use log::{LogError, LogKind};
+pub use log::{LogError, LogKind, in_full};
 pub use permit::Permit;
 pub use run::{Ending, Launch, Refusal, RunGate};

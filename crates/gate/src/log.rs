@@ -113,6 +113,19 @@ impl LogError {
     }
 }
 
+/// An error and what caused it, each in its own words.
+#[must_use]
+pub fn in_full(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text
+}
+
 /// Opens a log for writing.
 pub(crate) fn open(
     kind: LogKind,

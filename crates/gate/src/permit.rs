@@ -48,6 +48,11 @@ impl<A> Permit<A> {
         self.entry
     }
 
+    /// What it allows, by its proof: for permits that contain another.
+    pub(crate) fn into_parts(self) -> (A, u64) {
+        (self.action, self.entry)
+    }
+
     /// Uses it up.
     pub fn spend(self) -> A {
         self.action

@@ -28,6 +28,20 @@ pub struct Launch {
     pub tier: String,
 }
 
+impl Launch {
+    /// One task of a worker, whose manifest says the rest.
+    pub(crate) fn of_task(worker: belljar_replication::WorkerId) -> Self {
+        Self {
+            run: worker.to_string(),
+            program: String::new(),
+            command_sha256: String::new(),
+            capability: String::new(),
+            capability_sha256: String::new(),
+            tier: String::new(),
+        }
+    }
+}
+
 /// How a run went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ending {

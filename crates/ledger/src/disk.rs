@@ -9,6 +9,9 @@ use std::path::Path;
 use rustix::fs::{self, AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
+/// No test can cut the power. Those in this crate count syncs, by the thousand; those in `tests/` make them.
+const SYNCS_ARE_COUNTED_ONLY: bool = cfg!(test);
+
 /// A directory that the ledger reads and writes below.
 pub(crate) struct Disk {
     dir: OwnedFd,
@@ -195,12 +198,18 @@ impl Disk {
 
     pub(crate) fn sync(&self, file: impl AsFd) -> io::Result<()> {
         self.step(Step::Sync)?;
+        if SYNCS_ARE_COUNTED_ONLY {
+            return Ok(());
+        }
         Ok(fs::fdatasync(file)?)
     }
 
     /// Makes the names in a directory survive a power cut.
     pub(crate) fn sync_directory(&self, path: &str) -> io::Result<()> {
         self.step(Step::Sync)?;
+        if SYNCS_ARE_COUNTED_ONLY {
+            return Ok(());
+        }
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let dir = fs::openat(&self.dir, path, flags, Mode::empty())?;
         Ok(fs::fsync(dir)?)
@@ -209,6 +218,9 @@ impl Disk {
     /// Everything on this file system: dearer than a few files, cheaper than thousands.
     pub(crate) fn sync_all(&self) -> io::Result<()> {
         self.step(Step::Sync)?;
+        if SYNCS_ARE_COUNTED_ONLY {
+            return Ok(());
+        }
         Ok(fs::syncfs(&self.dir)?)
     }
 

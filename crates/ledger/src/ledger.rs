@@ -1,24 +1,20 @@
 //! The writing end: append, commit, sign.
 
-use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use crate::bundle::MAX_ENTRY;
-use crate::checkpoint::{Checkpoint, Head, is_origin};
+use crate::checkpoint::{Checkpoint, is_origin};
 use crate::disk::Disk;
 use crate::fault::Fault;
-use crate::hash::Hash;
 use crate::key::{KnownKey, Signer};
-use crate::load::{CHECKPOINT, Loaded, Recovery, SPARE, load, read_checkpoint};
+use crate::load::Recovery;
 use crate::lock::{Held, LockFile, Wait};
-use crate::note::{MAX_NOTE, Seal, SealError};
-use crate::rows::{RowEnd, sync_range};
-use crate::tile::{LEVELS, Row};
-use crate::tree::Edge;
+use crate::note::{Seal, SealError};
+use crate::open::{io_at, known_keys, open_directory, open_locked};
+use crate::state::State;
 
 /// Appended and not yet committed: no more than this is held in memory.
 pub const MAX_BACKLOG: usize = 64 << 20;
@@ -116,31 +112,6 @@ pub struct Released {
     state: State,
 }
 
-struct State {
-    path: PathBuf,
-    disk: Disk,
-    origin: String,
-    seal: Seal,
-    options: Options,
-    edge: Edge,
-    /// The edge without what is pending.
-    committed: Edge,
-    rows: Vec<RowEnd>,
-    checkpoint: Checkpoint,
-    pending: Pending,
-    poisoned: bool,
-}
-
-/// Appended and not yet written.
-#[derive(Default)]
-struct Pending {
-    entries: Vec<u8>,
-    /// Where each entry ends.
-    ends: Vec<usize>,
-    /// New hashes by level.
-    hashes: [Vec<u8>; LEVELS as usize],
-}
-
 impl Default for Options {
     fn default() -> Self {
         Options {
@@ -170,28 +141,13 @@ impl Ledger {
         let (disk, held) = open_directory(dir, wait)
             .map_err(io_at(dir))?
             .ok_or(OpenError::Locked)?;
-        open_locked(dir, disk, held, origin, seal, options)
+        let (state, recovery) = open_locked(dir, disk, origin, seal, options)?;
+        Ok((Ledger { state, _held: held }, recovery))
     }
 
     /// Takes an entry, in order. It is not in the log before the next commit. Returns the index it will have.
     pub fn append(&mut self, entry: &[u8]) -> Result<u64, AppendError> {
-        let state = &mut self.state;
-        if state.poisoned {
-            return Err(AppendError::Poisoned);
-        }
-        let length = u16::try_from(entry.len()).map_err(|_| AppendError::TooLong(entry.len()))?;
-        let pending = &mut state.pending;
-        if pending.entries.len() + entry.len() + 2 > MAX_BACKLOG {
-            return Err(AppendError::Backlog);
-        }
-        pending.entries.extend_from_slice(&length.to_be_bytes());
-        pending.entries.extend_from_slice(entry);
-        pending.ends.push(pending.entries.len());
-        let index = state.edge.size();
-        state.edge.push(Hash::of_entry(entry), |level, hash| {
-            pending.hashes[level as usize].extend_from_slice(&hash.0);
-        });
-        Ok(index)
+        self.state.append(entry)
     }
 
     /// Puts all that was appended in the log: entries, hashes, and a signed checkpoint, in this order.
@@ -208,8 +164,7 @@ impl Ledger {
 
     /// Forgets what was appended and not committed.
     pub fn discard(&mut self) {
-        self.state.edge.clone_from(&self.state.committed);
-        self.state.pending.clear();
+        self.state.discard();
     }
 
     /// Signs the present state anew, with the time of now: so that a verifier can tell a quiet log from a dead one.
@@ -273,11 +228,15 @@ impl Released {
     pub fn lock_and_resume(self, wait: Wait) -> Result<(Ledger, Recovery), OpenError> {
         let mut state = self.state;
         let path = state.path.clone();
+        // What we saw committed must still be there, whoever wrote meanwhile.
+        state.options.min_size = state.options.min_size.max(state.checkpoint.size());
         if !state.disk.is_at(&path).map_err(io_at(&path))? {
             let (disk, held) = open_directory(&path, wait)
                 .map_err(io_at(&path))?
                 .ok_or(OpenError::Locked)?;
-            return open_locked(&path, disk, held, &state.origin, state.seal, state.options);
+            let (state, recovery) =
+                open_locked(&path, disk, &state.origin, state.seal, state.options)?;
+            return Ok((Ledger { state, _held: held }, recovery));
         }
         let held = LockFile::open(&state.disk)
             .and_then(|file| file.lock(wait))
@@ -286,204 +245,13 @@ impl Released {
         if state.is_current().map_err(io_at(&path))? {
             return Ok((Ledger { state, _held: held }, Recovery::default()));
         }
-        state.options.min_size = state.options.min_size.max(state.checkpoint.size());
-        open_locked(
-            &path,
-            state.disk,
-            held,
-            &state.origin,
-            state.seal,
-            state.options,
-        )
+        let (state, recovery) =
+            open_locked(&path, state.disk, &state.origin, state.seal, state.options)?;
+        Ok((Ledger { state, _held: held }, recovery))
     }
 
     /// The state at the time of release.
     pub fn checkpoint(&self) -> &Checkpoint {
         &self.state.checkpoint
     }
-}
-
-impl State {
-    fn is_current(&self) -> io::Result<bool> {
-        let note = self.disk.read(CHECKPOINT, MAX_NOTE as u64 + 1)?;
-        Ok(!self.poisoned
-            && note.as_deref() == Some(self.checkpoint.note().as_bytes())
-            && self.rows[0].is_untouched(&self.disk)?)
-    }
-
-    fn write(&mut self, durability: Durability) -> Result<&Checkpoint, CommitError> {
-        if self.poisoned {
-            return Err(CommitError::Poisoned);
-        }
-        let size = self.edge.size();
-        let checkpoint = Checkpoint::sign(
-            &Head {
-                origin: &self.origin,
-                size,
-                root: self.edge.root(),
-                time: seconds((self.options.clock)()),
-                durable: match durability {
-                    Durability::Crash => self.checkpoint.durable(),
-                    Durability::Power => size,
-                },
-            },
-            &self.seal,
-        )?;
-        // From here on an error leaves the disk in a state that only opening can tell.
-        self.poisoned = true;
-        self.write_rows()?;
-        if durability == Durability::Power {
-            sync_range(&self.disk, self.checkpoint.durable(), size)?;
-        }
-        publish(&self.disk, &checkpoint, durability)?;
-        self.checkpoint = checkpoint;
-        self.committed.clone_from(&self.edge);
-        self.poisoned = false;
-        Ok(&self.checkpoint)
-    }
-
-    /// Entries first: as long as there is none past the checkpoint, nothing else is.
-    fn write_rows(&mut self) -> io::Result<()> {
-        let size = self.edge.size();
-        let pending = &mut self.pending;
-        for (n, end) in self.rows.iter_mut().enumerate() {
-            match n.checked_sub(1) {
-                None => end.extend(&self.disk, size, &pending.entries, |items| match items {
-                    0 => 0,
-                    _ => pending.ends[items as usize - 1],
-                })?,
-                Some(level) => {
-                    let items = Row::Hashes(level as u32).items(size);
-                    let hashes = &pending.hashes[level];
-                    end.extend(&self.disk, items, hashes, |items| {
-                        items as usize * Hash::LEN
-                    })?;
-                }
-            }
-        }
-        pending.clear();
-        Ok(())
-    }
-}
-
-impl Pending {
-    /// Keeps the memory for the next commit, unless one big commit made it large.
-    fn clear(&mut self) {
-        self.entries.clear();
-        self.entries.shrink_to(1 << 20);
-        self.ends.clear();
-        self.ends.shrink_to(1 << 12);
-        for hashes in &mut self.hashes {
-            hashes.clear();
-            hashes.shrink_to(1 << 17);
-        }
-    }
-}
-
-fn open_directory(dir: &Path, wait: Wait) -> io::Result<Option<(Disk, Held)>> {
-    let disk = match Disk::open(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-            if let Some(above) = dir.parent().filter(|above| !above.as_os_str().is_empty()) {
-                Disk::open(above)?.sync_directory(".")?;
-            }
-            Disk::open(dir)?
-        }
-        opened => opened?,
-    };
-    let held = LockFile::open(&disk)?.lock(wait)?;
-    Ok(held.map(|held| (disk, held)))
-}
-
-fn open_locked(
-    dir: &Path,
-    disk: Disk,
-    held: Held,
-    origin: &str,
-    seal: Seal,
-    options: Options,
-) -> Result<(Ledger, Recovery), OpenError> {
-    let known = known_keys(&seal, &options);
-    let checkpoint = read_checkpoint(&disk, origin, &known).map_err(OpenError::Damaged)?;
-    let have = checkpoint.as_ref().map_or(0, Checkpoint::size);
-    if have < options.min_size {
-        return Err(OpenError::Damaged(Fault::Truncated {
-            have,
-            expected: options.min_size,
-        }));
-    }
-    let checkpoint = match checkpoint {
-        Some(checkpoint) => checkpoint,
-        None => {
-            seal.check()?;
-            let time = seconds((options.clock)());
-            let root = Hash::of_nothing();
-            let head = Head {
-                origin,
-                size: 0,
-                root,
-                time,
-                durable: 0,
-            };
-            let checkpoint = Checkpoint::sign(&head, &seal)?;
-            publish(&disk, &checkpoint, Durability::Power).map_err(io_at(dir))?;
-            checkpoint
-        }
-    };
-    let Loaded {
-        edge,
-        rows,
-        recovery,
-    } = load(&disk, &checkpoint).map_err(OpenError::Damaged)?;
-    let state = State {
-        path: dir.to_owned(),
-        disk,
-        origin: origin.to_owned(),
-        seal,
-        options,
-        committed: edge.clone(),
-        edge,
-        rows,
-        checkpoint,
-        pending: Pending::default(),
-        poisoned: false,
-    };
-    Ok((Ledger { state, _held: held }, recovery))
-}
-
-/// Puts a checkpoint in the place of the current one, at once: a reader sees the old or the new, also after a kill.
-fn publish(disk: &Disk, checkpoint: &Checkpoint, durability: Durability) -> io::Result<()> {
-    let note = checkpoint.note().as_bytes();
-    let file = match disk.open_writable(SPARE)? {
-        Some(file) => file,
-        None => disk.create(SPARE)?,
-    };
-    if file.metadata()?.len() > note.len() as u64 {
-        disk.truncate(&file, 0)?;
-    }
-    disk.write(&file, note, 0)?;
-    if durability == Durability::Power {
-        disk.sync(&file)?;
-    }
-    disk.exchange(SPARE, CHECKPOINT)?;
-    if durability == Durability::Power {
-        disk.sync_directory(".")?;
-    }
-    Ok(())
-}
-
-fn known_keys(seal: &Seal, options: &Options) -> Vec<KnownKey> {
-    let mut known = vec![seal.key().clone()];
-    known.extend_from_slice(&options.known_keys);
-    known
-}
-
-fn seconds(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
-}
-
-fn io_at(path: &Path) -> impl FnOnce(io::Error) -> OpenError + use<> {
-    let path = path.to_owned();
-    move |cause| OpenError::Io { path, cause }
 }

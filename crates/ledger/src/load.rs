@@ -18,13 +18,15 @@ pub(crate) const CHECKPOINT: &str = "checkpoint";
 /// The checkpoint before, or the next one while it is written: swapped with the current one.
 pub(crate) const SPARE: &str = "checkpoint.spare";
 
-/// What opening had to clear away: a commit that a crash had cut off. Nothing of it was ever acknowledged.
+/// What opening had to mend after a crash. What was dropped had never been acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// Whole entries past the last checkpoint.
     pub dropped_entries: u64,
     /// Bytes removed: entries, pieces of entries, and hashes.
     pub dropped_bytes: u64,
+    /// Entries that were durably committed and came back from the journal.
+    pub replayed_entries: u64,
 }
 
 impl Recovery {
@@ -68,15 +70,19 @@ pub(crate) fn read_checkpoint(
     Ok(Some(checkpoint))
 }
 
-/// Reads the right edge and makes it end exactly at the checkpoint.
-pub(crate) fn load(disk: &Disk, checkpoint: &Checkpoint) -> Result<Loaded, Fault> {
-    let size = checkpoint.size();
+/// Reads the right edge and makes it end exactly at this size. Without a root to hold it against, there is a journal that
+/// was: then all that is past the size is swept away, found where it should be or not.
+pub(crate) fn load(disk: &Disk, size: u64, root: Option<Hash>) -> Result<Loaded, Fault> {
     let bundle = LastBundle::read(disk, size)?;
-    let edge = read_edge(disk, checkpoint)?;
+    let edge = read_edge(disk, size)?;
+    if root.is_some_and(|root| root != edge.root()) {
+        return Err(Fault::Tampered(Place::Root));
+    }
     if let Some(bundle) = &bundle {
         bundle.check(disk)?;
     }
     let torn = match &bundle {
+        _ if root.is_none() => true,
         Some(bundle) if bundle.width < WIDTH => bundle.is_torn(),
         _ => next_bundle_exists(disk, size).map_err(Fault::unreadable("tile/entries"))?,
     };
@@ -175,11 +181,11 @@ impl LastBundle {
     }
 }
 
-/// The right edge, which must give the signed root.
-fn read_edge(disk: &Disk, checkpoint: &Checkpoint) -> Result<Edge, Fault> {
-    let edge = Edge::from_tiles(checkpoint.size(), |level| {
+/// The right edge at some size.
+pub(crate) fn read_edge(disk: &Disk, size: u64) -> Result<Edge, Fault> {
+    Edge::from_tiles(size, |level| {
         let row = Row::Hashes(level);
-        let items = row.items(checkpoint.size());
+        let items = row.items(size);
         let tile = Tile {
             row,
             index: items / WIDTH,
@@ -197,12 +203,7 @@ fn read_edge(disk: &Disk, checkpoint: &Checkpoint) -> Result<Edge, Fault> {
                 index: tile.index,
             }))
         }
-    })?;
-    if edge.root() == checkpoint.root() {
-        Ok(edge)
-    } else {
-        Err(Fault::Tampered(Place::Root))
-    }
+    })
 }
 
 /// A crash touches the entries first: where there is none past the checkpoint, nothing else is.

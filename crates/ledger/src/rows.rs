@@ -182,8 +182,10 @@ pub(crate) fn sweep_tile(disk: &Disk, tile: Tile) -> io::Result<u64> {
 
 /// Makes all tiles that hold items of `from..to` (sizes of the log) survive a power cut, names included.
 pub(crate) fn sync_range(disk: &Disk, from: u64, to: u64) -> io::Result<()> {
-    /// With more files than this, one call for the whole file system is cheaper.
-    const MANY: usize = 128;
+    /// With more files than this, one call for the whole file system is cheaper, whatever else is dirty there.
+    const MANY: usize = 4096;
+    /// From here on they are synced side by side: the file system's own journal then serves several at once.
+    const SEVERAL: usize = 16;
     let touched: Vec<Piece> = rows(to)
         .flat_map(|row| pieces(row, row.items(from), row.items(to)))
         .take(MANY)
@@ -191,14 +193,23 @@ pub(crate) fn sync_range(disk: &Disk, from: u64, to: u64) -> io::Result<()> {
     if touched.len() == MANY {
         return disk.sync_all();
     }
-    let mut directories = Vec::new();
-    for piece in &touched {
-        let path = piece.tile.path(piece.to);
-        let file = disk.open_file(&path)?.ok_or_else(|| {
-            io::Error::new(io::ErrorKind::NotFound, "a tile just written is gone")
+    if touched.len() < SEVERAL {
+        sync_files(disk, &touched)?;
+    } else {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = touched
+                .chunks(touched.len().div_ceil(4))
+                .map(|part| scope.spawn(move || sync_files(disk, part)))
+                .collect();
+            threads.into_iter().try_for_each(|thread| {
+                let panicked = |_| Err(io::Error::other("a thread that synced panicked"));
+                thread.join().unwrap_or_else(panicked)
+            })
         })?;
-        disk.sync(&file)?;
-        // Every directory up to the log's own: any of them may be new.
+    }
+    // Every directory up to the log's own: any of them may be new.
+    let mut directories: Vec<String> = Vec::new();
+    for path in touched.iter().map(|piece| piece.tile.path(piece.to)) {
         for (end, _) in path.match_indices('/') {
             if !directories.iter().any(|known| known == &path[..end]) {
                 directories.push(path[..end].to_owned());
@@ -207,6 +218,16 @@ pub(crate) fn sync_range(disk: &Disk, from: u64, to: u64) -> io::Result<()> {
     }
     for directory in directories.iter().map(String::as_str).chain(["."]) {
         disk.sync_directory(directory)?;
+    }
+    Ok(())
+}
+
+fn sync_files(disk: &Disk, pieces: &[Piece]) -> io::Result<()> {
+    for piece in pieces {
+        let file = disk.open_file(&piece.tile.path(piece.to))?.ok_or_else(|| {
+            io::Error::new(io::ErrorKind::NotFound, "a tile just written is gone")
+        })?;
+        disk.sync(&file)?;
     }
     Ok(())
 }

@@ -12,6 +12,10 @@ use crate::decode::{limit, number, replace, seconds, text, unexpected, whole};
 use crate::node::{Node, Problem, quoted};
 use crate::shape::{Object, Shape, field, required};
 
+/// What to say of a file with nothing in it.
+pub(crate) const WHEN_EMPTY: &str =
+    "the file is empty; a contract needs max_depth and max_replicas";
+
 /// The deepest a family may grow: a chain of manifests that long can still be checked in a fraction of a second.
 pub const MAX_GENERATIONS: u32 = 1000;
 
@@ -286,7 +290,7 @@ fn milliseconds(node: &Node<'_>) -> Result<u64, Problem> {
     Ok(whole.max(1))
 }
 
-/// Rounded to the nearest millionth: 0.29 dollars are a hair less than that as a float.
+/// Rounded to the nearest millionth: 2.01 dollars are a hair less than that as a float.
 fn micro_usd(node: &Node<'_>) -> Result<u64, Problem> {
     let micro = (number(node)? * MICRO).round();
     // The shape has bounded it far below what a float counts exactly.

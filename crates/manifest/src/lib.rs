@@ -1,4 +1,5 @@
-//! Files into policy: `capability.yaml` and `sandbox.toml` become a [`Capability`].
+//! Files into policy: `capability.yaml` and `sandbox.toml` become a [`Capability`], `contract.yaml` a [`Contract`].
+//! Papers of workers: [`keys`] to sign them with, and the signed [`lineage`] manifests themselves.
 //!
 //! A document is read under bounds, turned into one tree with positions, checked against a static
 //! `Shape`, and only then decoded. The same shape generates the JSON Schema, so what
@@ -61,7 +62,7 @@ pub fn read_capability_file(path: &Path) -> Result<Capability, ReadError> {
 pub fn parse_contract(file_name: &str, bytes: &[u8]) -> Result<Contract, ManifestError> {
     let file: Arc<str> = Arc::from(file_name);
     let text = Text::read(&file, bytes)?;
-    yaml_tree::parse(&text)
+    yaml_tree::parse(&text, contract_file::WHEN_EMPTY)
         .and_then(|root| contract_file::decode(&root, &file))
         .map_err(|problem| problem.into_error(&file, &text))
 }
@@ -103,9 +104,8 @@ pub(crate) fn parse_as(
     let file: Arc<str> = Arc::from(file_name);
     let text = Text::read(&file, bytes)?;
     let decoded = match format_of(file_name, &text) {
-        Format::Yaml => {
-            yaml_tree::parse(&text).and_then(|root| capability_file::decode(&root, &file, source))
-        }
+        Format::Yaml => yaml_tree::parse(&text, capability_file::WHEN_EMPTY)
+            .and_then(|root| capability_file::decode(&root, &file, source)),
         Format::Toml => {
             toml_tree::parse(&text).and_then(|root| sandbox_file::decode(&root, &file, source))
         }

@@ -2,7 +2,7 @@
 
 use crate::account::{Share, cost};
 use crate::holes::enforced;
-use crate::ids::IdMap;
+use crate::index::Index;
 use crate::tree::{NONE, Tree};
 use crate::{Jti, WorkerId};
 
@@ -45,7 +45,7 @@ impl Grant {
 pub(crate) struct Grants {
     slots: Vec<Grant>,
     vacant: Vec<u32>,
-    index: IdMap<Jti, u32>,
+    index: Index,
 }
 
 impl Grants {
@@ -54,7 +54,9 @@ impl Grants {
     }
 
     pub(crate) fn find(&self, jti: Jti) -> Option<&Grant> {
-        self.index.get(&jti).map(|slot| &self.slots[*slot as usize])
+        self.index
+            .find(jti.0)
+            .map(|slot| &self.slots[slot as usize])
     }
 
     /// Adds a grant and debits its parent.
@@ -81,33 +83,36 @@ impl Grants {
         if second != NONE {
             self.slots[second as usize].previous = slot;
         }
-        self.index.insert(jti, slot);
+        self.index.insert(jti.0, slot);
     }
 
     /// Takes a grant out. What it cost stays debited: the caller makes it a worker or gives it back.
-    pub(crate) fn remove(&mut self, tree: &mut Tree, jti: Jti) -> Option<Grant> {
-        let slot = self.index.remove(&jti)?;
-        let grant = self.slots[slot as usize].clone();
-        if grant.previous == NONE {
-            tree.node_mut(grant.parent).first_grant = grant.next;
+    pub(crate) fn remove(&mut self, tree: &mut Tree, jti: Jti) -> Option<&Grant> {
+        let slot = self.index.remove(jti.0)?;
+        let (parent, previous, next) = {
+            let grant = &self.slots[slot as usize];
+            (grant.parent, grant.previous, grant.next)
+        };
+        if previous == NONE {
+            tree.node_mut(parent).first_grant = next;
         } else {
-            self.slots[grant.previous as usize].next = grant.next;
+            self.slots[previous as usize].next = next;
         }
-        if grant.next != NONE {
-            self.slots[grant.next as usize].previous = grant.previous;
+        if next != NONE {
+            self.slots[next as usize].previous = previous;
         }
         self.vacant.push(slot);
-        Some(grant)
+        Some(&self.slots[slot as usize])
     }
 
-    /// Takes a grant out and gives its parent back what it cost.
-    pub(crate) fn withdraw(&mut self, tree: &mut Tree, jti: Jti) -> Option<Grant> {
-        let grant = self.remove(tree, jti)?;
-        let parent = tree.node_mut(grant.parent);
-        parent
-            .account
-            .give_back(&cost(&grant.share.granted, grant.depth));
-        Some(grant)
+    /// Takes a grant out and gives its parent back what it cost. Says whether there was one.
+    pub(crate) fn withdraw(&mut self, tree: &mut Tree, jti: Jti) -> bool {
+        let Some(grant) = self.remove(tree, jti) else {
+            return false;
+        };
+        let price = cost(&grant.share.granted, grant.depth);
+        tree.node_mut(grant.parent).account.give_back(&price);
+        true
     }
 
     /// The newest grant of one parent.
@@ -118,6 +123,6 @@ impl Grants {
 
     /// All of them, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Grant> {
-        self.index.values().map(|slot| &self.slots[*slot as usize])
+        self.index.slots().map(|slot| &self.slots[slot as usize])
     }
 }

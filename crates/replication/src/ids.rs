@@ -1,8 +1,6 @@
 //! Names and moments. The caller makes all of them: nothing here reads a clock or draws a number.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -81,32 +79,6 @@ pub struct Now {
     pub boot_ns: u64,
     /// Unix time in milliseconds: for people, and to notice a clock that was turned back.
     pub wall_ms: u64,
-}
-
-/// A map keyed by ids. They are random and not chosen by an agent, so folding their halves is hash enough.
-pub(crate) type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<FoldHasher>>;
-
-/// Folds a 128-bit id to 64 bits.
-#[derive(Default)]
-pub(crate) struct FoldHasher(u64);
-
-impl Hasher for FoldHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
-
-    fn write_u128(&mut self, id: u128) {
-        // Multiplied, so that ids counted up by a simulator spread over the table too.
-        let folded = (id as u64) ^ ((id >> 64) as u64).rotate_left(32);
-        let mixed = folded.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = mixed ^ (mixed >> 32);
-    }
 }
 
 #[cfg(test)]

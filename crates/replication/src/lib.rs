@@ -32,6 +32,7 @@ mod event;
 mod grants;
 mod holes;
 mod ids;
+mod index;
 mod outcome;
 mod rate;
 mod snapshot;

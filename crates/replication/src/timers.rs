@@ -50,10 +50,6 @@ impl WorkerTimers {
         }
         None
     }
-
-    pub(crate) fn clear(&mut self) {
-        self.heap.clear();
-    }
 }
 
 fn is_current(due: &[u64], tree: &Tree, entry: (u64, u32, u32)) -> bool {

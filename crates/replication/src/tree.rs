@@ -1,7 +1,7 @@
 //! The living, as a tree in one slab. Slot 0 is the fleet itself: the account that roots are carved from.
 
 use crate::account::{Account, Share};
-use crate::ids::IdMap;
+use crate::index::Index;
 use crate::{WorkerId, account};
 
 /// "No slot" in the links below; also "never" for moments.
@@ -80,7 +80,7 @@ impl Node {
 pub(crate) struct Tree {
     nodes: Vec<Node>,
     vacant: Vec<u32>,
-    index: IdMap<WorkerId, u32>,
+    index: Index,
 }
 
 impl Tree {
@@ -88,7 +88,7 @@ impl Tree {
         Self {
             nodes: vec![Node::new(WorkerId(0), 0, fleet, 0, NEVER)],
             vacant: Vec::new(),
-            index: IdMap::default(),
+            index: Index::default(),
         }
     }
 
@@ -98,7 +98,7 @@ impl Tree {
     }
 
     pub(crate) fn find(&self, id: WorkerId) -> Option<u32> {
-        self.index.get(&id).copied()
+        self.index.find(id.0)
     }
 
     pub(crate) fn node(&self, slot: u32) -> &Node {
@@ -131,7 +131,7 @@ impl Tree {
                 (self.nodes.len() - 1) as u32
             }
         };
-        self.index.insert(id, slot);
+        self.index.insert(id.0, slot);
         self.link(slot, parent);
         slot
     }
@@ -141,7 +141,7 @@ impl Tree {
         self.unlink(slot);
         let node = &mut self.nodes[slot as usize];
         node.is_live = false;
-        self.index.remove(&node.id);
+        self.index.remove(node.id.0);
         self.vacant.push(slot);
     }
 

@@ -86,6 +86,12 @@ impl State {
         self.is_clock_suspect
     }
 
+    /// The latest time the wall clock has shown, in milliseconds since 1970.
+    #[must_use]
+    pub fn wall_high_ms(&self) -> u64 {
+        self.wall_high_ms
+    }
+
     /// How many workers are alive.
     #[must_use]
     pub fn live(&self) -> usize {

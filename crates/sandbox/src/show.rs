@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The directory inside the box that holds every [`Show`]. It is there only when there is something to show.
 pub const OWN_PLACE: &str = "/belljar";
@@ -22,8 +23,8 @@ pub enum Show {
     Text {
         /// Where.
         name: ShowName,
-        /// Its contents, at most [`LONGEST_TEXT`].
-        bytes: Vec<u8>,
+        /// Its contents, at most [`LONGEST_TEXT`]. Shared: many boxes may be shown the same.
+        bytes: Arc<[u8]>,
     },
     /// A program of the host's.
     Program {
@@ -193,7 +194,7 @@ mod tests {
     fn text(name: &str, length: usize) -> Show {
         Show::Text {
             name: ShowName::new(name).expect("a name"),
-            bytes: vec![0; length],
+            bytes: vec![0; length].into(),
         }
     }
 

@@ -12,6 +12,7 @@ use crate::reins::Reins;
 use crate::result::RunResult;
 use crate::starting::{DiscardOnFailure, Streams, explain, put_stand_ins, record_of};
 use crate::state::StateDir;
+use belljar_gate::{Launch, Permit};
 use belljar_policy::Capability;
 use belljar_sandbox::Host;
 use belljar_sandbox::cgroup::Spending;
@@ -26,6 +27,8 @@ use std::time::{Duration, Instant};
 pub enum Output {
     /// To the caller's own descriptors, and signals to the caller are passed on: for a process that is the keeper.
     Inherit,
+    /// The same, but with no input and no signals: for one box of several in a process.
+    Shared,
     /// Into the result, the first MiB of each stream.
     Capture,
     /// The same, with the caller's standard input and signals: for a process that is the keeper.
@@ -50,7 +53,7 @@ pub struct Assignment<'a> {
     state: &'a StateDir,
     output: Output,
     reins: Option<Reins>,
-    gate: Gate,
+    freezer: Freezer,
 }
 
 impl<'a> Assignment<'a> {
@@ -70,7 +73,7 @@ impl<'a> Assignment<'a> {
             state,
             output: Output::Capture,
             reins: None,
-            gate: Gate::Closed,
+            freezer: Freezer::Prepared,
         }
     }
 
@@ -88,10 +91,10 @@ impl<'a> Assignment<'a> {
         self
     }
 
-    /// Does without admission, and without preparations to be frozen: starts sooner.
+    /// Does without preparations to be frozen: starts sooner.
     #[must_use]
-    pub fn ungated(mut self) -> Self {
-        self.gate = Gate::Open;
+    pub fn without_freezer(mut self) -> Self {
+        self.freezer = Freezer::AsItComes;
         self
     }
 }
@@ -99,7 +102,7 @@ impl<'a> Assignment<'a> {
 /// Somebody who wants to know how a box fares. All is called from the attending thread, and while a call lasts nobody
 /// watches the box's limits by looking, so each should be short.
 pub trait Attendant {
-    /// The walls stand and the program has not run an instruction. A refusal ends the box there.
+    /// The walls stand, the gate gave leave, and the program has not run an instruction. A refusal ends the box there.
     fn admit(&mut self, facts: &Facts<'_>) -> Result<(), Refusal> {
         let _ = facts;
         Ok(())
@@ -123,6 +126,33 @@ pub trait Attendant {
 
 /// Nobody in particular.
 impl Attendant for () {}
+
+/// The gate's leave to let a box run. Without it no program of an agent's runs an instruction.
+pub enum Leave<'a> {
+    /// Given beforehand.
+    Given(Permit<Launch>),
+    /// To be asked for while the walls go up.
+    Asked(&'a mut dyn FnMut(&Plan) -> Result<Permit<Launch>, Refusal>),
+}
+
+impl Leave<'_> {
+    fn obtain(self, plan: &Plan) -> Result<Permit<Launch>, RunError> {
+        let asked = match self {
+            Leave::Given(permit) => return Ok(permit),
+            Leave::Asked(ask) => ask(plan),
+        };
+        asked.map_err(|Refusal { code, what, hint }| RunError::NotAdmitted { code, what, hint })
+    }
+}
+
+impl std::fmt::Debug for Leave<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Leave::Given(_) => "Leave::Given",
+            Leave::Asked(_) => "Leave::Asked",
+        })
+    }
+}
 
 /// What there is to know of a box before it runs.
 #[derive(Debug)]
@@ -172,32 +202,20 @@ impl From<&Spending> for Usage {
     }
 }
 
-/// Runs a command under a capability in the foreground, from start to end: this process is its keeper.
-pub fn run(
-    id: &SandboxId,
-    capability: &Capability,
-    command: &Command,
-    output: Output,
-    state: &StateDir,
-) -> Result<RunResult, RunError> {
-    let host = Host::probe();
-    state.sweep(&host.cgroups);
-    let assignment = Assignment::new(id, capability, command, state);
-    attend_on(&host, assignment.output(output).ungated(), &mut ())
-}
-
 /// Attends a box from start to end, in this thread; the box ends with it. Any number may be attended at once (see
 /// [`crate::raise_descriptor_limit`]).
 pub fn attend(
     assignment: Assignment<'_>,
+    leave: Leave<'_>,
     attendant: &mut dyn Attendant,
 ) -> Result<RunResult, RunError> {
-    attend_on(&Host::probe(), assignment, attendant)
+    attend_on(&Host::probe(), assignment, leave, attendant)
 }
 
-fn attend_on(
+pub(crate) fn attend_on(
     host: &Host,
     assignment: Assignment<'_>,
+    leave: Leave<'_>,
     attendant: &mut dyn Attendant,
 ) -> Result<RunResult, RunError> {
     let Assignment {
@@ -207,7 +225,7 @@ fn attend_on(
         state,
         output,
         reins,
-        gate,
+        freezer,
     } = assignment;
     let reins = match reins {
         Some(reins) => reins,
@@ -216,10 +234,7 @@ fn attend_on(
     let _taken_up = reins.take_up()?;
     let started = Instant::now();
     let mut lowered = lower(id.as_str(), capability, command, host, state)?;
-    if gate == Gate::Closed {
-        lowered.plan.freezer = Freezer::Prepared;
-    }
-    let lowered = lowered;
+    lowered.plan.freezer = freezer;
     let discard = DiscardOnFailure::new(lowered.overlay.clone());
     let record = record_of(&lowered, capability, command, host);
     let _held = state.hold(&record)?;
@@ -237,10 +252,12 @@ fn attend_on(
         Some(by) => RunError::KilledEarly { by },
         None => explain(error, &lowered),
     };
-    let starting = start(&lowered.plan, host, &stdio, gate).map_err(|error| early(error.into()))?;
+    let starting =
+        start(&lowered.plan, host, &stdio, Gate::Closed).map_err(|error| early(error.into()))?;
     reins.born(starting.grip());
     // While the box's first walls go up.
     let stand_ins = put_stand_ins(&lowered, state)?;
+    let permit = leave.obtain(&lowered.plan)?;
     let standing = starting.stand().map_err(|error| early(error.into()))?;
     drop(stdio);
     let facts = Facts {
@@ -249,9 +266,11 @@ fn attend_on(
         limits_by: host.cgroups.name(),
         reins: &reins,
     };
-    admit(gate, &reins, &facts, attendant)?;
-    let launched = let_go(standing, &reins)?;
+    admit(&reins, &facts, attendant)?;
+    let launched = let_go(standing, &reins, permit)?;
     attendant.started(&facts);
+    // What was shown is in the box now; a fleet's worth of copies would be a waste.
+    lowered.plan.shows = Vec::new();
     let mut keeper = Keeper::new(launched, &lowered, &reins, attendant, started);
     keeper.listen_to(signals, captures);
     keeper.stand_ins = stand_ins;
@@ -266,15 +285,7 @@ fn attend_on(
 }
 
 /// The last word before the program's first instruction. A box that is dead already asks nobody.
-fn admit(
-    gate: Gate,
-    reins: &Reins,
-    facts: &Facts<'_>,
-    attendant: &mut dyn Attendant,
-) -> Result<(), RunError> {
-    if gate == Gate::Open {
-        return Ok(());
-    }
+fn admit(reins: &Reins, facts: &Facts<'_>, attendant: &mut dyn Attendant) -> Result<(), RunError> {
     if let Some(by) = reins.ended_by() {
         return Err(RunError::KilledEarly { by });
     }
@@ -283,9 +294,11 @@ fn admit(
         .map_err(|Refusal { code, what, hint }| RunError::NotAdmitted { code, what, hint })
 }
 
+/// The one place where an agent's first instruction is let happen, and it takes a permit.
 fn let_go(
     standing: Standing,
     reins: &Reins,
+    permit: Permit<Launch>,
 ) -> Result<belljar_sandbox::native::Launched, RunError> {
     // Killed while somebody thought about admission: it has not run an instruction, and will not.
     if let Some(by) = reins.ended_by() {
@@ -295,5 +308,6 @@ fn let_go(
         doing: "freezing the box",
         source: std::io::Error::other(error),
     })?;
+    permit.spend();
     Ok(standing.go()?)
 }

@@ -30,7 +30,7 @@ impl Door {
             source,
         };
         make_private(&directory).map_err(fail)?;
-        let listener = bind(&directory, &format!("{id}.sock")).map_err(fail)?;
+        let listener = bind_below(&directory, &format!("{id}.sock")).map_err(fail)?;
         let door = Self { listener, path };
         // A box of root's runs as another user, who has to reach the socket and is shown it alone; everybody else is
         // kept out by the directory.
@@ -80,7 +80,7 @@ fn make_private(directory: &Path) -> io::Result<()> {
 }
 
 /// Binds below an opened directory: a path may be longer than a socket's address.
-fn bind(directory: &Path, name: &str) -> io::Result<UnixListener> {
+pub(crate) fn bind_below(directory: &Path, name: &str) -> io::Result<UnixListener> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = rustix::fs::open(directory, flags, Mode::empty())?;
     UnixListener::bind(format!("/proc/self/fd/{}/{name}", opened.as_raw_fd()))

@@ -12,6 +12,8 @@ pub const KEY_FILE: &str = "BELLJAR_KEY_FILE";
 pub const KEY_COMMAND: &str = "BELLJAR_KEY_COMMAND";
 /// Set inside a box to its id, so that a program can tell.
 pub(crate) const INSIDE: &str = "BELLJAR_SANDBOX";
+/// Set inside a box to where its door is.
+pub const AGENT_SOCKET: &str = "BELLJAR_SOCKET";
 /// Asks programs not to colour their output.
 pub const NO_COLOR: &str = "NO_COLOR";
 pub(crate) const HOME: &str = "HOME";

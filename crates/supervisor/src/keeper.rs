@@ -4,7 +4,7 @@ use crate::attend::{Attendant, Usage};
 use crate::capture::{Capture, Kept};
 use crate::error::RunError;
 use crate::lower::Lowered;
-use crate::reins::Reins;
+use crate::reins::{BoxState, Reins};
 use crate::result::{KillCode, KilledBy, ResourceUsage, RunResult, Violation};
 use crate::stand_in::StandIn;
 use crate::starting::cannot_execute;
@@ -249,7 +249,9 @@ impl<'a> Keeper<'a> {
             self.look_closer(spent.memory);
         }
         // Signals can be undone from inside.
-        if self.reins.is_held() {
+        if self.reins.is_held()
+            && (self.reins.state() == BoxState::Freezing || !self.launched.is_seen_still())
+        {
             self.reins.hold_still();
         }
         if report {

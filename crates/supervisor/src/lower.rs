@@ -26,6 +26,7 @@ pub struct Command {
     pub(crate) workdir: Option<PathBuf>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) shows: Vec<Show>,
+    pub(crate) env: Vec<(OsString, OsString)>,
 }
 
 impl Command {
@@ -36,6 +37,7 @@ impl Command {
             workdir: None,
             timeout: None,
             shows: Vec::new(),
+            env: Vec::new(),
         }
     }
 
@@ -50,6 +52,13 @@ impl Command {
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
+        self
+    }
+
+    /// Sets a variable in the box, whatever the capability passes.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.env.push((name.into(), value.into()));
         self
     }
 
@@ -94,7 +103,11 @@ pub fn lower(
     let table = hide_state(capability, state).path_table(&places);
     check_disk(capability, &table)?;
     let mut notes = notes_on(capability);
-    let env = environment(capability, &principal, &places, id);
+    let mut env = environment(capability, &principal, &places, id);
+    for (name, value) in &command.env {
+        env.retain(|(known, _)| known != name);
+        env.push((name.clone(), value.clone()));
+    }
     let program = find_program(command, &env, &table, &places)?;
     let overlay = match capability.filesystem.workspace {
         Workspace::Overlay if capability.filesystem.mode == FsMode::ReadWrite => {

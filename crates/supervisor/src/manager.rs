@@ -1,7 +1,7 @@
 //! Boxes as a Rust program uses them: create, execute, destroy.
 
-use crate::attend::{Assignment, attend};
 use crate::error::RunError;
+use crate::lone::attend_recorded;
 use crate::lower::Command;
 use crate::reins::{BoxState, Reins};
 use crate::result::{KillCode, RunResult};
@@ -133,8 +133,7 @@ impl SandboxManager {
         let sandbox = sandbox.ok_or_else(|| RunError::UnknownId { id: id.to_string() })?;
         let run_id = SandboxId::random()?;
         let reins = sandbox.add(id)?;
-        let assignment = Assignment::new(&run_id, &sandbox.capability, command, &self.state);
-        attend(assignment.reins(reins).ungated(), &mut ())
+        attend_recorded(&run_id, &sandbox.capability, command, &self.state, reins)
     }
 
     /// Ends a sandbox. Commands that still run in it are killed; their callers get a result that says so, or an error

@@ -155,7 +155,10 @@ impl Reins {
     pub(crate) fn take_up(&self) -> Result<TakenUp<'_>, RunError> {
         let mut held = self.held();
         match (&held.phase, held.ended_by) {
-            (_, Some(by)) => return Err(RunError::KilledEarly { by }),
+            (Phase::Waiting, Some(by)) => {
+                held.phase = Phase::Ended;
+                return Err(RunError::KilledEarly { by });
+            }
             (Phase::Waiting, None) => held.phase = Phase::Starting(None),
             _ => {
                 return Err(RunError::Invalid {

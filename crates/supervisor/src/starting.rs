@@ -82,6 +82,16 @@ impl Streams {
                     foreground,
                 });
             }
+            Output::Shared => {
+                return Ok(Self {
+                    stdio: Stdio {
+                        stdin: nothing()?,
+                        ..Stdio::inherit()?
+                    },
+                    captures: None,
+                    foreground,
+                });
+            }
             Output::CaptureForeground => (
                 Stdio::inherit()?.stdin,
                 [Capture::in_memory()?, Capture::in_memory()?],

@@ -93,7 +93,6 @@ impl<F: FnMut(Request)> Loop<F> {
                     }
                 }
             }
-            self.fire_timers(now);
             for id in std::mem::take(&mut self.again) {
                 self.digest(id, now);
             }
@@ -101,6 +100,8 @@ impl<F: FnMut(Request)> Loop<F> {
                 let (data, flags) = (event.data, event.flags);
                 self.turn(data.u64(), flags, now);
             }
+            // Last, so that what has arrived counts as in time, however late we are ourselves.
+            self.fire_timers(now);
         }
     }
 
@@ -200,9 +201,15 @@ impl<F: FnMut(Request)> Loop<F> {
     }
 
     fn accept_some(&mut self, id: u64, now: Instant) {
-        for _ in 0..ACCEPTS_PER_TURN {
-            if let Err(pause) = self.make_room(id, now) {
-                return self.set_pause(id, pause);
+        for count in 0..ACCEPTS_PER_TURN {
+            if !self.has_room(id) {
+                // Somebody is known to wait for the first of a turn only, and nobody is closed for nobody.
+                if count > 0 {
+                    return;
+                }
+                if let Err(pause) = self.make_room(id, now) {
+                    return self.set_pause(id, pause);
+                }
             }
             let Some(listening) = self.listeners.get_mut(&id) else {
                 return;
@@ -233,7 +240,15 @@ impl<F: FnMut(Request)> Loop<F> {
         }
     }
 
-    /// Finds a place for one more connection, if need be by closing one that has less claim to it.
+    fn has_room(&self, id: u64) -> bool {
+        self.connections.len() < self.limits.connections_in_all
+            && self
+                .listeners
+                .get(&id)
+                .is_some_and(|listening| listening.connections.len() < self.limits.connections)
+    }
+
+    /// Makes a place for one more connection by closing one that has less claim to it.
     fn make_room(&mut self, id: u64, now: Instant) -> Result<(), Pause> {
         let Some(listening) = self.listeners.get(&id) else {
             return Err(Pause::No);
@@ -241,9 +256,6 @@ impl<F: FnMut(Request)> Loop<F> {
         let mine = listening.connections.len();
         if mine >= self.limits.connections {
             return self.close_an_idle_one(id, now);
-        }
-        if self.connections.len() < self.limits.connections_in_all {
-            return Ok(());
         }
         let greediest = self
             .listeners

@@ -104,7 +104,10 @@ impl Listening {
         }
         match accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Ok(stream) => Accepted::New(UnixStream::from(stream)),
-            Err(Errno::AGAIN) => Accepted::Nobody,
+            Err(Errno::AGAIN) => {
+                self.accepts.give_back();
+                Accepted::Nobody
+            }
             Err(Errno::INTR | Errno::CONNABORTED) => Accepted::Again,
             // No descriptor or no memory: trying at once would spin.
             Err(_) => Accepted::NotYet(now + Duration::from_millis(250)),

@@ -73,7 +73,8 @@ pub struct Narrowing {
     pub max_processes: Option<NonZeroU64>,
 }
 
-/// What a child is to know: UTF-8 text of at most 1 MiB. The child finds it as a file.
+/// What a child is to know: UTF-8 text of at most 1 MiB. With its JSON escapes it must also fit in a request's body, which leaves
+/// a quarter more for them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct StateText(String);

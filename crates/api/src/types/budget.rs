@@ -10,9 +10,9 @@ pub struct Budget {
     /// Replicas alive at once, below this worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u64>,
-    /// Seconds of CPU time.
+    /// Milliseconds of CPU time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpu_s: Option<u64>,
+    pub cpu_ms: Option<u64>,
     /// Memory, in mebibytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_mb: Option<u64>,
@@ -33,8 +33,8 @@ pub struct Budget {
 pub struct Amounts {
     /// Replicas.
     pub replicas: u64,
-    /// Seconds of CPU time.
-    pub cpu_s: u64,
+    /// Milliseconds of CPU time.
+    pub cpu_ms: u64,
     /// Memory, in mebibytes.
     pub memory_mb: u64,
     /// Processes and threads.

@@ -18,9 +18,9 @@ pub use budget::{Amounts, Budget, BudgetView};
 pub use command::Command;
 pub use operator::{
     Because, ClockAcknowledged, ClockState, ClockView, ContractView, Counts, EndedBy,
-    EngageRequest, Engagement, EpochBumped, KillReport, KillRequest, KillScope, KillSwitchView,
-    LedgerView, OnParentExit, OnTrigger, ResetRequest, RevokeRequest, Revoked, StatusView,
-    StopCondition, WorkerList, WorkerState, WorkerView,
+    EngageRequest, Engagement, EpochBumped, KillReport, KillRequest, KillSwitchView, LedgerView,
+    OnParentExit, OnTrigger, ResetRequest, RevokeRequest, Revoked, StatusView, StopCondition,
+    WorkerList, WorkerState, WorkerView,
 };
 pub use problem::Problem;
 pub use text::{InvalidText, Line, Name, Reason, Shown, WorkerId};

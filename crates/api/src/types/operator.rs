@@ -171,58 +171,33 @@ pub struct KillReport {
     pub not_recorded: Option<Shown>,
 }
 
-/// What a kill switch stops.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum KillScope {
-    /// Everything.
-    Fleet {},
-    /// A worker and all below it.
-    Lineage {
-        /// The topmost of them.
-        worker_id: WorkerId,
-    },
-    /// One worker.
-    Worker {
-        /// Which one.
-        worker_id: WorkerId,
-    },
-}
-
-/// Ends everything in scope and refuses every grant there until it is reset.
+/// Ends everything and refuses every grant until it is reset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EngageRequest {
     /// Why; it goes to the ledger.
     pub reason: Reason,
-    /// What is stopped.
-    #[serde(deserialize_with = "crate::json::object")]
-    pub scope: KillScope,
 }
 
-/// Lets grants through again in that scope. Nothing that was killed comes back.
+/// Lets grants through again. Nothing that was killed comes back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResetRequest {
     /// Why; it goes to the ledger.
     pub reason: Reason,
-    /// The scope it was engaged for.
-    #[serde(deserialize_with = "crate::json::object")]
-    pub scope: KillScope,
 }
 
-/// The kill switches that are engaged.
+/// Whether the kill switch is engaged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KillSwitchView {
-    /// Oldest first; empty where none is.
-    pub engaged: Vec<Engagement>,
+    /// Since when and why; absent where it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engaged: Option<Engagement>,
 }
 
 /// An engaged kill switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Engagement {
-    /// What it stops.
-    pub scope: KillScope,
     /// Why.
     pub reason: Shown,
     /// Since when.
@@ -262,8 +237,6 @@ pub struct EpochBumped {
 pub struct ClockAcknowledged {
     /// The clock as it is now.
     pub clock: ClockView,
-    /// The ledger's entry about it.
-    pub entry: u64,
 }
 
 /// The contract that replication is held to.
@@ -273,11 +246,11 @@ pub struct ContractView {
     pub max_depth: u32,
     /// Workers alive at once, roots included.
     pub max_replicas: u64,
-    /// Seconds between two children of one parent.
-    pub cooldown_seconds: u64,
-    /// Seconds until a worker is ended; absent where nothing says so.
+    /// Between two children of one parent, in milliseconds.
+    pub cooldown_ms: u64,
+    /// Until a worker is ended, in milliseconds; absent where nothing says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expiration_seconds: Option<u64>,
+    pub expiration_ms: Option<u64>,
     /// What becomes of children whose parent is gone.
     pub on_parent_exit: OnParentExit,
     /// What a root is given.

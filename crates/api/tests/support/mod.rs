@@ -77,8 +77,10 @@ impl TestServer {
         Client::connect(self.path(tag)).unwrap()
     }
 
-    pub fn stop(mut self) {
+    /// Stops the server; its socket files stay as long as the result does.
+    pub fn stop(mut self) -> TempDir {
         self.running.take().unwrap().stop().unwrap();
+        self.directory
     }
 }
 
@@ -127,6 +129,11 @@ impl Peer {
 
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
         self.0.write_all(bytes.as_ref()).unwrap();
+        self
+    }
+
+    pub fn send_and_keep(mut self, bytes: impl AsRef<[u8]>) -> Self {
+        self.send(bytes);
         self
     }
 

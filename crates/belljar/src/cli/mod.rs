@@ -1,6 +1,7 @@
 //! The command line's one definition: help, completions and man pages all come from here.
 
 mod proof;
+pub(crate) mod replication;
 
 pub(crate) use proof::{Audit, ExportFormat, KeyKind, Keys, LogName, Manifest, Verify};
 
@@ -36,6 +37,12 @@ pub(crate) enum Command {
     /// Ask what a policy decides, why, and which line to add: exit 0 if allowed, 1 if denied
     #[command(subcommand)]
     Check(Check),
+    /// Watch and stop a family of agents
+    #[command(subcommand)]
+    Replication(replication::Replication),
+    /// In a box: ask your keeper for a replica, a sign of life, your manifest
+    #[command(subcommand)]
+    Agent(replication::Agent),
     /// The shipped profiles
     #[command(subcommand)]
     Profile(Profile),
@@ -108,6 +115,15 @@ pub(crate) struct Run {
     /// End the box after so many seconds, whatever the policy says
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) timeout: Option<std::time::Duration>,
+    /// Let the agent make replicas of itself, within this contract
+    #[arg(long, value_name = "FILE")]
+    pub(crate) contract: Option<PathBuf>,
+    /// With --contract: a file whose contents the agent finds in /belljar/state
+    #[arg(long, value_name = "FILE", requires = "contract")]
+    pub(crate) state: Option<PathBuf>,
+    /// What the record of the launch survives before the agent's first instruction (with --contract always strict)
+    #[arg(long, value_enum, default_value_t = Durable::Crash)]
+    pub(crate) durability: Durable,
     /// Make changes in place, or keep them aside for `belljar diff`
     #[arg(long, value_enum)]
     pub(crate) workspace: Option<WorkspaceMode>,
@@ -120,6 +136,14 @@ pub(crate) struct Run {
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Durable {
+    /// A crash of Belljar
+    Crash,
+    /// A power cut
+    Strict,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -114,7 +114,7 @@ fn change(
     } = change_keys(state, &key_source(), algorithm, act)?;
     let signing = signing.map(|id| id.to_string());
     if format.output == OutputFormat::Json {
-        let error = |error: &LogError| json!({"message": exit::chain(error), "hint": error.hint()});
+        let error = |error: &LogError| json!({"message": belljar_gate::in_full(error), "hint": error.hint()});
         print::json(&json!({
             "signing": signing,
             "changed": changed.iter()

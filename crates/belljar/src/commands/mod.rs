@@ -1,5 +1,6 @@
 //! One module for each command.
 
+mod agent;
 mod audit;
 mod check;
 mod doctor;
@@ -9,6 +10,7 @@ mod kept;
 mod keys;
 mod list;
 mod manifest;
+mod replication;
 mod run;
 
 use crate::cli::{Cli, Command, Policy};
@@ -23,6 +25,8 @@ pub(crate) fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Inspect(arguments) => list::inspect(&arguments),
         Command::Ps(format) => list::ps(&format),
         Command::Check(question) => check::check(&question),
+        Command::Replication(command) => replication::replication(command),
+        Command::Agent(command) => agent::agent(command),
         Command::Profile(what) => documents::profile(&what),
         Command::Doctor(format) => doctor::doctor(&format),
         Command::Schema { file } => documents::schema(file),

@@ -33,7 +33,7 @@ pub(crate) use picture::picture;
 pub(crate) use record::{Record, with_flipped};
 pub(crate) use scratch::Scratch;
 pub(crate) use watch::{Finished, eventually, finish, finish_with_input};
-pub(crate) use yard::Yard;
+pub(crate) use yard::{Yard, attend_admitted};
 
 use std::fs;
 

@@ -5,10 +5,13 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use belljar_gate::keyring::KeySource;
+use belljar_gate::{Durability, Launch, RunGate};
 use belljar_policy::Capability;
+use belljar_sandbox::plan::Plan;
 use belljar_supervisor::{
-    Assignment, Attendant, BoxState, Command, Reins, RunError, RunResult, SandboxId, StateDir,
-    attend,
+    Assignment, Attendant, BoxState, Command, Leave, Reins, RunError, RunResult, SandboxId,
+    StateDir, attend,
 };
 
 use super::leftovers::assert_nothing_left;
@@ -18,6 +21,27 @@ use super::{Attempt, Jail, Who};
 pub(crate) struct Yard {
     pub(crate) jail: Jail,
     pub(crate) state: StateDir,
+}
+
+/// Attends a box with the gate's leave.
+pub(crate) fn attend_admitted(
+    state: &StateDir,
+    assignment: Assignment<'_>,
+    attendant: &mut dyn Attendant,
+) -> Result<RunResult, RunError> {
+    let mut gate = RunGate::of(state.path(), KeySource::Directory);
+    let mut ask = |plan: &Plan| {
+        let launch = Launch {
+            run: plan.id.clone(),
+            program: plan.program.display().to_string(),
+            command_sha256: String::new(),
+            capability: String::new(),
+            capability_sha256: String::new(),
+            tier: String::new(),
+        };
+        Ok(gate.admit(launch, Durability::Crash).expect("leave"))
+    };
+    attend(assignment, Leave::Asked(&mut ask), attendant)
 }
 
 impl Yard {
@@ -53,7 +77,7 @@ impl Yard {
         let id = SandboxId::random().expect("an id");
         let capability = self.capability();
         let assignment = Assignment::new(&id, &capability, command, &self.state);
-        let result = attend(assignment.reins(reins.clone()), attendant);
+        let result = attend_admitted(&self.state, assignment.reins(reins.clone()), attendant);
         assert_eq!(reins.state(), BoxState::Ended);
         assert!(
             super::cgroups_of(id.as_str()).is_empty(),

@@ -22,7 +22,7 @@ use super::note::FleetNote;
 use super::{Hands, Seated};
 use crate::clock::now;
 use crate::latch::Latch;
-use crate::log::LogError;
+use crate::log::{LogError, in_full};
 use crate::record::Entry;
 
 /// The most questions answered with one sync.
@@ -41,14 +41,7 @@ pub struct Unrecorded(pub Arc<str>);
 
 impl Unrecorded {
     pub(crate) fn because(error: &dyn std::error::Error) -> Self {
-        let mut text = error.to_string();
-        let mut cause = error.source();
-        while let Some(inner) = cause {
-            text.push_str(": ");
-            text.push_str(&inner.to_string());
-            cause = inner.source();
-        }
-        Self(Arc::from(text))
+        Self(Arc::from(in_full(error)))
     }
 }
 

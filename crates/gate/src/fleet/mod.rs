@@ -12,13 +12,13 @@ use std::sync::Arc;
 use belljar_ledger::Durability;
 use belljar_manifest::lineage::{Digest, Envelope};
 use belljar_replication::{
-    Admitted, Asked, Code, Denial, Jti, ManifestFacts, Now, Request, RootRequest, State, Usage,
-    WorkerId,
+    Admitted, Asked, Code, Denial, Jti, ManifestFacts, Now, Request, RootRequest, State, Status,
+    Usage, WorkerId,
 };
 
 pub use desk::Unrecorded;
 pub use note::{FleetEntry, FleetNote};
-pub use opening::{FleetOptions, OpenFleetError, read_state};
+pub use opening::{FleetOptions, OpenFleetError, read_state, reset_fleet};
 pub use operator::{Act, KillTally};
 pub use papers::{Papers, PapersError, Standing};
 
@@ -27,6 +27,7 @@ use keys::SharedKeyring;
 
 use crate::latch::Latch;
 use crate::permit::Permit;
+use crate::run::Launch;
 
 /// Carries out what the controller orders. Called from the desk's thread, so each must return at once: a kill
 /// is a signal sent, not an end awaited. Somebody unknown is nobody to act on.
@@ -111,6 +112,17 @@ impl FleetRefusal {
                 "an operator must see to the log: `belljar audit verify --log fleet`"
             }
             Self::Papers(_) => "an operator must see to the keys: `belljar keys list`",
+        }
+    }
+
+    /// What of it, without the code.
+    #[must_use]
+    pub fn detail(&self) -> String {
+        let text = self.to_string();
+        match text.strip_prefix(self.code()) {
+            Some("") => self.hint().to_owned(),
+            Some(rest) => rest.trim_start_matches(": ").to_owned(),
+            None => text,
         }
     }
 
@@ -346,6 +358,30 @@ impl FleetGate {
         });
     }
 
+    /// Lets a worker run one more task in a box of its own. Whoever is ended or frozen may not.
+    pub fn task(&self, worker: WorkerId) -> Result<Permit<Launch>, FleetRefusal> {
+        let (status, entry) = self.desk.ask(move |desk| {
+            let at = crate::clock::now();
+            desk.turn(|controller| controller.tick(at));
+            let status = desk
+                .controller
+                .state()
+                .worker(worker)
+                .map(|view| view.status);
+            let allowed = matches!(status, Some(Status::Starting | Status::Running));
+            if allowed {
+                desk.turn(|controller| controller.started(at, worker));
+                desk.note(at, &FleetNote::TaskStarted { worker });
+            }
+            (status, desk.upcoming())
+        })?;
+        match status {
+            None => Err(Denial::from(Code::DenyParentUnknown).into()),
+            Some(Status::Quarantined) => Err(Denial::from(Code::DenyQuarantined).into()),
+            Some(_) => Ok(Permit::new(Launch::of_task(worker), entry)),
+        }
+    }
+
     /// A worker's box is gone. What it used is charged to it, or to its parent if it was ended before.
     pub fn ended(&self, worker: WorkerId, code: Code, usage: Usage) {
         let _ = self.desk.ask(move |desk| {
@@ -358,10 +394,28 @@ impl FleetGate {
 
     /// A worker's box could not be started, or ended in a way worth telling.
     pub fn failed(&self, worker: WorkerId, why: String) {
+        self.note_box(worker, why);
+        self.ended(worker, Code::LaunchFailed, Usage::default());
+    }
+
+    /// Something about a worker's box that is worth telling.
+    pub fn note_box(&self, worker: WorkerId, why: String) {
         self.desk.tell(move |desk| {
             desk.note(crate::clock::now(), &FleetNote::BoxFailed { worker, why });
         });
-        self.ended(worker, Code::LaunchFailed, Usage::default());
+    }
+
+    /// Charges a worker for what its box used; nobody waits for the record.
+    pub fn charge(&self, worker: WorkerId, usage: Usage) {
+        self.desk.tell(move |desk| {
+            desk.charge(crate::clock::now(), worker, usage);
+        });
+    }
+
+    /// Since when and why the kill switch is engaged, if it is.
+    #[must_use]
+    pub fn engaged(&self) -> Option<crate::latch::Engaged> {
+        self.latch.engaged()
     }
 
     /// A worker is well.

@@ -18,6 +18,11 @@ pub enum FleetNote {
         /// What for.
         reason: String,
     },
+    /// A worker began a task of several.
+    TaskStarted {
+        /// Who.
+        worker: WorkerId,
+    },
     /// An operator acted. What came of it follows.
     OperatorActed {
         /// What they did.

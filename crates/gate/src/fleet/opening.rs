@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use belljar_ledger::{Ledger, Reader, Wait};
+use belljar_ledger::{Durability, Ledger, Reader, Wait};
 use belljar_manifest::lineage::Digest;
 use belljar_policy::{Contract, SignerKind};
-use belljar_replication::{BootId, Controller, InvalidCondition, Predicate, State};
+use belljar_replication::{BootId, Controller, Event, InvalidCondition, Predicate, State, What};
 
 use super::desk::{Desk, DeskHandle};
 use super::keys::{KeyWatch, SharedKeyring};
@@ -128,6 +128,22 @@ impl FleetGate {
 pub fn read_state(state: &Path) -> Result<State, LogError> {
     let reader = Reader::open(&LogKind::Fleet.directory(state)).map_err(content(0))?;
     fold_from(State::default(), &reader, 0)
+}
+
+/// Takes the kill switch off in the record of a fleet that has no controller at the moment.
+pub fn reset_fleet(state: &Path, keys: KeySource) -> Result<(), LogError> {
+    if !LogKind::Fleet.directory(state).exists() {
+        return Ok(());
+    }
+    let at = now();
+    let keyring = KeyDir::of(state, keys).load()?;
+    let (mut ledger, _) = open(LogKind::Fleet, state, &keyring, Wait::Fail)?;
+    if fold(&ledger)?.is_kill_switch_engaged() {
+        let event = Event::new(at, What::KillSwitchReset {});
+        ledger.append(&serde_json::to_vec(&event)?)?;
+        ledger.commit(Durability::Power)?;
+    }
+    Ok(())
 }
 
 /// The snapshot, if there is a good one, and everything after it.

@@ -7,8 +7,10 @@ use belljar_manifest::lineage::{
     CapabilityDocument, Digest, Envelope, Jti, ParentLink, Payload, SealError, Verified, WorkerId,
 };
 
-use super::{Seated, Wish};
+use super::{Replicate, Seated, Wish};
 use crate::keyring::Keyring;
+use crate::permit::Permit;
+use crate::run::Launch;
 
 /// What a manifest says of a worker besides what the controller decides.
 #[derive(Clone, Debug)]
@@ -126,6 +128,23 @@ impl Papers {
                     .map(ToString::to_string)
                     .unwrap_or_default()
             })
+    }
+}
+
+impl Permit<Replicate> {
+    /// Leave to have a replica is leave to start its box.
+    pub fn into_launch(self) -> (Replicate, Permit<Launch>) {
+        let (replicate, entry) = self.into_parts();
+        let payload = replicate.papers.payload();
+        let launch = Launch {
+            run: replicate.admitted.worker.to_string(),
+            program: String::new(),
+            command_sha256: payload.program.to_string(),
+            capability: payload.capability.capability().name.to_string(),
+            capability_sha256: payload.capability.digest().to_string(),
+            tier: payload.capability.capability().tier.as_str().to_owned(),
+        };
+        (replicate, Permit::new(launch, entry))
     }
 }
 

@@ -89,6 +89,20 @@ pub(crate) fn make(dir: &Path, size: u64, step: u64) {
     grow(&mut ledger, size, step);
 }
 
+/// Copies a log.
+pub(crate) fn copy(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            std::fs::create_dir(&target).unwrap();
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
 pub(crate) fn check(dir: &Path) -> Result<Verified, Fault> {
     verify(dir, &known(), &VerifyOptions::default())
 }

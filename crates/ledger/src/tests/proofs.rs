@@ -135,6 +135,14 @@ fn check_inclusion(reader: &Reader, leaves: &[Hash], index: usize, size: usize, 
         };
         assert!(!proof.verify(&leaves[index], root));
     }
+    let higher = InclusionProof {
+        size: 2 * (size as u64).next_power_of_two(),
+        ..proof.clone()
+    };
+    assert!(
+        !higher.verify(&leaves[index], root),
+        "a tree with more levels"
+    );
     let elsewhere = InclusionProof {
         index: (index as u64 + 1) % size as u64,
         ..proof
@@ -161,6 +169,11 @@ fn check_consistency(
     assert_eq!(proof.hashes, expected);
     let (old_root, new_root) = roots;
     assert!(proof.verify(old_root, new_root));
+    let higher = ConsistencyProof {
+        new: 2 * (new as u64 + 1).next_power_of_two(),
+        ..proof.clone()
+    };
+    assert!(old == 0 || !higher.verify(old_root, new_root));
     let other = Hash::of_entry(b"other");
     assert!(!proof.verify(&other, new_root));
     assert!(
@@ -232,6 +245,23 @@ fn proofs_across_tiles_agree_with_the_naive_tree() {
             check_consistency(&reader, &leaves, *old, *size, (old_root, root));
         }
     }
+}
+
+#[test]
+fn any_proof_of_a_larger_log_agrees_with_the_naive_tree() {
+    let (_dir, reader, leaves) = log();
+    let config = ProptestConfig {
+        cases: 150,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    proptest!(config, |(size in 1..=SIZE, part in 0.0..1.0f64)| {
+        let index = ((size as f64 * part) as usize).min(size - 1);
+        let root = naive_root(&leaves[..size]);
+        check_inclusion(&reader, &leaves, index, size, &root);
+        let old_root = naive_root(&leaves[..index]);
+        check_consistency(&reader, &leaves, index, size, (&old_root, &root));
+    });
 }
 
 proptest! {

@@ -98,7 +98,11 @@ impl Controller {
     pub fn resume(state: State, now: Now) -> Result<Self, InvalidCondition> {
         let conditions = compile_all(&state.contract.stop_conditions)?;
         let mut controller = Self::around(state, conditions, now);
-        controller.restart_timers(now.boot_ns.max(controller.state.boot_ns));
+        let now_ns = now.boot_ns.max(controller.state.boot_ns);
+        for slot in controller.state.tree.subtree(FLEET) {
+            controller.watch(slot, now_ns);
+            controller.touch(slot);
+        }
         Ok(controller)
     }
 
@@ -204,13 +208,6 @@ impl Controller {
                 self.beats[slot as usize].saturating_add(nanoseconds(timeout))
             }
             _ => NEVER,
-        }
-    }
-
-    fn restart_timers(&mut self, now_ns: u64) {
-        self.worker_timers.clear();
-        for slot in self.state.tree.subtree(FLEET) {
-            self.watch(slot, now_ns);
         }
     }
 }

@@ -5,6 +5,7 @@ use belljar_policy::Contract;
 use super::{Controller, Turn};
 use crate::account::Usage;
 use crate::event::What;
+use crate::holes::enforced;
 use crate::outcome::{Command, NotAlive, Outcome, OverBudget};
 use crate::stop::{Depends, InvalidCondition, compile_all};
 use crate::tree::{FLEET, Status};
@@ -32,9 +33,10 @@ impl Controller {
         conditions.extend(closures);
         self.conditions = conditions;
         self.changed = Depends::ALL;
-        // The heartbeat timeout may be another one.
+        // The heartbeat timeout may be another one, and so may what holds for each worker.
         for slot in self.state.tree.subtree(FLEET) {
             self.set_timer(slot);
+            self.touch(slot);
         }
         self.settle(&mut turn);
         turn.finish(Ok(()))
@@ -43,7 +45,9 @@ impl Controller {
     /// A worker's box runs. The result says whether it was waiting for that.
     pub fn started(&mut self, now: Now, worker: WorkerId) -> Outcome<bool> {
         let mut turn = self.begin(now);
-        let is_new = self.status(worker) == Some(Status::Starting);
+        // Whoever is frozen stays so, whatever its box reports.
+        let is_other = self.status(worker) != Some(Status::Starting);
+        let is_new = !enforced!(ThawOnlyByOperator, is_other);
         if is_new {
             self.record(&mut turn, What::Started { worker });
         }

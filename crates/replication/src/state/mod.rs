@@ -178,11 +178,10 @@ impl State {
                 Ok(())
             }
             What::Refused(refused) => Err(Fault::WrongCode(refused.code)),
-            What::Withdrawn { jti, .. } => self
-                .grants
-                .withdraw(&mut self.tree, *jti)
-                .map(|_| ())
-                .ok_or(Fault::UnknownGrant(*jti)),
+            What::Withdrawn { jti, .. } => match self.grants.withdraw(&mut self.tree, *jti) {
+                true => Ok(()),
+                false => Err(Fault::UnknownGrant(*jti)),
+            },
             What::Started { worker } => self.change(*worker, Status::Starting, Status::Running),
             What::Ended { worker, code } => self.worker_ended(at, *worker, *code),
             What::Quarantined { worker, code } => self.quarantined(*worker, *code),
@@ -262,20 +261,21 @@ impl State {
         expires_ns: u64,
     ) -> Result<(), Fault> {
         let grant = self.grants.find(jti).filter(|grant| grant.worker == worker);
-        let grant = grant.ok_or(Fault::UnknownGrant(jti))?.clone();
+        let grant = grant.ok_or(Fault::UnknownGrant(jti))?;
         if enforced!(Duplicate, self.tree.find(worker).is_some()) {
             return Err(Fault::DuplicateWorker(worker));
         }
-        let parent = self.tree.node_mut(grant.parent);
+        let above = grant.parent;
+        let parent = self.tree.node_mut(above);
         if enforced!(ExpiryOfParent, expires_ns > parent.expires_ns) {
             return Err(Fault::OutlivesParent(worker));
         }
         parent.last_child_ns = Some(at.boot_ns);
+        let node = Node::new(worker, grant.depth, &grant.share, at.boot_ns, expires_ns);
         if enforced!(SingleUse, true) {
             self.grants.remove(&mut self.tree, jti);
         }
-        let node = Node::new(worker, grant.depth, &grant.share, at.boot_ns, expires_ns);
-        self.born(at, node, grant.parent);
+        self.born(at, node, above);
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use super::message::{Kind, Message, Stage};
 use super::peer;
 use super::rules::Verdict;
 use super::script::{Landlock, Script};
+use super::stillness::{self, Stillness};
 use super::view::{build_view, enter};
 use crate::sys::{self, ChildState, Notification, Reply, mount_flag};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -68,7 +69,9 @@ pub(super) fn at(stage: Stage) -> impl Fn(Errno) -> Failure {
 
 /// Runs as the box's pid 1. Never returns.
 pub(super) fn run(start: &Start<'_>) -> ! {
-    let Err(failure) = enclose(start).and_then(|()| begin(start));
+    // What is made for the box does not depend on how its keeper happens to make files; what the agent makes does.
+    let umask = rustix::process::umask(Mode::from_raw_mode(0o022));
+    let Err(failure) = enclose(start).and_then(|()| begin(start, umask));
     fail(start.control, &failure)
 }
 
@@ -123,7 +126,7 @@ fn become_box_user(start: &Start<'_>) -> Result<(), Failure> {
 }
 
 /// Forks the agent's process and stays as pid 1.
-fn begin(start: &Start<'_>) -> Result<std::convert::Infallible, Failure> {
+fn begin(start: &Start<'_>, umask: Mode) -> Result<std::convert::Infallible, Failure> {
     let stage = at(Stage::Processes);
     let children = sys::watch_children().map_err(&stage)?;
     let (ours, theirs) = rustix::net::socketpair(
@@ -154,6 +157,7 @@ fn begin(start: &Start<'_>) -> Result<std::convert::Infallible, Failure> {
     let main = sys::fork().map_err(&stage)?;
     if main == 0 {
         drop(ours);
+        rustix::process::umask(umask);
         let Err(failure) = become_agent(start, theirs.as_fd());
         fail(start.control, &failure)
     }
@@ -387,14 +391,14 @@ fn obey(stay: &Stay<'_>) {
             a: order,
             ..
         })) => {
-            // One call for all: the kernel lets no fork slip between.
-            sys::signal_all(libc::SIGSTOP);
-            let _ = Message::new(Kind::Stopped, order, 0).send(stay.start.control);
+            if stillness::stop_all() == Stillness::Complete {
+                let _ = Message::new(Kind::Stopped, order, 0).send(stay.start.control);
+            }
         }
         Ok(Some(Message {
             kind: Kind::Continue,
             ..
-        })) => sys::signal_all(libc::SIGCONT),
+        })) => stillness::continue_all(),
         Ok(None) => sys::exit_now(1),
         Ok(Some(_)) | Err(_) => {}
     }

@@ -53,7 +53,7 @@ pub enum Event {
     MainStopped,
     /// The last process of the box has ended; what is left is the kernel's clearing up.
     Emptied,
-    /// Every process was told to hold still.
+    /// Every process holds still.
     Stilled,
     /// A wall was hit.
     Violation {
@@ -135,6 +135,9 @@ impl Starting {
                 .map_err(LaunchError::at(Stage::View))?;
         }
         self.launched.await_start()?;
+        // What the walls were made from may be large, and is not needed any more.
+        self.launched.script.steps = Vec::new();
+        self.launched.script.step_paths = Vec::new();
         Ok(Standing {
             launched: self.launched,
             gate: self.gate,
@@ -393,6 +396,11 @@ impl Launched {
         self.sampler.as_ref().map_or(0, Sampler::count)
     }
 
+    /// Whether the last look saw every process stopped, where limits are held by looking.
+    pub fn is_seen_still(&self) -> bool {
+        self.sampler.as_ref().is_some_and(Sampler::is_still)
+    }
+
     /// Sends a signal to the program.
     pub fn signal(&self, signal: i32) {
         let _ = Message::new(Kind::Signal, signal, 0).send(self.grip.control());
@@ -454,9 +462,7 @@ impl Launched {
             spent.cpu = spent.cpu.max(reaped.cpu);
         }
         spent.peak_memory = spent.peak_memory.max(reaped.largest_process_bytes);
-        if self.holds_terminal() {
-            take_terminal_back();
-        }
+        // Dropped from here on, it gives the terminal back.
         Ok(Ended { spent })
     }
 
@@ -530,12 +536,13 @@ impl Drop for Launched {
         if !self.reaped {
             self.kill();
             let _ = sys::reap(self.pid);
-            if let Some(group) = self.cgroup.take() {
-                group.remove();
-            }
-            if self.holds_terminal() {
-                take_terminal_back();
-            }
+        }
+        // Init may have died by itself while the walls went up; its group is still there then.
+        if let Some(group) = self.cgroup.take() {
+            group.remove();
+        }
+        if self.holds_terminal() {
+            take_terminal_back();
         }
     }
 }

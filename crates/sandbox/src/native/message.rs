@@ -35,11 +35,11 @@ pub(crate) enum Kind {
     Ready = 9,
     /// Init → keeper: no process is left but init, which ends now.
     Emptied = 8,
-    /// Keeper → init: stop every process of the box.
+    /// Keeper → init: stop every process of the box; `a` numbers the order.
     Stop = 10,
     /// Keeper → init: let them all go on.
     Continue = 11,
-    /// Init → keeper: they have been told to stop.
+    /// Init → keeper: they all stand still, as order `a` said.
     Stopped = 12,
 }
 

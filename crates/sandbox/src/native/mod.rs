@@ -14,6 +14,7 @@ mod peer;
 mod rules;
 mod script;
 mod shown;
+mod stillness;
 mod view;
 
 pub use grip::{FreezeError, FreezeMethod, Grip, Motion};

@@ -215,13 +215,13 @@ fn open_socket_file(thread: i32, path: &[u8]) -> Result<OwnedFd, Errno> {
 }
 
 /// A little text, made without allocating.
-struct Text {
+pub(super) struct Text {
     bytes: [u8; 256],
     used: usize,
 }
 
 impl Text {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             bytes: [0; 256],
             used: 0,
@@ -229,14 +229,14 @@ impl Text {
     }
 
     /// Adds what fits; `as_c_str` refuses a text that is full.
-    fn push(&mut self, more: &[u8]) {
+    pub(super) fn push(&mut self, more: &[u8]) {
         let room = self.bytes.len() - self.used;
         let take = more.len().min(room);
         self.bytes[self.used..self.used + take].copy_from_slice(&more[..take]);
         self.used += take;
     }
 
-    fn push_number(&mut self, number: u32) {
+    pub(super) fn push_number(&mut self, number: u32) {
         let mut digits = [0u8; 10];
         let mut rest = number;
         let mut at = digits.len();
@@ -255,7 +255,7 @@ impl Text {
         &self.bytes[..self.used]
     }
 
-    fn as_c_str(&self) -> Option<&CStr> {
+    pub(super) fn as_c_str(&self) -> Option<&CStr> {
         if self.used >= self.bytes.len() {
             return None;
         }

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A path relative to the new root.
 #[derive(Clone)]
@@ -29,7 +30,7 @@ pub(crate) enum Step {
     /// Make an empty file, if it is not there.
     Touch { at: CString },
     /// Make a file with these contents, for all to read.
-    Write { at: CString, bytes: Vec<u8> },
+    Write { at: CString, bytes: Arc<[u8]> },
     /// Make a symbolic link.
     Link { at: CString, target: CString },
     /// Show a tree of the host's.

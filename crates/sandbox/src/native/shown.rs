@@ -7,6 +7,7 @@ use crate::show::{self, InvalidShow, OWN_PLACE, Show};
 use crate::sys::mount_flag;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use std::path::Path;
+use std::sync::Arc;
 
 /// A file, whatever it is called: while it exists, no other has both numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +52,7 @@ impl Script {
             match show {
                 Show::Text { bytes, .. } => {
                     let at = relative(&path)?;
-                    let bytes = bytes.clone();
+                    let bytes = Arc::clone(bytes);
                     self.push(Step::Write { at, bytes }, &path);
                 }
                 Show::Program { source, .. } => {

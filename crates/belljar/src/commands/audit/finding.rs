@@ -122,7 +122,7 @@ pub(super) fn in_words(log: LogKind, fault: &Fault, keyset: &Keyset) -> String {
             "empty though it should not be: there is no signed entry".to_owned()
         }
         other => {
-            let text = exit::chain(other);
+            let text = belljar_gate::in_full(other);
             let said = format!("{}: ", exit::fault_word(other));
             text.strip_prefix(&said).unwrap_or(&text).to_owned()
         }

@@ -35,7 +35,7 @@ pub(super) fn of_proof(arguments: &Verify, file: &Path) -> Result<Finding, Failu
             return Ok(refused(
                 exit::UNREADABLE,
                 "unreadable",
-                exit::chain(&invalid),
+                belljar_gate::in_full(&invalid),
             ));
         }
     };
