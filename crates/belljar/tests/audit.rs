@@ -218,21 +218,25 @@ fn an_entry_of_a_kind_unknown_here_is_reported_and_holds() {
         &record,
         br#"{"v":1,"at":{"boot_ns":1,"wall_ms":1},"what":{"kind":"from_the_future"}}"#,
     );
+    append_foreign(
+        &record,
+        br#"{"what":{"kind":"\u001b[2J","\u001b]0;x":{"\u009b":1}}}"#,
+    );
     let (code, answer) = record.verify(&[]);
     assert_eq!(code, OK);
-    assert_eq!(answer["entries_not_understood"], 2);
+    assert_eq!(answer["entries_not_understood"], 3);
     assert_eq!(answer["first_not_understood"], 1);
     assert_eq!(answer["notes"].as_array().map(Vec::len), Some(1));
     let shown = record.belljar(&["audit", "show"]).stdout();
     assert!(shown.contains("not_understood") && shown.contains("from_the_future"));
-    assert_eq!(shown.lines().count(), 3);
-    assert!(!shown.contains('\x1b'));
+    assert_eq!(shown.lines().count(), 4);
+    assert!(!shown.contains(['\x1b', '\u{9b}']), "{shown:?}");
     for words in [
         &["audit", "show", "--output", "json"][..],
         &["audit", "export", "--format", "ocsf"],
     ] {
         let out = record.belljar(words).stdout();
-        assert_eq!(out.lines().count(), 3);
+        assert_eq!(out.lines().count(), 4);
         out.lines()
             .for_each(|line| assert!(serde_json::from_str::<Value>(line).is_ok(), "{line}"));
     }
