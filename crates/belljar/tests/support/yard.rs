@@ -5,10 +5,12 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use belljar_gate::keyring::KeySource;
+use belljar_gate::{Durability, Launch, Permit, RunGate};
 use belljar_policy::Capability;
 use belljar_supervisor::{
-    Assignment, Attendant, BoxState, Command, Reins, RunError, RunResult, SandboxId, StateDir,
-    attend,
+    Assignment, Attendant, BoxState, Command, Facts, Refusal, Reins, RunError, RunResult,
+    SandboxId, StateDir, attend,
 };
 
 use super::leftovers::assert_nothing_left;
@@ -18,6 +20,34 @@ use super::{Attempt, Jail, Who};
 pub(crate) struct Yard {
     pub(crate) jail: Jail,
     pub(crate) state: StateDir,
+}
+
+/// Lets every box in, through the gate: there is no other way.
+pub(crate) struct Doorman(RunGate);
+
+impl Doorman {
+    pub(crate) fn of(state: &StateDir) -> Doorman {
+        Doorman(RunGate::of(state.path(), KeySource::Directory))
+    }
+}
+
+impl Attendant for Doorman {
+    fn admit(&mut self, facts: &Facts<'_>) -> Result<Permit<Launch>, Refusal> {
+        let launch = Launch {
+            run: "test".to_owned(),
+            program: facts.plan.program.display().to_string(),
+            command_sha256: String::new(),
+            capability: String::new(),
+            capability_sha256: String::new(),
+            tier: String::new(),
+        };
+        let admitted = self.0.admit(launch, Durability::Crash);
+        admitted.map_err(|refusal| Refusal {
+            code: refusal.code(),
+            what: refusal.to_string(),
+            hint: refusal.hint(),
+        })
+    }
 }
 
 impl Yard {
@@ -66,7 +96,7 @@ impl Yard {
     #[track_caller]
     pub(crate) fn run(&self, command: &Command) -> RunResult {
         let reins = Reins::new().expect("reins");
-        let result = self.attend(command, &reins, &mut ());
+        let result = self.attend(command, &reins, &mut Doorman::of(&self.state));
         result.unwrap_or_else(|error| panic!("{error}: {:?}", error.hint()))
     }
 
@@ -87,7 +117,8 @@ impl Yard {
     ) -> Result<RunResult, RunError> {
         let reins = Reins::new().expect("reins");
         thread::scope(|scope| {
-            let attending = scope.spawn(|| self.attend(command, &reins, &mut ()));
+            let attending =
+                scope.spawn(|| self.attend(command, &reins, &mut Doorman::of(&self.state)));
             meddle(&reins);
             eventually("the box ends", || attending.is_finished().then_some(()));
             attending.join().expect("no panic")
