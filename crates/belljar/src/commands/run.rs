@@ -92,7 +92,7 @@ fn family(
     state: &StateDir,
 ) -> Result<RunResult, Failure> {
     let file = contract;
-    let contract = belljar_manifest::read_contract_file(file)?;
+    let contract = super::replication::read_contract(file)?;
     protect(&mut capability, file);
     let given = given_state.map(read_state).transpose()?;
     let setup = FleetSetup {

@@ -5,6 +5,7 @@ use std::time::Instant;
 use belljar_replication::{Code, Controller, NotAlive, Now, Outcome, Scope, WorkerId};
 
 use super::desk::{Desk, Unrecorded};
+use super::note::brief;
 use super::{FleetGate, FleetNote};
 
 /// An act, and whom it is about.
@@ -159,6 +160,7 @@ impl FleetGate {
         self.desk.ask(move |desk| {
             let at = crate::clock::now();
             let act = "shutdown".to_owned();
+            let reason = brief(&reason);
             desk.note(
                 at,
                 &FleetNote::AgentSaid {
@@ -198,7 +200,7 @@ impl Desk {
         act: Act,
         carry_out: impl FnOnce(&mut Controller, Now) -> Outcome<T>,
     ) -> T {
-        let Act { reason, user } = act;
+        let (reason, user) = (brief(&act.reason), act.user);
         let act = name.to_owned();
         self.note(
             at,

@@ -160,7 +160,7 @@ impl Fleet {
             .map_or_else(std::env::current_dir, Ok);
         let (_, places) = find_places(&work.map_err(system("finding the working directory"))?)?;
         let candidate = Candidate {
-            capability,
+            capability: self.post.narrowed(&capability),
             command: command.workdir(places.work.clone()),
             places,
             state,

@@ -187,7 +187,7 @@ impl SandboxOrchestrator {
         })?;
         let (_, places) = find_places(&work)?;
         Ok(Candidate {
-            capability: self.capability.clone(),
+            capability: self.post.narrowed(&self.capability),
             command: Command::new(Vec::<String>::new()).workdir(places.work.clone()),
             places,
             state: state.map(<[u8]>::to_vec),
