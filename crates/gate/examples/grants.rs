@@ -48,7 +48,10 @@ fn main() {
     }
     let entries = gate.log_state().expect("a log").0;
     drop(gate);
-    for (how, file) in [("with its snapshot", None), ("without a snapshot", Some("fleet/ledger/snapshot"))] {
+    for (how, file) in [
+        ("with its snapshot", None),
+        ("without a snapshot", Some("fleet/ledger/snapshot")),
+    ] {
         if let Some(file) = file {
             let _ = std::fs::remove_file(scratch.path().join(file));
         }

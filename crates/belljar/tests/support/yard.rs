@@ -10,8 +10,8 @@ use belljar_gate::{Durability, Launch, RunGate};
 use belljar_policy::Capability;
 use belljar_sandbox::plan::Plan;
 use belljar_supervisor::{
-    Assignment, Attendant, BoxState, Command, KillCode, Leave, Reins, RunError, RunResult, SandboxId,
-    StateDir, attend,
+    Assignment, Attendant, BoxState, Command, KillCode, Leave, Reins, RunError, RunResult,
+    SandboxId, StateDir, attend,
 };
 
 use super::leftovers::assert_nothing_left;
