@@ -11,7 +11,7 @@ use belljar_gate::LogKind;
 use belljar_ledger::{Durability, Ledger, Options, Reader, SignError, Signer, Wait};
 use belljar_manifest::keys::SecretKey;
 use serde_json::Value;
-use support::{Record, finish, with_flipped};
+use support::{Jail, Record, Who, finish, for_each_user, with_flipped};
 
 const OK: i32 = 0;
 const TAMPERED: i32 = 1;
@@ -401,6 +401,34 @@ fn tail_follows_and_ends_with_its_reader() {
     listener.join().expect("the reader ended");
     assert_eq!(finish(child).code(), OK);
 }
+
+/// A real run, from launch to end, as the user who started it.
+fn a_run_is_on_record(who: Who) {
+    let jail = Jail::new(who);
+    let run = jail.run(&["/bin/sh", "-c", "exit 7"]);
+    let id = run.sandbox_id();
+    let ask = |words: &[&str]| finish(jail.belljar(words).spawn().expect("start belljar"));
+    assert_eq!(ask(&["audit", "verify"]).code(), OK);
+    let shown = ask(&["audit", "show", "--output", "json"]).stdout();
+    let entries: Vec<Value> = shown
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("an entry"))
+        .collect();
+    let of_run: Vec<&Value> = entries
+        .iter()
+        .map(|entry| &entry["what"])
+        .filter(|what| what["run"] == id)
+        .collect();
+    let [launched, ended] = of_run[..] else {
+        panic!("{shown}");
+    };
+    assert_eq!(launched["kind"], "run_launched");
+    assert_eq!(launched["user"], who.uid());
+    assert_eq!(ended["kind"], "run_ended");
+    assert_eq!(ended["exit_code"], 7);
+}
+
+for_each_user!(a_run_is_on_record);
 
 fn copy(from: &std::path::Path, to: &std::path::Path) {
     fs::create_dir_all(to).expect("a directory");
