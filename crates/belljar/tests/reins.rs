@@ -187,7 +187,7 @@ fn tracing_freezes_where_no_group_can(who: Who) {
     let (id, capability) = (SandboxId::random().expect("an id"), yard.capability());
     let command = yard.command(&["sh", "-c", COUNTING]);
     let assignment = Assignment::new(&id, &capability, &command, &yard.state);
-    let assignment = assignment.reins(reins.clone()).without_freezer();
+    let assignment = assignment.reins(reins.clone()).alone();
     let result = thread::scope(|scope| {
         let attending = scope.spawn(|| attend_admitted(&yard.state, assignment, &mut ()));
         yard.await_file("up");

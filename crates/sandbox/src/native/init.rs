@@ -30,7 +30,7 @@ pub(super) struct Start<'a> {
     /// Whether the keeper wants a handle on the box's /proc.
     pub(super) send_proc: bool,
     /// What the program's process waits for before its first instruction, if anything.
-    pub(super) gate: Option<BorrowedFd<'a>>,
+    pub(super) gate: BorrowedFd<'a>,
 }
 
 /// Who writes the user map.
@@ -203,9 +203,7 @@ fn become_agent(
     Message::new(Kind::Applied, 0, 0)
         .send(start.control)
         .map_err(at(Stage::Execute))?;
-    if let Some(gate) = start.gate {
-        await_go(gate).map_err(at(Stage::Admission))?;
-    }
+    await_go(start.gate).map_err(at(Stage::Admission))?;
     let errno = sys::execute(&script.program, &script.argv, &script.env);
     Err(at(Stage::Execute)(errno))
 }
