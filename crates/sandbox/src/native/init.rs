@@ -29,8 +29,10 @@ pub(super) struct Start<'a> {
     pub(super) terminal: Terminal,
     /// Whether the keeper wants a handle on the box's /proc.
     pub(super) send_proc: bool,
-    /// What the program's process waits for before its first instruction, if anything.
+    /// What the program's process waits for before its first instruction.
     pub(super) gate: BorrowedFd<'a>,
+    /// The keeper's process: readable once it is gone.
+    pub(super) keeper: BorrowedFd<'a>,
 }
 
 /// Who writes the user map.
@@ -71,7 +73,9 @@ pub(super) fn at(stage: Stage) -> impl Fn(Errno) -> Failure {
 pub(super) fn run(start: &Start<'_>) -> ! {
     // What is made for the box does not depend on how its keeper happens to make files; what the agent makes does.
     let umask = rustix::process::umask(Mode::from_raw_mode(0o022));
-    let Err(failure) = enclose(start).and_then(|()| begin(start, umask));
+    let Err(failure) = die_with_keeper(start)
+        .and_then(|()| enclose(start))
+        .and_then(|()| begin(start, umask));
     fail(start.control, &failure)
 }
 
@@ -120,9 +124,33 @@ fn become_box_user(start: &Start<'_>) -> Result<(), Failure> {
             sys::become_user(start.script.uid, start.script.gid).map_err(at(Stage::User))?;
         }
     }
-    // After the last change of user, which clears it. A keeper that is already gone is noticed on the socket.
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
-        .map_err(at(Stage::User))
+    // Once more: a change of user clears it.
+    die_with_keeper(start)
+}
+
+fn die_with_keeper(start: &Start<'_>) -> Result<(), Failure> {
+    die_with(start.keeper).map_err(at(Stage::User))
+}
+
+/// Has the kernel end this process with the thread that made it. A keeper that is gone already sends no signal any more,
+/// and no socket or pipe of its tells: copies of the other end live on in boxes that were started at the same moment.
+pub(super) fn die_with(keeper: BorrowedFd<'_>) -> Result<(), Errno> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    let mut gone = [PollFd::from_borrowed_fd(keeper, PollFlags::IN)];
+    let now = rustix::event::Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    match poll(&mut gone, Some(&now))? {
+        0 => Ok(()),
+        _ => Err(Errno::SRCH),
+    }
+}
+
+/// This process, for its children to hold.
+pub(super) fn own_handle() -> Result<OwnedFd, Errno> {
+    let flags = rustix::process::PidfdFlags::empty();
+    rustix::process::pidfd_open(rustix::process::getpid(), flags)
 }
 
 /// Forks the agent's process and stays as pid 1.

@@ -201,6 +201,7 @@ fn clone_init(
     let trees = clone_trees(plan, &script)?;
     let gate = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)
         .map_err(LaunchError::at(Stage::Admission))?;
+    let keeper = init::own_handle().map_err(LaunchError::at(Stage::Processes))?;
     let (control, theirs) = rustix::net::socketpair(
         rustix::net::AddressFamily::UNIX,
         rustix::net::SocketType::SEQPACKET,
@@ -225,6 +226,7 @@ fn clone_init(
         terminal,
         send_proc: sampled,
         gate: gate.as_fd(),
+        keeper: keeper.as_fd(),
     };
     // A handler of the host program's must not run in the copy.
     let quiet = SignalsBlocked::new();
