@@ -4,9 +4,11 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
 use std::process::Child;
 
 use belljar_supervisor::{KillCode, KilledBy, Reins};
+use rustix::fs::{FlockOperation, flock};
 use support::{Jail, Outcome, Who, Yard, cgroups_of, eventually, finish, for_each_user};
 
 const BOXES: usize = 200;
@@ -39,8 +41,20 @@ fn mounts() -> usize {
         .count()
 }
 
+/// Held by one test of this file at a time: each would see the other's two hundred, and share the machine with them.
+fn alone() -> Option<fs::File> {
+    if support::is_apart() {
+        return None;
+    }
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("many.lock");
+    let lock = fs::File::create(path).expect("create the lock file");
+    flock(&lock, FlockOperation::LockExclusive).expect("lock it");
+    Some(lock)
+}
+
 /// Every box waits until all are up, so that they really are there at once.
 fn two_hundred_boxes_at_once(who: Who) {
+    let _alone = alone();
     let mut jail = Jail::new(who);
     jail.limits(&["max_memory_mb: 64", "max_processes: 16"]);
     let (mounts_before, kinds_before) = (mounts(), namespaces());
@@ -130,7 +144,22 @@ fn two_hundred_keepers_in_one_process(who: Who) {
 for_each_user!(two_hundred_boxes_at_once, boxes_in_quick_succession);
 
 mod in_one_process {
-    use super::support::for_each_user_apart;
-    use super::two_hundred_keepers_in_one_process as two_hundred_keepers;
-    for_each_user_apart!(in in_one_process: two_hundred_keepers);
+    mod as_root {
+        use crate::support::{Who, apart};
+        #[test]
+        fn two_hundred_keepers() {
+            let _alone = crate::alone();
+            let name = "in_one_process::as_root::two_hundred_keepers";
+            apart(Who::Root, name, crate::two_hundred_keepers_in_one_process);
+        }
+    }
+    mod as_user {
+        use crate::support::{Who, apart};
+        #[test]
+        fn two_hundred_keepers() {
+            let _alone = crate::alone();
+            let name = "in_one_process::as_user::two_hundred_keepers";
+            apart(Who::User, name, crate::two_hundred_keepers_in_one_process);
+        }
+    }
 }

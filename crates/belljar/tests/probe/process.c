@@ -247,16 +247,32 @@ static int say_and_wait(int argc, char **argv)
 	return ALLOWED;
 }
 
-/* Counts in FILE for ever, and has itself continued a thousand times a second. */
+enum { TIMERS = 64 };
+static timer_t timers[TIMERS];
+
+/* Winds every timer up again: a stop takes those with it whose signal is just under way. */
+static void go_on(int signal)
+{
+	(void)signal;
+	for (int i = 0; i < TIMERS; i++) {
+		/* Half of them soon, half of them over the next third of a second: some are always to come. */
+		struct itimerspec when = { .it_value.tv_nsec = (i % 2 ? 10000000 : 200000) * (i / 2 + 1) };
+		timer_settime(timers[i], 0, &when, NULL);
+	}
+}
+
+/* Counts in FILE for ever, and has itself continued thousands of times a second. */
 static int self_continue(int argc, char **argv)
 {
 	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGCONT };
-	struct itimerspec often = { .it_interval.tv_nsec = 1000000, .it_value.tv_nsec = 1000000 };
-	timer_t timer;
+	struct sigaction heed = { .sa_handler = go_on, .sa_flags = SA_RESTART };
 
 	(void)argc;
-	if (timer_create(CLOCK_MONOTONIC, &event, &timer) < 0 || timer_settime(timer, 0, &often, NULL) < 0)
-		broken("timer");
+	sigaction(SIGCONT, &heed, NULL);
+	for (int i = 0; i < TIMERS; i++)
+		if (timer_create(CLOCK_MONOTONIC, &event, &timers[i]) < 0)
+			broken("timer");
+	go_on(SIGCONT);
 	int fd = open(argv[1], O_CREAT | O_WRONLY | O_APPEND, 0600);
 	while (write(fd, "x", 1) == 1)
 		;

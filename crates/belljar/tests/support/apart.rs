@@ -14,10 +14,15 @@ use super::{Scratch, Who, belljar, probe};
 
 const MARK: &str = "BELLJAR_TEST_APART";
 
+/// Whether this process was started for one test.
+pub(crate) fn is_apart() -> bool {
+    env::var_os(MARK).is_some()
+}
+
 /// Runs `body` in a process that belongs to `who`. `name` is the test's own.
 #[track_caller]
 pub(crate) fn apart(who: Who, name: &str, body: fn(Who)) {
-    if env::var_os(MARK).is_some() {
+    if is_apart() {
         return body(who);
     }
     who.require();
@@ -61,20 +66,15 @@ fn reachable(program: &Path, place: &Path) -> PathBuf {
 }
 
 /// As `for_each_user!`, for tests that call the library: `fn name(who: Who)` runs apart, as root and as a user.
-/// `in MODULE:` names the module that it is used in, where that is not the test program's top.
 macro_rules! for_each_user_apart {
-    ($($name:ident),+ $(,)?) => { $crate::support::for_each_user_apart!(@ "", $($name),+); };
-    (in $module:ident: $($name:ident),+ $(,)?) => {
-        $crate::support::for_each_user_apart!(@ concat!(stringify!($module), "::"), $($name),+);
-    };
-    (@ $path:expr, $($name:ident),+) => {
+    ($($name:ident),+ $(,)?) => {
         mod as_root {
             use $crate::support::{Who, apart};
-            $(#[test] fn $name() { apart(Who::Root, concat!($path, "as_root::", stringify!($name)), super::$name) })+
+            $(#[test] fn $name() { apart(Who::Root, concat!("as_root::", stringify!($name)), super::$name) })+
         }
         mod as_user {
             use $crate::support::{Who, apart};
-            $(#[test] fn $name() { apart(Who::User, concat!($path, "as_user::", stringify!($name)), super::$name) })+
+            $(#[test] fn $name() { apart(Who::User, concat!("as_user::", stringify!($name)), super::$name) })+
         }
     };
 }

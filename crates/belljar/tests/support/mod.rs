@@ -25,7 +25,7 @@ mod scratch;
 mod watch;
 mod yard;
 
-pub(crate) use apart::{apart, for_each_user_apart};
+pub(crate) use apart::{apart, for_each_user_apart, is_apart};
 pub(crate) use build::{belljar, probe};
 pub(crate) use family::{AGENT, Family, Refusal, Said, text};
 pub(crate) use jail::{AWS_SECRET, DOTENV_SECRET, Jail, NETRC_SECRET, SSH_SECRET};
