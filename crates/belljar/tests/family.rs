@@ -138,19 +138,32 @@ fn a_fork_is_no_replica(who: Who) {
     });
 }
 
-/// A counter that a box writes, once it stands still: ten looks in a row see the same.
-fn await_standstill(family: &Family, file: &str) -> u64 {
-    let read = || fs::read_to_string(family.jail.work.join(file)).unwrap_or_default();
-    let mut seen = (read(), 0);
-    eventually("the counter stands still", || {
-        let now = read();
-        seen = if now == seen.0 {
-            (now, seen.1 + 1)
-        } else {
-            (now, 0)
-        };
-        (seen.1 >= 10).then(|| seen.0.trim().parse().expect("a number"))
-    })
+/// Counts in a file of the workspace until there is a file `go-NAME`.
+fn counting(name: &str) -> String {
+    format!(
+        "n=0; while [ ! -e ../../go-{name} ]; do n=$((n+1)); echo $n > ../../new-{name}; \
+         mv ../../new-{name} ../../count-{name}; done"
+    )
+}
+
+fn count(family: &Family, name: &str) -> u64 {
+    let read = || fs::read_to_string(family.jail.work.join(format!("count-{name}"))).ok();
+    eventually("it counts", || read()?.trim().parse().ok())
+}
+
+/// Where a counter stands still: ten times in a row it has not moved while another went on by thirty.
+fn await_standstill(family: &Family, name: &str, other: &str) -> u64 {
+    let (mut stands, mut rounds) = (count(family, name), 0);
+    while rounds < 10 {
+        let from = count(family, other);
+        eventually("the other goes on", || {
+            (count(family, other) >= from + 30).then_some(())
+        });
+        let now = count(family, name);
+        rounds = if now == stands { rounds + 1 } else { 0 };
+        stands = now;
+    }
+    stands
 }
 
 fn quarantine_stops_every_process_and_release_lets_it_go_on(who: Who) {
@@ -158,40 +171,52 @@ fn quarantine_stops_every_process_and_release_lets_it_go_on(who: Who) {
         who,
         "max_depth: 2\nmax_replicas: 4\nheartbeat_timeout_seconds: 600\n",
     );
-    let child = family.replicate("root", "ann", "").expect("a grant");
-    family.tell(
-        "ann",
-        "n=0; while :; do n=$((n+1)); echo $n > ../../count.new; mv ../../count.new ../../count; done",
+    let ann = family.replicate("root", "ann", "").expect("a grant");
+    family.order(
+        "root",
+        &format!("({}) > /dev/null 2>&1 &", counting("root")),
     );
-    let count = family.jail.work.join("count");
-    let read = || fs::read_to_string(&count).ok()?.trim().parse::<u64>().ok();
-    let first = eventually("it counts", read);
-    eventually("it counts on", || (read()? > first).then_some(()));
+    // It counts, and when it may go on it asks for a replica.
+    let order = family.tell(
+        "ann",
+        &format!(
+            "{}; printf x | {AGENT} replicate --reason late --output json -- sleep 1000",
+            counting("ann")
+        ),
+    );
+    let first = count(&family, "ann");
+    eventually("it goes on", || {
+        (count(&family, "ann") > first).then_some(())
+    });
 
-    let frozen = family.operator(&["quarantine", &child[..8], "--reason", "odd"]);
+    let frozen = family.operator(&["quarantine", &ann[..8], "--reason", "odd"]);
     assert_eq!(frozen["state"], "quarantined");
-    let stood = await_standstill(&family, "count");
-    // An operator's work goes on meanwhile; the worker's does not.
-    for _ in 0..3 {
-        assert_eq!(family.workers().len(), 2);
-    }
-    assert_eq!(read(), Some(stood), "a quarantined worker made progress");
-    // Twice is once, and the family's other members are untouched.
-    family.operator(&["quarantine", &child]);
+    let stood = await_standstill(&family, "ann", "root");
+    family.jail.put(&family.jail.work.join("go-ann"), "");
+    // Twice is once; the family's other members are untouched; the worker makes and gets nothing.
+    family.operator(&["quarantine", &ann]);
     assert!(family.agent("root", "heartbeat").is_ok());
+    assert_eq!(
+        await_standstill(&family, "ann", "root"),
+        stood,
+        "a quarantined worker made progress"
+    );
+    assert!(family.answer(&order).is_none());
+    assert_eq!(family.workers().len(), 2);
 
-    let released = family.operator(&["release", &child, "--reason", "looked at"]);
+    let released = family.operator(&["release", &ann, "--reason", "looked at"]);
     assert_eq!(released["state"], "running");
-    eventually("it goes on", || (read()? > stood).then_some(()));
-    assert!(family.logged(&["quarantine", "odd", &child]));
+    let said = eventually("it asks at last", || family.answer(&order));
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(family.workers().len(), 3);
+    assert!(family.logged(&["quarantine", "odd", &ann]));
     // Frozen, it still can be killed.
-    family.operator(&["quarantine", &child]);
-    let report = family.operator(&["kill", &child]);
+    family.operator(&["quarantine", &ann]);
+    let report = family.operator(&["kill", &ann]);
     assert_eq!(
         (&report["killed"], &report["survivors"]),
-        (&1.into(), &0.into())
+        (&2.into(), &0.into())
     );
-    await_standstill(&family, "count");
     assert_eq!(family.workers().len(), 1);
 }
 

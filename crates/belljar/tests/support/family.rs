@@ -350,6 +350,13 @@ impl Family {
         controller.wait().expect("wait for the controller");
     }
 
+    /// Whether the controller has ended by itself.
+    pub(crate) fn is_over(&mut self) -> bool {
+        let controller = self.controller.as_mut().expect("a controller");
+        let ended = controller.try_wait().expect("look at the controller");
+        ended.is_some()
+    }
+
     /// Waits for the controller's own end.
     #[track_caller]
     pub(crate) fn await_controller(&mut self) -> ExitStatus {

@@ -117,6 +117,7 @@ impl FleetGate {
         let latch = self.latch.clone();
         let was_engaged = self.desk.ask(move |desk| {
             let at = crate::clock::now();
+            desk.begin_reset();
             let was_engaged = desk.act(
                 at,
                 "kill_switch_reset",
@@ -127,12 +128,7 @@ impl FleetGate {
             was_engaged | latch.engaged().is_some()
         })?;
         // On record first: a latch that is gone with no word of it in the log would be an unexplained reset.
-        let latch = self.latch.clone();
-        self.desk.ask(move |desk| {
-            if let Err(error) = latch.reset() {
-                desk.fail(&error);
-            }
-        })?;
+        self.desk.ask(Desk::finish_reset)?;
         Ok(was_engaged)
     }
 
