@@ -101,6 +101,26 @@ fn two_hundred_boxes_at_once(who: Who) {
     }
 }
 
+/// Killed at any moment of its box's start, a keeper leaves nothing: not even a half-made box that waits for it.
+fn keepers_killed_while_their_boxes_start(who: Who) {
+    let jail = Jail::new(who);
+    for round in 0..120u64 {
+        let mut child = jail
+            .json_command(&["sleep", "600"])
+            .spawn()
+            .expect("start belljar");
+        // Spread over the start of a box; where exactly a kill falls is the machine's choice.
+        std::thread::sleep(std::time::Duration::from_micros(round * 250));
+        child.kill().expect("kill the keeper");
+        child.wait().expect("wait for the keeper");
+    }
+    eventually("nothing of the boxes is left", || {
+        support::processes_marked(&jail.base)
+            .is_empty()
+            .then_some(())
+    });
+}
+
 /// Starting and ending in quick succession, by several hands.
 fn boxes_in_quick_succession(who: Who) {
     let jail = Jail::new(who);
@@ -141,7 +161,11 @@ fn two_hundred_keepers_in_one_process(who: Who) {
     yard.assert_nothing_left();
 }
 
-for_each_user!(two_hundred_boxes_at_once, boxes_in_quick_succession);
+for_each_user!(
+    two_hundred_boxes_at_once,
+    boxes_in_quick_succession,
+    keepers_killed_while_their_boxes_start
+);
 
 mod in_one_process {
     mod as_root {
