@@ -222,7 +222,10 @@ fn explain(by: KilledBy, result: &RunResult) -> (String, Option<&'static str>) {
             ),
             Some("raise --timeout, or resource_limits.max_wall_seconds in the capability file"),
         ),
-        _ => ("operator: the box was killed from outside".into(), None),
+        _ => (
+            format!("{}: the box was killed from outside", by.as_str()),
+            None,
+        ),
     }
 }
 
