@@ -28,7 +28,10 @@ fn a_crowd_is_killed_to_the_last_process(who: Who) {
         Who::Root => 200,
         Who::User => 40,
     };
-    let contract = format!("max_depth: 1\nmax_replicas: {}\nexpiration_seconds: 600\n", boxes + 1);
+    let contract = format!(
+        "max_depth: 1\nmax_replicas: {}\nexpiration_seconds: 600\n",
+        boxes + 1
+    );
     let mut family = Family::start(who, &contract);
     for (name, text) in [("crowd.sh", CROWD), ("hiring.sh", HIRING), ("up/made", "")] {
         family.jail.put(&family.jail.work.join(name), text);
@@ -41,9 +44,16 @@ fn a_crowd_is_killed_to_the_last_process(who: Who) {
         (names > boxes).then_some(())
     });
     // One more is refused: the crowd is as large as the contract allows, and all of it is alive.
-    let said = family.order("root", &format!("{AGENT} replicate --reason more --output json -- true"));
+    let said = family.order(
+        "root",
+        &format!("{AGENT} replicate --reason more --output json -- true"),
+    );
     assert!(said.out.contains("deny_quota"), "{said:?}");
-    let ids: Vec<String> = family.workers().iter().map(|worker| text(&worker["id"])).collect();
+    let ids: Vec<String> = family
+        .workers()
+        .iter()
+        .map(|worker| text(&worker["id"]))
+        .collect();
     assert_eq!(ids.len(), boxes + 1);
     eventually("each has five processes", || {
         (family.boxed().len() >= boxes * 5).then_some(())
@@ -60,7 +70,9 @@ fn a_crowd_is_killed_to_the_last_process(who: Who) {
     }
     family.assert_nothing_left(&[]);
     let log = family.log();
-    let ended = log.iter().filter(|entry| entry.to_string().contains("\"killed_kill_switch\""));
+    let ended = log
+        .iter()
+        .filter(|entry| entry.to_string().contains("\"killed_kill_switch\""));
     assert_eq!(ended.count(), boxes + 1);
     family.assert_log_holds();
     println!("killed {boxes} boxes in {} us", report["elapsed_us"]);
