@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use belljar_supervisor::{
     Assignment, Attendant, BoxState, Command, Facts, FreezeError, FreezeMethod, KillCode, KilledBy,
-    Refusal, Reins, RunError, SandboxId, StateDir, attend,
+    Refusal, Reins, RunError, SandboxId, StateDir,
 };
-use support::{Who, Yard, eventually, for_each_user_apart};
+use support::{Who, Yard, attend_admitted, eventually, for_each_user_apart};
 
 /// Counts in a file for as long as it runs, in three processes of which two have left the first one's session.
 const COUNTING: &str = "for n in 1 2; do setsid sh -c \"while :; do echo x >> count-$n; done\" & done; \
@@ -83,7 +83,7 @@ fn a_box_killed_before_its_start_never_runs(who: Who) {
     let capability = yard.capability();
     let command = yard.command(&["touch", "ran"]);
     let assignment = Assignment::new(&id, &capability, &command, &yard.state);
-    let result = attend(assignment.reins(reins), &mut asked);
+    let result = attend_admitted(&yard.state, assignment.reins(reins), &mut asked);
     assert!(matches!(
         result,
         Err(RunError::KilledEarly { by: KilledBy::Killed { by } }) if by == CODE
@@ -147,23 +147,49 @@ fn a_frozen_box_holds_still_until_it_is_thawed(who: Who) {
     let result = result.expect("a result");
     assert_eq!(result.killed_by, Some(KilledBy::Killed { by: CODE }));
     let expected = match result.limits_by {
-        "sampling" => "signals",
+        "sampling" => "tracing",
         _ => "cgroup",
     };
     assert_eq!(result.frozen_by, Some(expected), "{result:#?}");
     yard.assert_nothing_left();
 }
 
-/// Without preparations signals must do, for root as well.
-fn signals_freeze_where_no_group_can(who: Who) {
+fn quick_changes_of_mind_do_no_harm(who: Who) {
+    let yard = Yard::new(who);
+    let result = yard.run_while(&yard.command(&["sh", "-c", COUNTING]), |reins| {
+        yard.await_file("up");
+        await_progress(&yard);
+        for round in 0..200 {
+            reins.freeze().expect("freeze");
+            for _ in 0..round % 7 {
+                thread::yield_now();
+            }
+            reins.thaw().expect("thaw");
+        }
+        await_progress(&yard);
+        reins.freeze().expect("freeze");
+        await_frozen(reins);
+        reins.thaw().expect("thaw");
+        await_progress(&yard);
+        reins.kill(CODE);
+    });
+    assert_eq!(
+        result.expect("a result").killed_by,
+        Some(KilledBy::Killed { by: CODE })
+    );
+    yard.assert_nothing_left();
+}
+
+/// Without preparations the box's own pid 1 must do it, for root as well.
+fn tracing_freezes_where_no_group_can(who: Who) {
     let yard = Yard::new(who);
     let reins = Reins::new().expect("reins");
     let (id, capability) = (SandboxId::random().expect("an id"), yard.capability());
     let command = yard.command(&["sh", "-c", COUNTING]);
     let assignment = Assignment::new(&id, &capability, &command, &yard.state);
-    let assignment = assignment.reins(reins.clone()).ungated();
+    let assignment = assignment.reins(reins.clone()).alone();
     let result = thread::scope(|scope| {
-        let attending = scope.spawn(move || attend(assignment, &mut ()));
+        let attending = scope.spawn(|| attend_admitted(&yard.state, assignment, &mut ()));
         yard.await_file("up");
         await_progress(&yard);
         reins.freeze().expect("freeze");
@@ -183,6 +209,28 @@ fn signals_freeze_where_no_group_can(who: Who) {
         )
     });
     assert_eq!(result.0.frozen_by, Some(result.1.as_str()));
+    assert_eq!(result.1, FreezeMethod::Tracing);
+    yard.assert_nothing_left();
+}
+
+/// A timer that sends the signal to go on, a thousand times a second.
+fn a_box_can_not_wake_itself(who: Who) {
+    let yard = Yard::new(who);
+    let count = || fs::metadata(yard.jail.work.join("count")).map_or(0, |file| file.len());
+    let result = yard.run_while(&yard.probe(&["self-continue", "count"]), |reins| {
+        for _ in 0..3 {
+            let before = count();
+            eventually("it counts", || (count() > before).then_some(()));
+            reins.freeze().expect("freeze");
+            await_frozen(reins);
+            let before = count();
+            watch_for_a_while();
+            assert_eq!(count(), before, "it woke itself");
+            reins.thaw().expect("thaw");
+        }
+        reins.kill(CODE);
+    });
+    assert!(result.expect("a result").frozen_by.is_some());
     yard.assert_nothing_left();
 }
 
@@ -278,7 +326,7 @@ fn be_a_victim(base: &Path) {
             await_frozen(&held);
             fs::write(work.join("frozen"), "").expect("tell");
         });
-        let result = attend(assignment.reins(reins.clone()), &mut ());
+        let result = attend_admitted(&state, assignment.reins(reins.clone()), &mut ());
         panic!("outlived by its keeper: {result:?}");
     });
 }
@@ -320,7 +368,9 @@ for_each_user_apart!(
     a_box_killed_at_the_gate_never_runs,
     kills_at_any_moment_leave_nothing,
     a_frozen_box_holds_still_until_it_is_thawed,
-    signals_freeze_where_no_group_can,
+    tracing_freezes_where_no_group_can,
+    a_box_can_not_wake_itself,
+    quick_changes_of_mind_do_no_harm,
     a_frozen_box_can_be_killed,
     a_box_that_stopped_itself_can_be_killed,
     a_box_frozen_at_the_gate_starts_when_thawed,

@@ -7,8 +7,9 @@ use belljar_gate::record::{sha256_hex, words_sha256};
 use belljar_gate::{Durability, Ending, Launch, LogError, Permit, RunGate, in_full};
 use belljar_policy::Capability;
 use belljar_sandbox::Host;
+use belljar_sandbox::plan::Plan;
 
-use crate::attend::{Assignment, Attendant, Facts, Output, Refusal, attend_on};
+use crate::attend::{Assignment, Leave, Output, Refusal, attend_on};
 use crate::error::RunError;
 use crate::lower::Command;
 use crate::manager::SandboxId;
@@ -47,7 +48,7 @@ pub fn run(
     state.sweep(&host.cgroups);
     let assignment = Assignment::new(id, capability, command, state)
         .output(output)
-        .without_freezer();
+        .alone();
     Recorded::new(id, capability, command, state, recording).attend(&host, assignment)
 }
 
@@ -61,7 +62,7 @@ pub(crate) fn attend_recorded(
 ) -> Result<RunResult, RunError> {
     let assignment = Assignment::new(id, capability, command, state)
         .reins(reins)
-        .without_freezer();
+        .alone();
     Recorded::new(id, capability, command, state, &Recording::default())
         .attend(&Host::probe(), assignment)
 }
@@ -95,7 +96,8 @@ impl<'a> Recorded<'a> {
     }
 
     fn attend(mut self, host: &Host, assignment: Assignment<'_>) -> Result<RunResult, RunError> {
-        let mut result = attend_on(host, assignment, &mut self);
+        let mut ask = |plan: &Plan| self.admit(plan);
+        let mut result = attend_on(host, assignment, Leave::Asked(&mut ask), &mut ());
         if let Ok(result) = &mut result {
             // The agent's exit code counts for more than our trouble; but nobody shall think that all is on record.
             let recorded = self.record_end(result);
@@ -146,13 +148,13 @@ impl<'a> Recorded<'a> {
     }
 }
 
-impl Attendant for Recorded<'_> {
-    fn admit(&mut self, facts: &Facts<'_>) -> Result<Permit<Launch>, Refusal> {
+impl Recorded<'_> {
+    fn admit(&mut self, plan: &Plan) -> Result<Permit<Launch>, Refusal> {
         self.is_known = true;
         let capability = serde_json::to_vec(self.capability).unwrap_or_default();
         let launch = Launch {
             run: self.id.to_string(),
-            program: facts.plan.program.display().to_string(),
+            program: plan.program.display().to_string(),
             command_sha256: words_sha256(self.command.argv.iter().map(|word| word.as_bytes())),
             capability: self.capability.name.to_string(),
             capability_sha256: sha256_hex(&capability),

@@ -25,7 +25,7 @@ mod scratch;
 mod watch;
 mod yard;
 
-pub(crate) use apart::{apart, for_each_user_apart};
+pub(crate) use apart::{apart, for_each_user_apart, is_apart};
 pub(crate) use build::{belljar, probe};
 pub(crate) use family::{AGENT, Family, Refusal, Said, text};
 pub(crate) use jail::{AWS_SECRET, DOTENV_SECRET, Jail, NETRC_SECRET, SSH_SECRET};
@@ -35,7 +35,7 @@ pub(crate) use picture::picture;
 pub(crate) use record::{Record, with_flipped};
 pub(crate) use scratch::Scratch;
 pub(crate) use watch::{Finished, eventually, finish, finish_with_input};
-pub(crate) use yard::{Doorman, Yard};
+pub(crate) use yard::{Yard, attend_admitted};
 
 use std::fs;
 

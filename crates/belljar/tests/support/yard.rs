@@ -6,10 +6,11 @@ use std::thread;
 use std::time::Duration;
 
 use belljar_gate::keyring::KeySource;
-use belljar_gate::{Durability, Launch, Permit, RunGate};
+use belljar_gate::{Durability, Launch, RunGate};
 use belljar_policy::Capability;
+use belljar_sandbox::plan::Plan;
 use belljar_supervisor::{
-    Assignment, Attendant, BoxState, Command, Facts, Refusal, Reins, RunError, RunResult,
+    Assignment, Attendant, BoxState, Command, KillCode, Leave, Reins, RunError, RunResult,
     SandboxId, StateDir, attend,
 };
 
@@ -22,32 +23,25 @@ pub(crate) struct Yard {
     pub(crate) state: StateDir,
 }
 
-/// Lets every box in, through the gate: there is no other way.
-pub(crate) struct Doorman(RunGate);
-
-impl Doorman {
-    pub(crate) fn of(state: &StateDir) -> Doorman {
-        Doorman(RunGate::of(state.path(), KeySource::Directory))
-    }
-}
-
-impl Attendant for Doorman {
-    fn admit(&mut self, facts: &Facts<'_>) -> Result<Permit<Launch>, Refusal> {
+/// Attends a box with the gate's leave.
+pub(crate) fn attend_admitted(
+    state: &StateDir,
+    assignment: Assignment<'_>,
+    attendant: &mut dyn Attendant,
+) -> Result<RunResult, RunError> {
+    let mut gate = RunGate::of(state.path(), KeySource::Directory);
+    let mut ask = |plan: &Plan| {
         let launch = Launch {
-            run: "test".to_owned(),
-            program: facts.plan.program.display().to_string(),
+            run: plan.id.clone(),
+            program: plan.program.display().to_string(),
             command_sha256: String::new(),
             capability: String::new(),
             capability_sha256: String::new(),
             tier: String::new(),
         };
-        let admitted = self.0.admit(launch, Durability::Crash);
-        admitted.map_err(|refusal| Refusal {
-            code: refusal.code(),
-            what: refusal.to_string(),
-            hint: refusal.hint(),
-        })
-    }
+        Ok(gate.admit(launch, Durability::Crash).expect("leave"))
+    };
+    attend(assignment, Leave::Asked(&mut ask), attendant)
 }
 
 impl Yard {
@@ -83,7 +77,7 @@ impl Yard {
         let id = SandboxId::random().expect("an id");
         let capability = self.capability();
         let assignment = Assignment::new(&id, &capability, command, &self.state);
-        let result = attend(assignment.reins(reins.clone()), attendant);
+        let result = attend_admitted(&self.state, assignment.reins(reins.clone()), attendant);
         assert_eq!(reins.state(), BoxState::Ended);
         assert!(
             super::cgroups_of(id.as_str()).is_empty(),
@@ -96,7 +90,7 @@ impl Yard {
     #[track_caller]
     pub(crate) fn run(&self, command: &Command) -> RunResult {
         let reins = Reins::new().expect("reins");
-        let result = self.attend(command, &reins, &mut Doorman::of(&self.state));
+        let result = self.attend(command, &reins, &mut ());
         result.unwrap_or_else(|error| panic!("{error}: {:?}", error.hint()))
     }
 
@@ -117,9 +111,10 @@ impl Yard {
     ) -> Result<RunResult, RunError> {
         let reins = Reins::new().expect("reins");
         thread::scope(|scope| {
-            let attending =
-                scope.spawn(|| self.attend(command, &reins, &mut Doorman::of(&self.state)));
+            let attending = scope.spawn(|| self.attend(command, &reins, &mut ()));
+            let guard = KillOnPanic(&reins);
             meddle(&reins);
+            drop(guard);
             eventually("the box ends", || attending.is_finished().then_some(()));
             attending.join().expect("no panic")
         })
@@ -138,5 +133,16 @@ impl Yard {
     #[track_caller]
     pub(crate) fn assert_nothing_left(&self) {
         assert_nothing_left(&self.jail.base, &self.jail.state, None);
+    }
+}
+
+/// A test that fails while its box runs ends the box, instead of waiting for it.
+struct KillOnPanic<'a>(&'a Reins);
+
+impl Drop for KillOnPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.kill(KillCode::OPERATOR);
+        }
     }
 }

@@ -133,7 +133,6 @@ impl Papers {
 
 impl Permit<Replicate> {
     /// Leave to have a replica is leave to start its box.
-    #[must_use]
     pub fn into_launch(self) -> (Replicate, Permit<Launch>) {
         let (replicate, entry) = self.into_parts();
         let payload = replicate.papers.payload();

@@ -11,7 +11,7 @@ use belljar_replication::{Asked, Code, Jti, Usage, WorkerId};
 
 use super::crew::{Crew, Employed};
 use super::programs::Programs;
-use crate::attend::{self, Assignment, Attendant, Facts, Output, attend};
+use crate::attend::{self, Assignment, Attendant, Facts, Leave, Output, attend};
 use crate::door::Door;
 use crate::error::RunError;
 use crate::lower::Command;
@@ -329,10 +329,18 @@ impl Hired {
         let mut attendant = WorkerAttendant {
             worker,
             gate: &self.post.gate,
-            launch: self.launch.take(),
             told: Usage::default(),
         };
-        let result = attend(assignment, &mut attendant);
+        let leave = self
+            .launch
+            .take()
+            .map(Leave::Given)
+            .ok_or(RunError::NotAdmitted {
+                code: "deny_permit",
+                what: "its permit is spent".to_owned(),
+                hint: "ask for another replica".to_owned(),
+            })?;
+        let result = attend(assignment, leave, &mut attendant);
         self.told_cpu_ms = attendant.told.cpu_ms;
         let _ = self.post.doors.remove(self.tag);
         result
@@ -404,19 +412,10 @@ impl Drop for Hired {
 struct WorkerAttendant<'a> {
     worker: WorkerId,
     gate: &'a FleetGate,
-    launch: Option<Permit<Launch>>,
     told: Usage,
 }
 
 impl Attendant for WorkerAttendant<'_> {
-    fn admit(&mut self, _: &Facts<'_>) -> Result<Permit<Launch>, attend::Refusal> {
-        self.launch.take().ok_or_else(|| attend::Refusal {
-            code: "deny_permit",
-            what: "its permit is spent".to_owned(),
-            hint: "ask for another replica".to_owned(),
-        })
-    }
-
     fn started(&mut self, _: &Facts<'_>) {
         self.gate.started(self.worker);
     }
