@@ -151,19 +151,22 @@ fn count(family: &Family, name: &str) -> u64 {
     eventually("it counts", || read()?.trim().parse().ok())
 }
 
-/// Where a counter stands still: ten times in a row it has not moved while another went on by thirty.
+/// Where a counter stands still: five times in a row it has not moved while another went on by twenty.
 fn await_standstill(family: &Family, name: &str, other: &str) -> u64 {
     let (mut stands, mut rounds) = (count(family, name), 0);
-    while rounds < 10 {
+    for _ in 0..100 {
         let from = count(family, other);
         eventually("the other goes on", || {
-            (count(family, other) >= from + 30).then_some(())
+            (count(family, other) >= from + 20).then_some(())
         });
         let now = count(family, name);
         rounds = if now == stands { rounds + 1 } else { 0 };
         stands = now;
+        if rounds == 5 {
+            return stands;
+        }
     }
-    stands
+    panic!("{name} never stands still");
 }
 
 fn quarantine_stops_every_process_and_release_lets_it_go_on(who: Who) {
