@@ -119,6 +119,10 @@ fn keepers_killed_while_their_boxes_start(who: Who) {
             .is_empty()
             .then_some(())
     });
+    // What only a keeper can clear away, the next one does.
+    let child = jail.json_command(&["true"]).spawn().expect("start belljar");
+    Outcome::from_json(finish(child)).assert_exit(0);
+    jail.assert_nothing_left(None);
 }
 
 /// Starting and ending in quick succession, by several hands.

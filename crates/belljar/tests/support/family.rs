@@ -361,10 +361,9 @@ impl Family {
     #[track_caller]
     pub(crate) fn await_controller(&mut self) -> ExitStatus {
         let mut controller = self.controller.take().expect("a controller");
-        let ended = eventually("the controller ends", || {
+        eventually("the controller ends", || {
             controller.try_wait().expect("wait for the controller")
-        });
-        ended
+        })
     }
 
     /// Nothing of the boxes is left: no process, control group, mount, record or door.
@@ -395,8 +394,25 @@ impl Drop for Family {
             controller.kill().ok();
             controller.wait().ok();
         }
+        self.clear_away();
         if std::thread::panicking() {
             eprintln!("the controller said:\n{}", self.output());
+        }
+    }
+}
+
+impl Family {
+    /// A killed controller can't clear away its boxes' groups; the next keeper of the state directory does, and here
+    /// there is none.
+    fn clear_away(&self) {
+        for _ in 0..600 {
+            if self.boxed().is_empty() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        if let Ok(state) = belljar_supervisor::StateDir::at(self.jail.state.clone()) {
+            state.sweep(&belljar_sandbox::Host::probe().cgroups);
         }
     }
 }

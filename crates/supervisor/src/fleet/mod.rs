@@ -96,7 +96,7 @@ impl Fleet {
         setup: FleetSetup,
     ) -> Result<Self, FleetError> {
         let _ = crate::raise_descriptor_limit();
-        state.sweep_doors();
+        state.sweep(&belljar_sandbox::Host::probe().cgroups);
         let crew = Arc::new(Crew::default());
         let gate = FleetGate::open(
             state.path(),
