@@ -361,10 +361,9 @@ impl Family {
     #[track_caller]
     pub(crate) fn await_controller(&mut self) -> ExitStatus {
         let mut controller = self.controller.take().expect("a controller");
-        let ended = eventually("the controller ends", || {
+        eventually("the controller ends", || {
             controller.try_wait().expect("wait for the controller")
-        });
-        ended
+        })
     }
 
     /// Nothing of the boxes is left: no process, control group, mount, record or door.
