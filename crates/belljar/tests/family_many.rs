@@ -11,7 +11,7 @@ use support::{AGENT, Family, Who, cgroups_of, eventually, for_each_user, text};
 /// By itself none of them lives longer than ten minutes.
 const CROWD: &str = "(trap '' TERM INT HUP QUIT; sleep 600) & \
     sh -c 'kill -STOP $$; sleep 600' & \
-    (n=0; while [ $n -lt 2000 ]; do n=$((n+1)); sleep 0.3; done) & \
+    (n=0; while [ $n -lt 300 ]; do n=$((n+1)); sleep 2; done) & \
     echo $$ > up/$(cut -c1-32 /belljar/state); wait";
 
 /// Asks until all are there: the door slows down whoever asks too often.
