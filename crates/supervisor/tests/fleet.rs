@@ -6,11 +6,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use belljar_api::{Because, Quarantine, Reason, Release};
+use belljar_gate::keyring::KeySource;
+use belljar_gate::{FleetGate, FleetOptions, Hands, Standing, Wish};
+use belljar_manifest::lineage::{CapabilityDocument, Digest};
 use belljar_policy::{Amount, Capability, Contract, OnTrigger};
+use belljar_replication::{Asked, Code, Jti, Usage, WorkerId};
 use belljar_supervisor::fleet::{
     FleetSetup, Operator, ReplicationController, SandboxOrchestrator, Worker, WorkerError,
 };
-use belljar_supervisor::{Command, StateDir};
+use belljar_supervisor::{Command, StateDir, find_places};
 
 struct World {
     // Dropped before its directory is.
@@ -322,6 +326,58 @@ fn siblings_share_their_parents_budget() {
     }
     let tokens = |worker: &Worker| worker.papers().payload().budget.tokens.number();
     assert!(tokens(&first) < tokens(&root));
+}
+
+/// Carries nothing out: there are no boxes.
+struct NoHands;
+
+impl Hands for NoHands {
+    fn kill(&self, _: WorkerId, _: Code) {}
+    fn freeze(&self, _: WorkerId) {}
+    fn thaw(&self, _: WorkerId) {}
+}
+
+/// The same bytes twice, or other bytes once, are nobody's leave.
+#[test]
+fn a_manifest_is_used_once_and_as_it_was_issued() {
+    let base = tempfile::tempdir().expect("a directory");
+    let options = FleetOptions {
+        contract: roomy(),
+        predicates: Vec::new(),
+        keys: KeySource::Directory,
+        hands: Box::new(NoHands),
+    };
+    let gate = FleetGate::open(base.path(), options).expect("a gate");
+    let (_, places) = find_places(base.path()).expect("places");
+    let wish = |number: u128| Wish {
+        worker: WorkerId(number),
+        asked: Asked::default(),
+        need: moderate().own_need(),
+        standing: Standing {
+            capability: CapabilityDocument::new(&moderate(), &places).expect("a document"),
+            program: Digest::of(b"program"),
+            state: None,
+        },
+        reason: "test".to_owned(),
+    };
+    let root = gate.admit_root(wish(1), Jti(1)).expect("a root").spend();
+    let papers = gate
+        .issue(&root.papers, wish(2), Jti(2))
+        .expect("a manifest");
+    let bytes = papers.envelope().as_bytes().to_vec();
+    let refused = |bytes: &[u8]| gate.register(bytes).expect_err("refused").code();
+    for at in (0..bytes.len()).step_by(97) {
+        let mut forged = bytes.clone();
+        forged[at] ^= 1;
+        assert!(refused(&forged).starts_with("reject_"), "byte {at}");
+    }
+    let child = gate.register(&bytes).expect("its first use").spend();
+    assert_eq!(child.admitted.worker, WorkerId(2));
+    assert_eq!(refused(&bytes), "reject_replay");
+    // Nor when the worker is gone and its id free.
+    gate.ended(WorkerId(2), Code::Exited, Usage::default());
+    assert_eq!(refused(&bytes), "reject_replay");
+    assert_eq!(gate.look(|state, _| state.live()).expect("a look"), 1);
 }
 
 /// Dropped in any order, nothing hangs and nobody is left.
