@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use belljar_policy::{
-    Capability, Degraded, EgressEffect, EgressRule, EnvAllow, FsMode, Permission, Rule, Source,
-    Tier, Workspace,
+    Capability, Degraded, EgressEffect, EgressRule, EgressTerms, EnvAllow, FsMode, Permission,
+    Rule, Source, Tier, Workspace,
 };
 
 use crate::decode::{
@@ -329,6 +329,7 @@ fn egress(item: &Node<'_>, written: Written<'_>) -> Result<Rule<EgressRule>, Pro
         ports: Vec::new(),
         rate_limit_per_min: DEFAULT_RATE,
         effect: EgressEffect::Allow,
+        terms: EgressTerms::default(),
     };
     replace(&mut rule.ports, item.get("ports"), ports)?;
     replace(

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use belljar_policy::{
-    Capability, DomainPattern, EgressEffect, EgressRule, FsMode, PathRule, Rule, Source,
-    ToolPattern,
+    Capability, DomainPattern, EgressEffect, EgressRule, EgressTerms, FsMode, PathRule, Rule,
+    Source, ToolPattern,
 };
 
 use crate::capability_file::{
@@ -289,6 +289,7 @@ fn decode_network(
         ports: Vec::new(),
         rate_limit_per_min: DEFAULT_RATE,
         effect: EgressEffect::Allow,
+        terms: EgressTerms::default(),
     };
     replace(&mut template.ports, section.get("allowed_ports"), ports)?;
     replace(
