@@ -7,6 +7,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("policy", &[]),
     ("manifest", &["policy"]),
     ("sandbox", &[]),
+    ("egress", &["policy"]),
     ("supervisor", &["policy", "manifest", "sandbox"]),
     ("belljar", &["policy", "manifest", "sandbox", "supervisor"]),
 ];

@@ -105,7 +105,9 @@ impl DomainPattern {
         }
     }
 
-    pub(super) fn matches(&self, host: &Host) -> bool {
+    /// Whether it is about this host.
+    #[must_use]
+    pub fn matches(&self, host: &Host) -> bool {
         match self {
             Self::Any => true,
             Self::Exact(own) => host.name().is_some_and(|name| name == own),
