@@ -81,8 +81,10 @@ impl Default for EngineLimits {
 /// How long an engine waits.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
-    /// For the first bytes of a client that has to speak first, and for the head of a request.
+    /// For the first bytes of a client that has to speak first.
     pub greeting: Duration,
+    /// For the next request on a connection, and for the whole of its head.
+    pub request: Duration,
     /// For the host's resolver.
     pub resolve: Duration,
     /// For each address to answer.
@@ -99,6 +101,7 @@ impl Default for Timeouts {
     fn default() -> Self {
         Self {
             greeting: Duration::from_secs(30),
+            request: Duration::from_secs(75),
             resolve: Duration::from_secs(10),
             connect: Duration::from_secs(10),
             response: Duration::from_secs(15 * 60),

@@ -227,10 +227,9 @@ impl Inspector {
         let mut builder = http1::Builder::new();
         builder
             .timer(TokioTimer::new())
-            .header_read_timeout(self.timeouts.greeting.max(self.timeouts.half_closed))
+            .header_read_timeout(self.timeouts.request)
             .max_buf_size(LARGEST_HEAD)
-            .max_headers(MOST_HEADERS)
-            .half_close(true);
+            .max_headers(MOST_HEADERS);
         builder
     }
 

@@ -145,6 +145,14 @@ impl Upstream {
                     Some(_) => {
                         return Err(Unsent::Before(self.unreachable(error.error().to_string())));
                     }
+                    // The agent's own body broke off or was not well formed.
+                    None if error.error().is_user() => {
+                        let detail = Some("the body of the request broke off".to_owned());
+                        let refused = self
+                            .admission
+                            .refuse_request(RefusalCode::Malformed, detail);
+                        return Err(Unsent::After(refused));
+                    }
                     None => return Err(Unsent::After(self.unreachable(error.error().to_string()))),
                 },
                 Err(_) => {

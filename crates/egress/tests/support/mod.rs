@@ -5,6 +5,8 @@
     reason = "each test file uses its own part"
 )]
 
+pub mod http;
+
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::{Arc, Mutex};
