@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build test demo picture bench vm-test fmt fmt-check clippy nextest doctest schema deny
+.PHONY: help setup build test demo demo-replication picture bench vm-test fmt fmt-check clippy nextest doctest schema deny
 
 STEP := @scripts/step
 HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
@@ -43,10 +43,16 @@ picture: ## draw the demo again for the README: docs/demo.svg
 		</dev/null | scripts/demo_picture.py >$(TARGET_DIR)/demo.svg
 	@mv $(TARGET_DIR)/demo.svg docs/demo.svg
 
-bench: ## launch time against bare processes and bubblewrap
+demo-replication: ## a family of agents within a contract, its refusals and its end
+	$(STEP) setup scripts/setup.sh demo
+	@$(MAKE) --no-print-directory build
+	@BELLJAR=$(TARGET_DIR)/release/belljar examples/replication/demo.sh
+
+bench: ## launch time against bare processes and bubblewrap; replication from memory to real boxes
 	$(STEP) setup scripts/setup.sh bench
 	@$(MAKE) --no-print-directory build
 	$(STEP) bench cargo xtask bench launch
+	$(STEP) bench-replication cargo xtask bench replication
 
 vm-test: ## the limit tests in a guest with cgroup v2 and an older kernel
 	$(STEP) vm-test cargo xtask vm-test

@@ -39,6 +39,8 @@ list_missing_packages() {
     # python3 without ensurepip is how Debian ships it: `python3 -m venv` then fails.
     want python3-venv python3 -c 'import ensurepip'
     want git has git
+    # The agent's and the operator's sockets are tried with the program that people try first.
+    want curl has curl
     if [[ $job == test && $(uname -m) == x86_64 ]]; then
         want qemu-system-x86 has qemu-system-x86_64
         want xz-utils has xz

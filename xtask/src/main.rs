@@ -17,7 +17,9 @@ usage: cargo xtask vm-test [--guest-only] [--timeout SECONDS]
     --guest-only checks just the machine itself
 usage: cargo xtask bench launch
     start time, file system calls, CPU limit and memory of a box, against bare processes and bwrap;
-    measures target/release/belljar, which `make bench` builds first";
+    measures target/release/belljar, which `make bench` builds first
+usage: cargo xtask bench replication [memory | ledger | gate | boxes]
+    decisions in memory, the log, durable grants of many clients, and real boxes: starting and killing them";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -27,7 +29,9 @@ fn main() -> ExitCode {
             vm::Options::parse(options).and_then(|options| vm::test(&options))
         }
         ["bench", "launch"] => bench::launch(&release_binary()),
+        ["bench", "replication", parts @ ..] => bench::replication(parts, &release_binary()),
         ["bench", "calls"] => bench::calls(),
+        ["bench", "stamp", file] => bench::stamp(file),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             Ok(())

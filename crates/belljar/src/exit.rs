@@ -1,7 +1,14 @@
 //! Exit codes, and the one place where an error becomes text.
 
 use crate::print::{self, Line};
+use belljar_api::CallError;
+use belljar_gate::OpenFleetError;
+use belljar_gate::in_full;
+use belljar_gate::keyring::KeyError;
+use belljar_gate::{LogError, LogKind};
+use belljar_ledger::{Fault, Unsigned};
 use belljar_manifest::{ManifestError, ReadError};
+use belljar_supervisor::fleet::{FleetError, HireError};
 use belljar_supervisor::{ApplyError, RunError};
 use std::process::ExitCode;
 
@@ -26,6 +33,17 @@ pub(crate) const NOT_FOUND: u8 = 127;
 /// Added to the number of the signal that ended the program.
 pub(crate) const SIGNAL_BASE: i32 = 128;
 
+/// A log was tampered with.
+pub(crate) const TAMPERED: u8 = 1;
+/// A log lacks entries at its end.
+pub(crate) const TRUNCATED: u8 = 3;
+/// A log is not signed by a key that counts.
+pub(crate) const UNSIGNED: u8 = 4;
+/// A log's newest signature is too old.
+pub(crate) const STALE: u8 = 5;
+/// A log can't be read.
+pub(crate) const UNREADABLE: u8 = 6;
+
 /// The table in the help.
 pub(crate) const HELP: &str = "\
 Exit codes:
@@ -45,6 +63,14 @@ pub(crate) enum Failure {
     Run(RunError),
     Config(ReadError),
     Apply(ApplyError),
+    Fleet(FleetError),
+    Call(CallError),
+    /// The keys can't be used or changed.
+    Keys(KeyError),
+    /// A log can't be written.
+    Log(LogError),
+    /// A log is not as it should be.
+    Fault(LogKind, Fault),
     /// A message and a hint of a command's own.
     Invalid(String, String),
 }
@@ -61,22 +87,103 @@ impl From<ReadError> for Failure {
     }
 }
 
+impl From<FleetError> for Failure {
+    fn from(error: FleetError) -> Self {
+        match error {
+            FleetError::Run(error) | FleetError::Hire(HireError::Run(error)) => Failure::Run(error),
+            other => Failure::Fleet(other),
+        }
+    }
+}
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Self {
+        Failure::Call(error)
+    }
+}
+
 impl From<ApplyError> for Failure {
     fn from(error: ApplyError) -> Self {
         Failure::Apply(error)
     }
 }
 
+impl From<KeyError> for Failure {
+    fn from(error: KeyError) -> Self {
+        Failure::Keys(error)
+    }
+}
+
+impl From<LogError> for Failure {
+    fn from(error: LogError) -> Self {
+        Failure::Log(error)
+    }
+}
+
+/// The exit code for what is wrong with a log.
+pub(crate) fn fault_code(fault: &Fault) -> u8 {
+    match fault {
+        Fault::Tampered(_) | Fault::OtherLog { .. } => TAMPERED,
+        Fault::Truncated { .. } => TRUNCATED,
+        Fault::Unsigned(_) | Fault::UnknownKey { .. } => UNSIGNED,
+        Fault::Stale { .. } => STALE,
+        Fault::Unreadable { .. } => UNREADABLE,
+    }
+}
+
+/// A stable word for the same.
+pub(crate) fn fault_word(fault: &Fault) -> &'static str {
+    match fault_code(fault) {
+        TAMPERED => "tampered",
+        TRUNCATED => "truncated",
+        UNSIGNED => "unsigned",
+        STALE => "stale",
+        _ => "unreadable",
+    }
+}
+
+/// What to do about it.
+pub(crate) fn fault_hint(log: LogKind, fault: &Fault) -> String {
+    let log = log.as_str();
+    match fault {
+        Fault::Tampered(_) | Fault::OtherLog { .. } => format!(
+            "keep the directory as evidence and restore the log of {log} from a copy; nothing it says from there on counts"
+        ),
+        Fault::Truncated { .. } => {
+            format!("restore the log of {log} from a copy; what is left of it is as it was signed")
+        }
+        Fault::Unsigned(Unsigned::Missing) => {
+            format!("restore the log of {log} from a copy, or move the keys away with it to start anew")
+        }
+        Fault::Unsigned(_) | Fault::UnknownKey { .. } => {
+            "`belljar keys list` shows whose signatures count; --keyset names other keys".to_owned()
+        }
+        Fault::Stale { .. } => {
+            "nothing was recorded since, or somebody put an old copy back; a fleet's controller signs every minute".to_owned()
+        }
+        Fault::Unreadable { .. } => {
+            "run it as the user whose log it is, or set BELLJAR_STATE_DIR".to_owned()
+        }
+    }
+}
+
 impl Failure {
     pub(crate) fn code(&self) -> u8 {
         match self {
-            Failure::Run(RunError::Refused { .. }) => REFUSED,
+            Failure::Fault(_, fault) => fault_code(fault),
+            Failure::Keys(KeyError::Exposed { .. }) => REFUSED,
+            Failure::Keys(KeyError::File { .. }) | Failure::Log(_) => INTERNAL,
+            Failure::Keys(_) => INVALID,
+            Failure::Run(RunError::Refused { .. } | RunError::NotAdmitted { .. }) => REFUSED,
             Failure::Run(RunError::NotFound { .. }) => NOT_FOUND,
             Failure::Run(RunError::NotExecutable { .. }) => NOT_EXECUTABLE,
             Failure::Run(RunError::Invalid { .. } | RunError::UnknownId { .. })
             | Failure::Config(_)
             | Failure::Invalid(..) => INVALID,
             Failure::Apply(ApplyError::Conflicts(_)) => REFUSED,
+            Failure::Fleet(FleetError::Open(OpenFleetError::Condition(_))) => INVALID,
+            Failure::Fleet(_) | Failure::Call(CallError::Refused { .. }) => REFUSED,
+            Failure::Call(_) => INTERNAL,
             Failure::Run(_) | Failure::Apply(_) => INTERNAL,
         }
     }
@@ -86,8 +193,14 @@ impl Failure {
         match self {
             Failure::Run(error) => error.code(),
             Failure::Config(_) => "invalid_config",
+            Failure::Keys(_) => "keys",
+            Failure::Log(_) => "log",
+            Failure::Fault(_, fault) => fault_word(fault),
             Failure::Apply(ApplyError::Conflicts(_)) => "conflict",
-            Failure::Apply(_) => "internal",
+            Failure::Fleet(FleetError::Hire(HireError::Refused(refusal))) => refusal.code(),
+            Failure::Fleet(_) => "refused",
+            Failure::Call(CallError::Refused { .. }) => "refused",
+            Failure::Apply(_) | Failure::Call(_) => "internal",
             Failure::Invalid(..) => "invalid_input",
         }
     }
@@ -95,8 +208,18 @@ impl Failure {
     pub(crate) fn message(&self) -> String {
         match self {
             Failure::Run(error) => error.to_string(),
-            Failure::Config(error) => chain(error),
+            Failure::Config(error) => in_full(error),
             Failure::Apply(error) => error.to_string(),
+            Failure::Fleet(error) => in_full(error),
+            Failure::Call(CallError::Refused { problem, .. }) => {
+                format!("{}: {}", problem.code, problem.message)
+            }
+            Failure::Call(error) => in_full(error),
+            Failure::Keys(error) => in_full(error),
+            Failure::Log(error) => in_full(error),
+            Failure::Fault(log, fault) => {
+                format!("the log of {}: {}", log.as_str(), in_full(fault))
+            }
             Failure::Invalid(message, _) => message.clone(),
         }
     }
@@ -111,8 +234,26 @@ impl Failure {
             Failure::Apply(ApplyError::Conflicts(_)) => {
                 Some("`belljar diff` shows the changes; nothing was applied".into())
             }
-            Failure::Apply(_) => None,
+            Failure::Fleet(FleetError::Open(error)) => Some(error.hint()),
+            Failure::Fleet(FleetError::Hire(HireError::Refused(refusal))) => {
+                Some(refusal.hint().to_owned())
+            }
+            Failure::Call(error) => error.hint().map(str::to_owned),
+            Failure::Apply(_) | Failure::Fleet(_) => None,
+            Failure::Keys(error) => Some(error.hint()),
+            Failure::Log(error) => Some(error.hint()),
+            Failure::Fault(log, fault) => Some(fault_hint(*log, fault)),
             Failure::Invalid(_, hint) => Some(hint.clone()),
+        }
+    }
+
+    /// For programs: with everything the other side said.
+    pub(crate) fn as_json(&self) -> serde_json::Value {
+        match self {
+            Failure::Call(CallError::Refused { problem, .. }) => serde_json::json!(problem),
+            _ => {
+                serde_json::json!({"code": self.word(), "message": self.message(), "hint": self.hint()})
+            }
         }
     }
 
@@ -139,17 +280,6 @@ impl Failure {
             print::line(Line::Hint, &hint);
         }
     }
-}
-
-/// An error and what caused it, each with its own words.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text.push_str(&format!(": {inner}"));
-        cause = inner.source();
-    }
-    text
 }
 
 /// Ends the process the way the outcome says.

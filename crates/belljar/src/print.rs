@@ -1,7 +1,9 @@
 //! How things look. Colour never carries meaning alone.
 
 use belljar_manifest::Colour;
-use std::io::IsTerminal;
+use std::borrow::Cow;
+use std::io::{BufWriter, IsTerminal, Stdout, Write};
+use std::time::Duration;
 
 /// Kinds of lines on standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,13 +53,106 @@ pub(crate) fn styled(text: &str, code: &str, on: bool) -> String {
     }
 }
 
+/// Text with nothing in it that a terminal would obey: agents choose some of what we print.
+pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_harmful) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_harmful(c) {
+            shown.extend(c.escape_unicode());
+        } else {
+            shown.push(c);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Control characters, and those that change the direction or the line of what follows.
+fn is_harmful(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A moment, in milliseconds since 1970, as people write it; in UTC, so that it reads the same everywhere.
+pub(crate) fn utc(wall_ms: u64) -> String {
+    let (seconds, milliseconds) = (wall_ms / 1000, wall_ms % 1000);
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = date(days);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z")
+}
+
+/// The date so many days after 1 January 1970. Years are counted from March, so that the odd day comes last.
+fn date(days: u64) -> (u64, u64, u64) {
+    const DAYS_OF_400_YEARS: u64 = 146_097;
+    // From 1 March of the year 0.
+    let days = days + 719_468;
+    let (era, day) = (days / DAYS_OF_400_YEARS, days % DAYS_OF_400_YEARS);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, later) = if month < 10 {
+        (month + 3, 0)
+    } else {
+        (month - 9, 1)
+    };
+    (era * 400 + year + later, month, day)
+}
+
+/// Standard output for much of it. Ends when whoever reads has had enough.
+pub(crate) struct Stream {
+    out: BufWriter<Stdout>,
+    is_open: bool,
+}
+
+impl Stream {
+    pub(crate) fn new() -> Self {
+        Self {
+            out: BufWriter::new(std::io::stdout()),
+            is_open: true,
+        }
+    }
+
+    /// One line. Says whether more is wanted.
+    pub(crate) fn line(&mut self, bytes: &[u8]) -> bool {
+        self.is_open =
+            self.is_open && self.out.write_all(bytes).is_ok() && self.out.write_all(b"\n").is_ok();
+        self.is_open
+    }
+
+    /// Hands over what was kept back. Says whether more is wanted.
+    pub(crate) fn flush(&mut self) -> bool {
+        self.is_open = self.is_open && self.out.flush().is_ok();
+        self.is_open
+    }
+
+    /// Waits, but no longer than the reader is there. Says whether more is wanted.
+    pub(crate) fn wait(&mut self, time: Duration) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let stdout = std::io::stdout();
+        let mut reader = [PollFd::new(&stdout, PollFlags::empty())];
+        let timeout = Timespec {
+            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(time.subsec_nanos()),
+        };
+        let _ = poll(&mut reader, Some(&timeout));
+        let gone = PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL;
+        let [reader] = reader;
+        self.is_open = self.is_open && !reader.revents().intersects(gone);
+        self.is_open
+    }
+}
+
 /// One line on standard error, marked as ours. Whoever closed it does not want to know.
 pub(crate) fn line(kind: Line, text: &str) {
-    use std::io::Write;
+    let text = harmless(text);
     let on = stderr_colours();
     let mark = styled("[belljar]", "2", on);
     let text = match kind {
-        Line::Summary => text.to_owned(),
+        Line::Summary => text.into_owned(),
         Line::Killed => format!("{} {text}", styled("killed:", "1;31", on)),
         Line::Denied => format!("{} {text}", styled("denied:", "33", on)),
         Line::Note => format!("{} {text}", styled("note:", "36", on)),
@@ -67,9 +162,43 @@ pub(crate) fn line(kind: Line, text: &str) {
     let _ = writeln!(std::io::stderr(), "{mark} {text}");
 }
 
+/// Text of somebody else's, with nothing in it that a terminal would obey.
+pub(crate) fn plain(text: &str) -> String {
+    let escape = |c: char| match c.is_control() {
+        true => c.escape_default().collect(),
+        false => String::from(c),
+    };
+    text.chars().map(escape).collect()
+}
+
+/// Milliseconds since 1970 as a date and time in UTC.
+pub(crate) fn time(ms: u64) -> String {
+    let (days, seconds) = (ms / 86_400_000, ms / 1000 % 86_400);
+    // Counted in years that begin in March, so that the leap day comes last.
+    let shifted = days + 719_468;
+    let era = shifted / 146_097;
+    let day_of_era = shifted % 146_097;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_index = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_index + 2) / 5 + 1;
+    let month = if month_index < 10 {
+        month_index + 3
+    } else {
+        month_index - 9
+    };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    format!(
+        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}Z",
+        seconds / 3600,
+        seconds / 60 % 60,
+        seconds % 60
+    )
+}
+
 /// Text on standard output. A reader that closed early is not an error.
 pub(crate) fn out(text: &str) {
-    use std::io::Write;
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
@@ -78,4 +207,33 @@ pub(crate) fn json(value: &impl serde::Serialize) {
     let mut text = serde_json::to_string(value).unwrap_or_else(|_| "null".into());
     text.push('\n');
     out(&text);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_is_given_nothing_to_obey() {
+        assert_eq!(harmless("plain ünï"), "plain ünï");
+        assert_eq!(harmless("a\u{1b}[2Jb\nc"), "a\\u{1b}[2Jb\\u{a}c");
+        assert_eq!(
+            harmless("\u{9b}31m\u{202e}x\u{7f}"),
+            "\\u{9b}31m\\u{202e}x\\u{7f}"
+        );
+    }
+
+    #[test]
+    fn moments_are_those_of_the_calendar() {
+        for (ms, text) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_399_999, "2000-02-28T23:59:59.999Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (951_868_800_000, "2000-03-01T00:00:00.000Z"),
+            (1_704_067_199_000, "2023-12-31T23:59:59.000Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(utc(ms), text);
+        }
+    }
 }

@@ -6,10 +6,36 @@ use std::path::{Path, PathBuf};
 const EDGES: &[(&str, &[&str])] = &[
     ("policy", &[]),
     ("manifest", &["policy"]),
+    ("api", &[]),
+    ("ledger", &[]),
+    ("replication", &["policy"]),
+    ("gate", &["policy", "manifest", "ledger", "replication"]),
     ("sandbox", &[]),
     ("egress", &["policy"]),
-    ("supervisor", &["policy", "manifest", "sandbox"]),
-    ("belljar", &["policy", "manifest", "sandbox", "supervisor"]),
+    (
+        "supervisor",
+        &[
+            "policy",
+            "manifest",
+            "api",
+            "replication",
+            "gate",
+            "sandbox",
+        ],
+    ),
+    (
+        "belljar",
+        &[
+            "policy",
+            "manifest",
+            "api",
+            "ledger",
+            "replication",
+            "gate",
+            "sandbox",
+            "supervisor",
+        ],
+    ),
 ];
 
 fn crates() -> PathBuf {

@@ -164,7 +164,7 @@ fn doctor_says_what_the_host_can_enforce(who: Who) {
 
 fn schemas_are_json_schemas(who: Who) {
     let jail = Jail::new(who);
-    for name in ["capability", "sandbox"] {
+    for name in ["capability", "sandbox", "contract"] {
         let schema = belljar_json(&jail, &["schema", name]);
         assert!(
             schema["$schema"].is_string() && schema["properties"].is_object(),

@@ -15,6 +15,9 @@ use crate::node::{Node, Problem};
 use crate::profiles;
 use crate::shape::{Case, Choice, Object, Shape, field, required};
 
+/// What to say of a file with nothing in it.
+pub(crate) const WHEN_EMPTY: &str = "the file is empty; `{}` means all defaults";
+
 /// About a hundred years: longer than anything runs, and far from overflowing a clock.
 pub(crate) const MOST_SECONDS: f64 = 3_155_760_000.0;
 
@@ -67,7 +70,7 @@ pub(crate) const OPEN_FILES: Shape = Shape::Whole {
     most: 1_048_576,
 };
 
-const fn words(words: &'static [&'static str]) -> Choice {
+pub(crate) const fn words(words: &'static [&'static str]) -> Choice {
     Choice {
         words,
         case: Case::Exact,

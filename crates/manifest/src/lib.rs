@@ -1,18 +1,23 @@
-//! Files into policy: `capability.yaml` and `sandbox.toml` become a [`Capability`].
+//! Files into policy: `capability.yaml` and `sandbox.toml` become a [`Capability`], `contract.yaml` a [`Contract`].
+//! Papers of workers: [`keys`] to sign them with, and the signed [`lineage`] manifests themselves.
 //!
 //! A document is read under bounds, turned into one tree with positions, checked against a static
 //! `Shape`, and only then decoded. The same shape generates the JSON Schema, so what
 //! an editor accepts and what Belljar accepts can't drift apart.
 
 mod capability_file;
+mod contract_file;
 mod decode;
 mod error;
+pub mod keys;
+pub mod lineage;
 mod node;
 mod profiles;
 mod sandbox_file;
 mod schema;
 mod shape;
 mod text;
+mod text_form;
 mod toml_tree;
 mod yaml_tree;
 
@@ -21,11 +26,12 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use belljar_policy::{Capability, Source};
+use belljar_policy::{Capability, Contract, Source};
 
+pub use contract_file::MAX_GENERATIONS;
 pub use error::{Colour, ManifestError, ReadError};
 pub use profiles::{PROFILES, profile, profile_source};
-pub use schema::{schema_capability, schema_sandbox_toml};
+pub use schema::{schema_capability, schema_contract, schema_sandbox_toml};
 pub use text::MAX_FILE_BYTES;
 
 use text::Text;
@@ -45,8 +51,35 @@ pub fn parse_capability(file_name: &str, bytes: &[u8]) -> Result<Capability, Man
 /// When the file can't be read, or the first thing wrong with it.
 pub fn read_capability_file(path: &Path) -> Result<Capability, ReadError> {
     let name = path.display().to_string();
+    let bytes = read_bounded(path, &name)?;
+    Ok(parse_capability(&name, &bytes)?)
+}
+
+/// Reads a replication contract from its bytes: YAML, or JSON, which is YAML too.
+///
+/// # Errors
+/// The first thing wrong with the file, with its place.
+pub fn parse_contract(file_name: &str, bytes: &[u8]) -> Result<Contract, ManifestError> {
+    let file: Arc<str> = Arc::from(file_name);
+    let text = Text::read(&file, bytes)?;
+    yaml_tree::parse(&text, contract_file::WHEN_EMPTY)
+        .and_then(|root| contract_file::decode(&root, &file))
+        .map_err(|problem| problem.into_error(&file, &text))
+}
+
+/// Reads a replication contract from the disk, and never more of it than a policy file may hold.
+///
+/// # Errors
+/// When the file can't be read, or the first thing wrong with it.
+pub fn read_contract_file(path: &Path) -> Result<Contract, ReadError> {
+    let name = path.display().to_string();
+    let bytes = read_bounded(path, &name)?;
+    Ok(parse_contract(&name, &bytes)?)
+}
+
+fn read_bounded(path: &Path, name: &str) -> Result<Vec<u8>, ReadError> {
     let failed = |source| ReadError::Io {
-        file: name.clone(),
+        file: name.to_owned(),
         source,
     };
     // A pipe or a device might never end, or never begin.
@@ -60,7 +93,7 @@ pub fn read_capability_file(path: &Path) -> Result<Capability, ReadError> {
         .unwrap_or(u64::MAX)
         .saturating_add(1);
     file.take(most).read_to_end(&mut bytes).map_err(failed)?;
-    Ok(parse_capability(&name, &bytes)?)
+    Ok(bytes)
 }
 
 pub(crate) fn parse_as(
@@ -71,9 +104,8 @@ pub(crate) fn parse_as(
     let file: Arc<str> = Arc::from(file_name);
     let text = Text::read(&file, bytes)?;
     let decoded = match format_of(file_name, &text) {
-        Format::Yaml => {
-            yaml_tree::parse(&text).and_then(|root| capability_file::decode(&root, &file, source))
-        }
+        Format::Yaml => yaml_tree::parse(&text, capability_file::WHEN_EMPTY)
+            .and_then(|root| capability_file::decode(&root, &file, source)),
         Format::Toml => {
             toml_tree::parse(&text).and_then(|root| sandbox_file::decode(&root, &file, source))
         }

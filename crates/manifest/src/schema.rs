@@ -19,6 +19,15 @@ pub fn schema_sandbox_toml() -> Value {
     document(&crate::sandbox_file::DOCUMENT, "Belljar sandbox file")
 }
 
+/// The JSON Schema of `contract.yaml`.
+#[must_use]
+pub fn schema_contract() -> Value {
+    document(
+        &crate::contract_file::CONTRACT,
+        "Belljar replication contract",
+    )
+}
+
 fn document(shape: &Object, title: &str) -> Value {
     let mut schema = object(shape);
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
@@ -45,6 +54,9 @@ fn of(shape: &Shape) -> Value {
         }
         Shape::Number { above, most } => {
             json!({"type": "number", "exclusiveMinimum": above, "maximum": most})
+        }
+        Shape::NumberFrom { least, most } => {
+            json!({"type": "number", "minimum": least, "maximum": most})
         }
         Shape::Bool => json!({"type": "boolean"}),
         Shape::OnlyTrue { .. } => json!({"const": true}),

@@ -1,6 +1,8 @@
 //! What a document may look like, as static data. It checks a tree before anything is decoded, and
 //! `schema.rs` writes the JSON Schema from the same data.
 
+use std::ops::RangeInclusive;
+
 use crate::node::{Key, Node, Problem, Span, Value, quoted, shown_float};
 
 /// What a value may be.
@@ -22,6 +24,11 @@ pub(crate) enum Shape {
     /// Above `above`, at most `most`, and a number at all.
     Number {
         above: f64,
+        most: f64,
+    },
+    /// At least `least`, at most `most`, and a number at all.
+    NumberFrom {
+        least: f64,
         most: f64,
     },
     Bool,
@@ -119,6 +126,9 @@ impl Shape {
             (Self::Number { above, most }, value) => {
                 check_number(value, *above, *most, node.span, name)
             }
+            (Self::NumberFrom { least, most }, value) => {
+                self.check_number_from(value, *least..=*most, node.span, name)
+            }
             (Self::Bool | Self::OnlyTrue { .. }, Value::Bool(true)) => Ok(()),
             (Self::Bool, Value::Bool(false)) => Ok(()),
             (Self::OnlyTrue { refusal, hint }, Value::Bool(false)) => {
@@ -135,7 +145,7 @@ impl Shape {
             Self::Text { .. } => "text".to_owned(),
             Self::Choice(choice) => format!("one of {}", choice.words.join(", ")),
             Self::Whole { .. } => "a whole number".to_owned(),
-            Self::Number { .. } => "a number".to_owned(),
+            Self::Number { .. } | Self::NumberFrom { .. } => "a number".to_owned(),
             Self::Bool | Self::OnlyTrue { .. } => "true or false".to_owned(),
             Self::OrNull(inner) => return inner.mismatch(value, span, name),
         };
@@ -149,11 +159,37 @@ impl Shape {
                 problem.with_hint("put it in quotes")
             }
             (Self::List { .. }, Value::Text(_)) => problem.with_hint("put it in brackets: [ ]"),
-            (Self::Whole { .. } | Self::Number { .. }, Value::Text(text)) if is_number(text) => {
-                problem.with_hint("remove the quotes")
-            }
+            (
+                Self::Whole { .. } | Self::Number { .. } | Self::NumberFrom { .. },
+                Value::Text(text),
+            ) if is_number(text) => problem.with_hint("remove the quotes"),
             _ => problem,
         }
+    }
+}
+
+impl Shape {
+    fn check_number_from(
+        &self,
+        value: &Value<'_>,
+        bounds: RangeInclusive<f64>,
+        span: Span,
+        name: &str,
+    ) -> Result<(), Problem> {
+        let number = match value {
+            Value::Int(number) => *number as f64,
+            Value::Float(number) if !number.is_nan() => *number,
+            other => return Err(self.mismatch(other, span, name)),
+        };
+        if bounds.contains(&number) {
+            return Ok(());
+        }
+        let (least, most) = (shown_float(*bounds.start()), shown_float(*bounds.end()));
+        let shown = value.describe();
+        Err(Problem::new(
+            span,
+            format!("{name} must be between {least} and {most}, not {shown}"),
+        ))
     }
 }
 

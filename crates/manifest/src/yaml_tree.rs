@@ -10,13 +10,14 @@ use crate::text::{MAX_DEPTH, MAX_NODES, Text, count};
 
 const NO_ALIASES: &str = "YAML aliases are not supported";
 
-pub(crate) fn parse<'a>(text: &Text<'a>) -> Result<Node<'a>, Problem> {
+/// `when_empty` is what to say of a file with nothing in it: what to write instead differs.
+pub(crate) fn parse<'a>(text: &Text<'a>, when_empty: &'static str) -> Result<Node<'a>, Problem> {
     let mut reader = Reader {
         parser: Parser::new_from_str(text.as_str()),
         offsets: Offsets::new(text.as_str()),
         nodes: 0,
     };
-    reader.document(text)
+    reader.document(text, when_empty)
 }
 
 struct Reader<'a> {
@@ -26,13 +27,8 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn document(&mut self, text: &Text<'a>) -> Result<Node<'a>, Problem> {
-        let empty = || {
-            Problem::new(
-                text.span(0..0),
-                "the file is empty; `{}` means all defaults",
-            )
-        };
+    fn document(&mut self, text: &Text<'a>, when_empty: &'static str) -> Result<Node<'a>, Problem> {
+        let empty = || Problem::new(text.span(0..0), when_empty);
         loop {
             match self.next()? {
                 (Event::StreamEnd, _) => return Err(empty()),

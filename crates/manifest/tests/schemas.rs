@@ -6,7 +6,8 @@
 use std::path::{Path, PathBuf};
 
 use belljar_manifest::{
-    PROFILES, parse_capability, profile_source, schema_capability, schema_sandbox_toml,
+    PROFILES, parse_capability, parse_contract, profile_source, schema_capability, schema_contract,
+    schema_sandbox_toml,
 };
 use jsonschema::Validator;
 use serde_json::{Value, json};
@@ -36,6 +37,7 @@ fn repository() -> PathBuf {
 fn the_committed_schemas_are_the_generated_ones() {
     check_committed("capability.schema.json", &schema_capability());
     check_committed("sandbox.schema.json", &schema_sandbox_toml());
+    check_committed("contract.schema.json", &schema_contract());
 }
 
 fn validator(schema: &Value) -> Validator {
@@ -136,6 +138,83 @@ fn the_sandbox_schema_follows_its_decoder() {
     }
 }
 
+#[test]
+fn the_contract_schema_follows_its_decoder() {
+    let schema = validator(&schema_contract());
+    let with = |key: &str, value: Value| {
+        let mut document = json!({"max_depth": 3, "max_replicas": 10});
+        document[key] = value;
+        document
+    };
+    let condition = json!({"name": "a", "when": "true"});
+    let cases = [
+        (json!({"max_depth": 0, "max_replicas": 1}), true),
+        (with("cooldown_seconds", json!(0)), true),
+        (with("cooldown_seconds", json!(0.25)), true),
+        (with("expiration_seconds", json!(null)), true),
+        (with("heartbeat_timeout_seconds", json!(30)), true),
+        (with("on_parent_exit", json!("keep")), true),
+        (
+            with(
+                "resources",
+                json!({"cpu_limit": 0.5, "memory_limit_mb": 256}),
+            ),
+            true,
+        ),
+        (
+            with(
+                "budget",
+                json!({"replicas": 0, "tokens": 0, "cost_usd": 0, "cpu_seconds": null}),
+            ),
+            true,
+        ),
+        (with("stop_conditions", json!([condition])), true),
+        (with("signer", json!("hmac")), true),
+        (json!({}), false),
+        (json!({"max_depth": 3}), false),
+        (json!({"max_replicas": 3}), false),
+        (with("max_replicas", json!(0)), false),
+        (with("max_replicas", json!(10_000_001)), false),
+        (with("max_depth", json!(-1)), false),
+        (with("max_depth", json!(1001)), false),
+        (with("max_depth", json!(1.5)), false),
+        (with("cooldown_seconds", json!(-0.1)), false),
+        (with("cooldown_seconds", json!(3_155_760_001_u64)), false),
+        (with("cooldown_seconds", json!(null)), false),
+        (with("expiration_seconds", json!(0)), false),
+        (with("heartbeat_timeout_seconds", json!(0)), false),
+        (with("on_parent_exit", json!("leave")), false),
+        (with("resources", json!({"cpu_limit": 0})), false),
+        (with("resources", json!({"cpu": 1})), false),
+        (with("budget", json!({"memory_mb": 0})), false),
+        (with("budget", json!({"cost_usd": -1})), false),
+        (with("budget", json!({"cost_usd": 1e10})), false),
+        (with("stop_conditions", json!([{"name": "a"}])), false),
+        (
+            with(
+                "stop_conditions",
+                json!([{"name": "a", "when": "true", "on_trigger": "stop"}]),
+            ),
+            false,
+        ),
+        (
+            with(
+                "stop_conditions",
+                json!([{"name": "a", "when": "x".repeat(1025)}]),
+            ),
+            false,
+        ),
+        (with("stop_conditions", json!(vec![condition; 33])), false),
+        (with("signer", json!("rsa")), false),
+        (with("max_replica", json!(3)), false),
+    ];
+    for (document, valid) in cases {
+        let decoded = parse_contract("contract.json", document.to_string().as_bytes()).is_ok();
+        let found = (schema.is_valid(&document), decoded);
+        assert_eq!(found, (valid, valid), "{document}");
+    }
+}
+
 /// YAML as an editor's schema check would see it; the shipped files use its JSON-like part only.
 fn yaml_as_json(text: &str) -> Value {
     let mut events = saphyr_parser::Parser::new_from_str(text).map(|event| event.unwrap().0);
@@ -226,6 +305,13 @@ fn examples_are_valid() {
         };
         assert!(valid, "{}", path.display());
     }
+}
+
+#[test]
+fn the_example_contract_is_valid() {
+    let text = std::fs::read_to_string(repository().join("examples/contract.yaml")).unwrap();
+    parse_contract("contract.yaml", text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
+    assert!(validator(&schema_contract()).is_valid(&yaml_as_json(&text)));
 }
 
 fn policy_files(directory: &Path) -> Vec<PathBuf> {

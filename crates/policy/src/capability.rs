@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{EgressRule, EnvPolicy, Limits, PathRule, PathTable, Places, Rule, ToolRules};
 
 /// How strong the wall is. Ordered from weakest to strongest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Tier {
     /// Namespaces, Landlock and seccomp on the host's kernel; `seccomp` in files.
     #[serde(rename = "seccomp")]
@@ -34,7 +34,7 @@ impl Tier {
 }
 
 /// What the host's tree looks like from inside. Ordered from least to most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FsMode {
     /// Only what a program needs to start.
@@ -58,7 +58,7 @@ impl FsMode {
 }
 
 /// Where writes to the workspace land. Ordered from least to most power.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Workspace {
     /// In a layer of their own, applied or discarded afterwards.
@@ -79,7 +79,7 @@ impl Workspace {
 }
 
 /// A named power.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Permission {
     /// See the environment beyond the base variables.

@@ -142,6 +142,21 @@ impl Contract {
     }
 }
 
+impl Contract {
+    /// What one box takes of the family's budget for itself: no more than it needs, and no more than its even share,
+    /// so that the first of a family leaves room for the others.
+    #[must_use]
+    pub fn box_need(&self, need: &Budget) -> Budget {
+        let boxes = u64::from(self.max_replicas.max(1));
+        Budget::from_fn(|d| match self.budget.of(d).number() {
+            Some(whole) => need
+                .of(d)
+                .min(Amount::of((whole / boxes).max(whole.min(1)))),
+            None => need.of(d),
+        })
+    }
+}
+
 impl Capability {
     /// What a box with these limits holds of a budget for itself. A whole mebibyte is counted for a part of one.
     #[must_use]
@@ -203,6 +218,26 @@ mod tests {
         assert_eq!(
             capability.limits.cpu_time,
             Some(Duration::from_millis(1500))
+        );
+    }
+
+    #[test]
+    fn every_box_of_a_family_fits_in_its_budget() {
+        let mut contract = Contract::new(2, 4, Duration::ZERO, None);
+        contract.budget.pids = Amount::of(64);
+        contract.budget.memory_mb = Amount::of(2);
+        let need = contract.box_need(&Budget {
+            cpu_ms: Amount::of(5),
+            memory_mb: Amount::of(0),
+            ..Budget::UNBOUNDED
+        });
+        assert_eq!(need.pids, Amount::of(16));
+        assert_eq!(need.cpu_ms, Amount::of(5));
+        assert_eq!(need.memory_mb, Amount::ZERO);
+        assert_eq!(need.tokens, Amount::UNBOUNDED);
+        assert_eq!(
+            contract.box_need(&Budget::UNBOUNDED).memory_mb,
+            Amount::of(1)
         );
     }
 

@@ -32,7 +32,7 @@ pub use decision::{Because, Decision, Reason, Verdict};
 pub use egress::{
     AddressClass, CompiledRules, DomainPattern, EgressEffect, EgressRule, EgressTerms, Host,
     HttpTerms, InvalidDomain, InvalidHost, InvalidPathPattern, IpBlock, Outcome, PathPattern,
-    PrivateAddresses, Reach, RuleId, WebSocket, decide_host, is_plain_path,
+    PrivateAddresses, Reach, RuleId, WebSocket, decide_host, is_method, is_plain_path,
 };
 pub use env::{EnvAllow, EnvPolicy, decide_env};
 pub use limits::Limits;

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// Who wrote a rule. Later variants outrank earlier ones: a user's own document may make an
 /// exception to what Belljar ships, never the other way round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Source {
     /// Hard-wired in this crate.
     BuiltIn,

@@ -1,13 +1,15 @@
 //! Carries out a [`Plan`]: starts a process tree that the kernel keeps inside walls, holds it to limits, and ends it.
 //!
 //! This crate decides nothing. Whatever may be chosen was chosen by whoever made the plan; a plan that this host
-//! cannot carry out in full is refused by [`Host::can_carry`] or by [`native::launch`], never carried out in part.
+//! cannot carry out in full is refused by [`Host::can_carry`] or by [`native::start`], never carried out in part.
 
 pub mod cgroup;
+pub mod descriptors;
 pub mod host;
 pub mod native;
 pub mod plan;
 pub mod sample;
+pub mod show;
 pub mod signals;
 mod sys;
 

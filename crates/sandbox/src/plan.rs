@@ -1,5 +1,6 @@
 //! What a box is to be, as plain data: every choice already made, nothing said about how a tier does it.
 
+use crate::show::Show;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -26,6 +27,10 @@ pub struct Plan {
     pub limits: Limits,
     /// Whether it may create processes (threads are always allowed).
     pub spawn: Spawn,
+    /// What is shown to it in a place of its own, [`crate::show::OWN_PLACE`].
+    pub shows: Vec<Show>,
+    /// Whether a control group to freeze it by is made where that costs extra.
+    pub freezer: Freezer,
 }
 
 /// The user a box runs as, and the user it acts for.
@@ -144,4 +149,13 @@ pub enum Spawn {
     Allow,
     /// No: fork fails, threads work.
     Refuse,
+}
+
+/// How a box gets ready to be frozen. Every box can be; see [`crate::native::Grip::freeze`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Freezer {
+    /// By a control group, wherever one can be made.
+    Prepared,
+    /// By a control group only if it has one anyway. Starts sooner on hosts with version 1 groups.
+    AsItComes,
 }

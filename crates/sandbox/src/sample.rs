@@ -16,6 +16,9 @@ pub struct Sampler {
     peak: u64,
     /// Processes and threads at the last look, init aside.
     threads: usize,
+    most_threads: usize,
+    /// Whether all processes but init were stopped at the last look.
+    still: bool,
     /// The kernel's own count of CPU time, where the host lets us have it.
     counter: Option<OwnedFd>,
 }
@@ -34,6 +37,7 @@ struct Seen {
     ticks: Ticks,
     threads: u64,
     resident: u64,
+    stopped: bool,
 }
 
 impl Sampler {
@@ -44,6 +48,8 @@ impl Sampler {
             total: 0,
             peak: 0,
             threads: 0,
+            most_threads: 0,
+            still: false,
             counter: None,
         }
     }
@@ -74,8 +80,12 @@ impl Sampler {
             .sum();
         self.total += grown_own + grown_children.saturating_sub(moved);
         self.known = now;
-        let threads: u64 = seen.iter().map(|process| process.threads).sum();
-        self.threads = (threads as usize).saturating_sub(1);
+        // Init is seen by some keepers and not by others.
+        let others = seen.iter().filter(|process| process.pid != 1);
+        self.threads = others.map(|process| process.threads as usize).sum();
+        let mut others = seen.iter().filter(|process| process.pid != 1);
+        self.still = others.all(|process| process.stopped);
+        self.most_threads = self.most_threads.max(self.threads);
         let memory = seen.iter().map(|process| process.resident).sum();
         self.peak = self.peak.max(memory);
         let looked = Duration::from_millis(
@@ -87,6 +97,9 @@ impl Sampler {
             peak_memory: self.peak,
             memory_kills: 0,
             forks_refused: 0,
+            processes: Some(self.threads as u64),
+            // Before the first look nothing is known.
+            peak_processes: Some(self.most_threads as u64).filter(|most| *most > 0),
         }
     }
 
@@ -110,6 +123,11 @@ impl Sampler {
     /// How many processes and threads the last look saw, init aside.
     pub fn count(&self) -> usize {
         self.threads
+    }
+
+    /// Whether the last look saw every process stopped, init aside.
+    pub fn is_still(&self) -> bool {
+        self.still
     }
 
     fn processes(&self) -> Vec<Seen> {
@@ -136,9 +154,8 @@ impl Sampler {
     fn process(&self, pid: u32) -> Option<Seen> {
         let text = self.read(&format!("{pid}/stat"))?;
         // The name, in parentheses, may contain anything; what follows the last one is numbers.
-        let numbers: Vec<u64> = text
-            .rsplit_once(')')?
-            .1
+        let rest = text.rsplit_once(')')?.1;
+        let numbers: Vec<u64> = rest
             .split_whitespace()
             .map(|word| word.parse().unwrap_or(0))
             .collect();
@@ -152,6 +169,10 @@ impl Sampler {
             },
             threads: at(20),
             resident: at(24).saturating_mul(rustix::param::page_size() as u64),
+            stopped: matches!(
+                rest.trim_start().as_bytes().first(),
+                Some(b'T' | b't' | b'Z')
+            ),
         })
     }
 

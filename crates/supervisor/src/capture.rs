@@ -3,31 +3,56 @@
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
+use std::fs::File;
+use std::io::Write;
 
-/// What is kept of each stream.
+/// What is kept of each stream in memory.
 pub(crate) const KEPT: usize = 1 << 20;
 
 /// One stream.
 #[derive(Debug)]
 pub(crate) struct Capture {
     source: Option<OwnedFd>,
-    kept: Vec<u8>,
+    store: Store,
+    truncated: bool,
+}
+
+/// Where the first part goes.
+#[derive(Debug)]
+enum Store {
+    Memory(Vec<u8>),
+    File { file: File, room: u64 },
+}
+
+/// What there is at the end.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    /// The text, unless it went to a file.
+    pub(crate) text: Option<String>,
+    /// Whether there was more.
     pub(crate) truncated: bool,
 }
 
 impl Capture {
-    /// A pipe's reading end, and the end to write to.
-    pub(crate) fn new() -> Result<(Self, OwnedFd), Errno> {
+    /// A pipe whose first part is kept in memory, and the end to write to.
+    pub(crate) fn in_memory() -> Result<(Self, OwnedFd), Errno> {
+        Self::new(Store::Memory(Vec::new()))
+    }
+
+    /// The same, kept in a file.
+    pub(crate) fn to_file(file: File, limit: u64) -> Result<(Self, OwnedFd), Errno> {
+        Self::new(Store::File { file, room: limit })
+    }
+
+    fn new(store: Store) -> Result<(Self, OwnedFd), Errno> {
         let (source, sink) = pipe_with(PipeFlags::CLOEXEC)?;
         rustix::fs::fcntl_setfl(&source, rustix::fs::OFlags::NONBLOCK)?;
-        Ok((
-            Self {
-                source: Some(source),
-                kept: Vec::new(),
-                truncated: false,
-            },
-            sink,
-        ))
+        let capture = Self {
+            source: Some(source),
+            store,
+            truncated: false,
+        };
+        Ok((capture, sink))
     }
 
     /// What to wait on, while there can be more.
@@ -42,11 +67,7 @@ impl Capture {
             let Some(source) = &self.source else { return };
             match rustix::io::read(source, &mut buffer) {
                 Ok(0) => self.source = None,
-                Ok(length) => {
-                    let room = KEPT - self.kept.len();
-                    self.truncated |= length > room;
-                    self.kept.extend_from_slice(&buffer[..length.min(room)]);
-                }
+                Ok(length) => self.truncated |= !self.store.keep(&buffer[..length]),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
                 Err(_) => self.source = None,
@@ -55,11 +76,11 @@ impl Capture {
     }
 
     /// Takes the rest after the last writer is gone.
-    pub(crate) fn finish(&mut self) -> String {
+    pub(crate) fn finish(&mut self) -> Kept {
         while self.source.is_some() {
-            let before = self.kept.len();
+            let before = self.store.length();
             self.take();
-            if self.kept.len() == before && !self.truncated {
+            if self.store.length() == before && !self.truncated {
                 break;
             }
             if self.truncated {
@@ -67,6 +88,43 @@ impl Capture {
                 self.source = None;
             }
         }
-        String::from_utf8_lossy(&self.kept).into_owned()
+        let text = match &self.store {
+            Store::Memory(kept) => Some(String::from_utf8_lossy(kept).into_owned()),
+            Store::File { .. } => None,
+        };
+        Kept {
+            text,
+            truncated: self.truncated,
+        }
+    }
+}
+
+impl Store {
+    /// Keeps what there is room for; whether that was all.
+    fn keep(&mut self, bytes: &[u8]) -> bool {
+        match self {
+            Store::Memory(kept) => {
+                let room = KEPT - kept.len();
+                kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
+                bytes.len() <= room
+            }
+            Store::File { file, room } => {
+                let take = usize::try_from(*room)
+                    .unwrap_or(usize::MAX)
+                    .min(bytes.len());
+                // A file that can't be written to keeps no more: the box goes on, and the result says "truncated".
+                let written = file.write_all(&bytes[..take]);
+                *room = written.as_ref().map_or(0, |()| *room - take as u64);
+                written.is_ok() && take == bytes.len()
+            }
+        }
+    }
+
+    /// How much can still change; only compared with itself.
+    fn length(&self) -> u64 {
+        match self {
+            Store::Memory(kept) => kept.len() as u64,
+            Store::File { room, .. } => u64::MAX - room,
+        }
     }
 }

@@ -1,9 +1,19 @@
 //! Every environment variable Belljar itself reads or sets.
 
+use std::path::PathBuf;
+
+use belljar_gate::keyring::KeySource;
+
 /// Where records and kept changes live.
 pub const STATE_DIR: &str = "BELLJAR_STATE_DIR";
+/// A file that holds the secret of the signing key. A box sees neither the variable nor the file.
+pub const KEY_FILE: &str = "BELLJAR_KEY_FILE";
+/// A command that prints the secret of the signing key. A box does not see the variable.
+pub const KEY_COMMAND: &str = "BELLJAR_KEY_COMMAND";
 /// Set inside a box to its id, so that a program can tell.
 pub(crate) const INSIDE: &str = "BELLJAR_SANDBOX";
+/// Set inside a box to where its door is.
+pub const AGENT_SOCKET: &str = "BELLJAR_SOCKET";
 /// Asks programs not to colour their output.
 pub const NO_COLOR: &str = "NO_COLOR";
 pub(crate) const HOME: &str = "HOME";
@@ -14,3 +24,17 @@ pub(crate) const LOGNAME: &str = "LOGNAME";
 pub(crate) const XDG_STATE_HOME: &str = "XDG_STATE_HOME";
 /// For a box whose caller has no PATH.
 pub(crate) const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// Where the secret of the signing key is, as the environment says: a file before a command before the state directory.
+/// An empty variable is one that is not set.
+#[must_use]
+pub fn key_source() -> KeySource {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(file) = variable(KEY_FILE) {
+        return KeySource::File(PathBuf::from(file));
+    }
+    match variable(KEY_COMMAND) {
+        Some(command) => KeySource::Command(command.to_string_lossy().into_owned()),
+        None => KeySource::Directory,
+    }
+}

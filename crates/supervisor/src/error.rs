@@ -1,5 +1,6 @@
 //! Why a box did not run.
 
+use crate::result::KilledBy;
 use belljar_sandbox::native::LaunchError;
 use std::path::PathBuf;
 
@@ -62,6 +63,22 @@ pub enum RunError {
         /// Why.
         source: std::io::Error,
     },
+    /// Its walls stood, and it was not let in.
+    #[error("not admitted: {what}")]
+    NotAdmitted {
+        /// A stable word of whoever refused.
+        code: &'static str,
+        /// What, and why.
+        what: String,
+        /// What to change.
+        hint: String,
+    },
+    /// It was killed before its program could start.
+    #[error("killed before it started ({})", by.as_str())]
+    KilledEarly {
+        /// By whom.
+        by: KilledBy,
+    },
     /// No sandbox or overlay has this id.
     #[error("no such sandbox: {id}")]
     UnknownId {
@@ -75,6 +92,7 @@ impl RunError {
     pub fn hint(&self) -> Option<String> {
         match self {
             RunError::Refused { hint, .. }
+            | RunError::NotAdmitted { hint, .. }
             | RunError::NotFound { hint, .. }
             | RunError::NotExecutable { hint, .. }
             | RunError::Invalid { hint, .. } => Some(hint.clone()),
@@ -87,7 +105,7 @@ impl RunError {
             RunError::UnknownId { .. } => {
                 Some("`belljar ps` lists running boxes and kept changes".into())
             }
-            RunError::System { .. } => None,
+            RunError::System { .. } | RunError::KilledEarly { .. } => None,
         }
     }
 
@@ -99,6 +117,8 @@ impl RunError {
             RunError::NotExecutable { .. } => "not_executable",
             RunError::Invalid { .. } => "invalid_input",
             RunError::UnknownId { .. } => "unknown_id",
+            RunError::NotAdmitted { code, .. } => code,
+            RunError::KilledEarly { .. } => "killed_early",
             RunError::Launch { .. } | RunError::State { .. } | RunError::System { .. } => {
                 "internal"
             }

@@ -13,26 +13,39 @@
 //! # Ok::<(), belljar_supervisor::RunError>(())
 //! ```
 
+mod attend;
 mod capture;
 mod changes;
+mod door;
 mod environment;
 mod error;
+pub mod fleet;
 mod keeper;
+mod lone;
 mod lower;
 mod manager;
 mod named;
 mod places;
+mod reins;
 mod result;
+mod shows;
 mod stand_in;
+mod starting;
 mod state;
 mod view;
 
+pub use attend::{Assignment, Attendant, Facts, Leave, Output, Refusal, Usage, attend};
+pub use belljar_sandbox::descriptors::raise_limit as raise_descriptor_limit;
+pub use belljar_sandbox::native::{FreezeError, FreezeMethod};
+pub use belljar_sandbox::show::{InvalidShow, OWN_PLACE, Show, ShowName};
 pub use changes::{ApplyError, Change, ChangeKind, Conflict, Overlay};
-pub use environment::{NO_COLOR, STATE_DIR};
+pub use door::Door;
+pub use environment::{AGENT_SOCKET, KEY_COMMAND, KEY_FILE, NO_COLOR, STATE_DIR, key_source};
 pub use error::RunError;
-pub use keeper::{Output, StopHandle, run};
+pub use lone::{Recording, run};
 pub use lower::{Command, Lowered, lower};
 pub use manager::{SandboxId, SandboxManager};
 pub use places::{Principal, find_places};
-pub use result::{KilledBy, ResourceUsage, RunResult, Violation};
+pub use reins::{BoxState, Reins};
+pub use result::{KillCode, KilledBy, ResourceUsage, RunResult, Violation};
 pub use state::{RunRecord, StateDir};

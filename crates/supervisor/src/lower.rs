@@ -3,6 +3,7 @@
 use crate::environment as names;
 use crate::error::RunError;
 use crate::places::{Principal, find_places};
+use crate::shows;
 use crate::state::StateDir;
 use crate::view::{Builder, BuiltView, Changes, overlay_name};
 use belljar_policy::{
@@ -10,7 +11,8 @@ use belljar_policy::{
     Tier, Workspace, decide_env,
 };
 use belljar_sandbox::Host;
-use belljar_sandbox::plan::{Limits, Plan, Spawn};
+use belljar_sandbox::plan::{Freezer, Limits, Plan, Spawn};
+use belljar_sandbox::show::Show;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -23,6 +25,8 @@ pub struct Command {
     pub(crate) argv: Vec<OsString>,
     pub(crate) workdir: Option<PathBuf>,
     pub(crate) timeout: Option<Duration>,
+    pub(crate) shows: Vec<Show>,
+    pub(crate) env: Vec<(OsString, OsString)>,
 }
 
 impl Command {
@@ -32,6 +36,8 @@ impl Command {
             argv: argv.into_iter().map(Into::into).collect(),
             workdir: None,
             timeout: None,
+            shows: Vec::new(),
+            env: Vec::new(),
         }
     }
 
@@ -46,6 +52,20 @@ impl Command {
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
+        self
+    }
+
+    /// Sets a variable in the box, whatever the capability passes.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// Shows this to the program, below `/belljar`.
+    #[must_use]
+    pub fn show(mut self, show: Show) -> Self {
+        self.shows.push(show);
         self
     }
 }
@@ -83,7 +103,11 @@ pub fn lower(
     let table = hide_state(capability, state).path_table(&places);
     check_disk(capability, &table)?;
     let mut notes = notes_on(capability);
-    let env = environment(capability, &principal, &places, id);
+    let mut env = environment(capability, &principal, &places, id);
+    for (name, value) in &command.env {
+        env.retain(|(known, _)| known != name);
+        env.push((name.clone(), value.clone()));
+    }
     let program = find_program(command, &env, &table, &places)?;
     let overlay = match capability.filesystem.workspace {
         Workspace::Overlay if capability.filesystem.mode == FsMode::ReadWrite => {
@@ -94,10 +118,14 @@ pub fn lower(
     let changes = overlay.as_deref().map_or(Changes::Direct, Changes::Overlay);
     let built = Builder::new(&table, &places, principal.identity, changes).build();
     let BuiltView {
-        entries,
+        mut entries,
         stand_ins,
         notes: more,
     } = built?;
+    let shows = shows::resolve(&command.shows)?;
+    if !shows.is_empty() {
+        shows::make_room(&mut entries, &places)?;
+    }
     notes.extend(more);
     let plan = Plan {
         id: id.to_owned(),
@@ -117,6 +145,8 @@ pub fn lower(
         } else {
             Spawn::Refuse
         },
+        shows,
+        freezer: Freezer::AsItComes,
     };
     host.can_carry(&plan).map_err(|missing| RunError::Refused {
         what: missing.what,
@@ -132,10 +162,17 @@ pub fn lower(
     })
 }
 
-/// Records and kept changes of other boxes are none of this one's business, wherever the user keeps them.
+/// Records, keys and kept changes of other boxes are none of this one's business, wherever the user keeps them. Who
+/// could read the signing key could write the record.
 fn hide_state(capability: &Capability, state: &StateDir) -> Capability {
     let mut capability = capability.clone();
-    if let Ok(path) = state.path().canonicalize() {
+    let key_file = std::env::var_os(crate::environment::KEY_FILE).map(PathBuf::from);
+    let ours = [Some(state.path().to_owned()), key_file];
+    for path in ours
+        .into_iter()
+        .flatten()
+        .flat_map(|path| path.canonicalize())
+    {
         capability
             .filesystem
             .hidden
@@ -293,6 +330,9 @@ fn find_program(
     let shown = name.to_string_lossy().into_owned();
     if name.as_bytes().contains(&b'/') {
         let path = places.work.join(name);
+        if shows::is_program(&command.shows, &path) {
+            return Ok(path);
+        }
         return match classify(&path, table) {
             Candidate::Good => Ok(path),
             Candidate::Absent => Err(not_found(shown, "no such file")),

@@ -1,9 +1,10 @@
 //! Boxes as a Rust program uses them: create, execute, destroy.
 
 use crate::error::RunError;
-use crate::keeper::{Output, StopHandle, run};
+use crate::lone::attend_recorded;
 use crate::lower::Command;
-use crate::result::RunResult;
+use crate::reins::{BoxState, Reins};
+use crate::result::{KillCode, RunResult};
 use crate::state::StateDir;
 use belljar_policy::Capability;
 use std::collections::HashMap;
@@ -23,6 +24,20 @@ impl SandboxId {
         Ok(Self(
             bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
         ))
+    }
+
+    /// One that was given elsewhere: up to 64 lower-case letters, digits and dashes.
+    pub fn new(id: impl Into<String>) -> Result<Self, RunError> {
+        let id = id.into();
+        let is_plain =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        if (1..=64).contains(&id.len()) && id.bytes().all(is_plain) {
+            return Ok(Self(id));
+        }
+        Err(RunError::Invalid {
+            what: format!("{id:?} can't name a box"),
+            hint: "use up to 64 lower-case letters, digits and dashes".into(),
+        })
     }
 
     /// As text.
@@ -48,7 +63,43 @@ pub struct SandboxManager {
 #[derive(Debug)]
 struct Sandbox {
     capability: Capability,
-    stop: StopHandle,
+    commands: Mutex<Commands>,
+}
+
+/// What runs in a sandbox.
+#[derive(Debug)]
+enum Commands {
+    Running(Vec<Reins>),
+    Destroyed,
+}
+
+impl Sandbox {
+    /// Reins for one more command, unless the sandbox is gone.
+    fn add(&self, id: &SandboxId) -> Result<Reins, RunError> {
+        let reins = Reins::new()?;
+        match &mut *self.commands() {
+            Commands::Running(running) => {
+                running.retain(|known| known.state() != BoxState::Ended);
+                running.push(reins.clone());
+                Ok(reins)
+            }
+            Commands::Destroyed => Err(RunError::UnknownId { id: id.to_string() }),
+        }
+    }
+
+    fn destroy(&self) {
+        if let Commands::Running(running) =
+            std::mem::replace(&mut *self.commands(), Commands::Destroyed)
+        {
+            running
+                .iter()
+                .for_each(|reins| reins.kill(KillCode::OPERATOR));
+        }
+    }
+
+    fn commands(&self) -> std::sync::MutexGuard<'_, Commands> {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl SandboxManager {
@@ -70,7 +121,7 @@ impl SandboxManager {
         let id = SandboxId::random()?;
         let sandbox = Sandbox {
             capability,
-            stop: StopHandle::new()?,
+            commands: Mutex::new(Commands::Running(Vec::new())),
         };
         self.sandboxes().insert(id.clone(), Arc::new(sandbox));
         Ok(id)
@@ -81,21 +132,16 @@ impl SandboxManager {
         let sandbox = self.sandboxes().get(id).cloned();
         let sandbox = sandbox.ok_or_else(|| RunError::UnknownId { id: id.to_string() })?;
         let run_id = SandboxId::random()?;
-        run(
-            run_id.as_str(),
-            &sandbox.capability,
-            command,
-            Output::Capture,
-            &self.state,
-            Some(&sandbox.stop),
-        )
+        let reins = sandbox.add(id)?;
+        attend_recorded(&run_id, &sandbox.capability, command, &self.state, reins)
     }
 
-    /// Ends a sandbox. Commands that still run in it are killed; their callers get a result that says so.
+    /// Ends a sandbox. Commands that still run in it are killed; their callers get a result that says so, or an error
+    /// if the command had not started yet.
     pub fn destroy(&self, id: &SandboxId) -> Result<(), RunError> {
         let known = self.sandboxes().remove(id);
         let sandbox = known.ok_or_else(|| RunError::UnknownId { id: id.to_string() })?;
-        sandbox.stop.stop();
+        sandbox.destroy();
         Ok(())
     }
 

@@ -2,9 +2,8 @@
 
 use serde::Serialize;
 
-/// Which limit ended a box.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+/// What ended a box before its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KilledBy {
     /// `max_memory_mb`.
@@ -14,7 +13,68 @@ pub enum KilledBy {
     /// `max_wall_seconds` or `--timeout`.
     Timeout,
     /// Somebody killed it from outside.
-    Operator,
+    Killed {
+        /// Who, or why.
+        by: KillCode,
+    },
+}
+
+impl KilledBy {
+    /// A stable word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            KilledBy::Memory => "memory",
+            KilledBy::Cpu => "cpu",
+            KilledBy::Timeout => "timeout",
+            KilledBy::Killed { by } => by.as_str(),
+        }
+    }
+}
+
+impl Serialize for KilledBy {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.as_str())
+    }
+}
+
+/// Why somebody killed a box, as a stable word such as `kill_switch`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KillCode(&'static str);
+
+impl KillCode {
+    /// A person, or a program that gives no other reason.
+    pub const OPERATOR: Self = Self("operator");
+    /// The kill switch.
+    pub const KILL_SWITCH: Self = Self("kill_switch");
+    /// Its time was up by contract.
+    pub const EXPIRED: Self = Self("expired");
+    /// It gave no sign of life.
+    pub const REAPED: Self = Self("reaped");
+    /// Its parent ended.
+    pub const PARENT_EXIT: Self = Self("parent_exit");
+
+    /// A code of the caller's own.
+    ///
+    /// # Panics
+    /// Unless it is made of lower-case letters and underscores. In a constant that is an error of compilation.
+    pub const fn new(code: &'static str) -> Self {
+        let bytes = code.as_bytes();
+        assert!(!bytes.is_empty(), "a kill code is a word");
+        let mut at = 0;
+        while at < bytes.len() {
+            assert!(
+                bytes[at].is_ascii_lowercase() || bytes[at] == b'_',
+                "a kill code is made of lower-case letters and underscores"
+            );
+            at += 1;
+        }
+        Self(code)
+    }
+
+    /// As text.
+    pub fn as_str(self) -> &'static str {
+        self.0
+    }
 }
 
 /// What the whole tree used.
@@ -24,6 +84,9 @@ pub struct ResourceUsage {
     pub cpu_seconds: f64,
     /// The most memory at any time, in MiB.
     pub peak_memory_mb: f64,
+    /// The most processes and threads at any time, where they are counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_processes: Option<u64>,
 }
 
 /// Something the box tried that a wall or a limit stopped.
@@ -55,8 +118,11 @@ pub struct RunResult {
     pub duration_ms: f64,
     /// What it used.
     pub resource_usage: ResourceUsage,
-    /// The limit that ended it, if one did.
+    /// The limit or person that ended it, if one did.
     pub killed_by: Option<KilledBy>,
+    /// How it was frozen, if it was: `cgroup` or `signals`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frozen_by: Option<&'static str>,
     /// What it tried in vain.
     pub violations: Vec<Violation>,
     /// The wall.

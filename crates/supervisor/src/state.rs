@@ -95,6 +95,10 @@ impl StateDir {
         self.root.join("stand-ins")
     }
 
+    pub(crate) fn doors(&self) -> PathBuf {
+        self.root.join("doors")
+    }
+
     pub(crate) fn overlays(&self) -> PathBuf {
         self.root.join("overlays")
     }
@@ -139,7 +143,8 @@ impl StateDir {
             _lock: lock,
         };
         let write = || -> std::io::Result<()> {
-            flock(&held._lock, FlockOperation::NonBlockingLockExclusive)?;
+            // Whoever sweeps may be looking at the new file this moment, but holds it no longer than that.
+            flock(&held._lock, FlockOperation::LockExclusive)?;
             let bytes = serde_json::to_vec(record)?;
             let written = rustix::io::write(&held._lock, &bytes)?;
             if written == bytes.len() {
@@ -181,6 +186,11 @@ impl StateDir {
             .collect()
     }
 
+    /// Clears away the doors of keepers that were killed.
+    pub(crate) fn sweep_doors(&self) {
+        crate::door::sweep(&self.doors());
+    }
+
     /// Clears away what keepers that were killed could not.
     pub fn sweep(&self, cgroups: &Cgroups) {
         for (path, alive, record) in self.records() {
@@ -197,6 +207,7 @@ impl StateDir {
             }
             let _ = fs::remove_file(&path);
         }
+        self.sweep_doors();
     }
 }
 

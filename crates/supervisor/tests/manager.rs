@@ -1,6 +1,6 @@
 //! The library, used as a program would use it.
 
-use belljar_supervisor::{Command, KilledBy, RunError, SandboxManager, StateDir};
+use belljar_supervisor::{Command, KillCode, KilledBy, RunError, SandboxManager, StateDir};
 use std::path::Path;
 use std::time::Duration;
 
@@ -90,7 +90,8 @@ fn destroying_a_sandbox_kills_what_runs_in_it() {
         wait_for(&up);
         world.manager.destroy(&id).expect("destroy");
         let result = running.join().expect("no panic").expect("a result");
-        assert_eq!(result.killed_by, Some(KilledBy::Operator));
+        let by = KillCode::OPERATOR;
+        assert_eq!(result.killed_by, Some(KilledBy::Killed { by }));
     });
 }
 

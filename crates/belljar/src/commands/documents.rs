@@ -107,6 +107,7 @@ pub(crate) fn schema(file: SchemaFile) -> Result<u8, Failure> {
     let schema = match file {
         SchemaFile::Capability => belljar_manifest::schema_capability(),
         SchemaFile::Sandbox => belljar_manifest::schema_sandbox_toml(),
+        SchemaFile::Contract => belljar_manifest::schema_contract(),
     };
     print::out(&format!(
         "{}\n",

@@ -1,10 +1,16 @@
 //! One module for each command.
 
+mod agent;
+mod audit;
 mod check;
 mod doctor;
 mod documents;
+mod files;
 mod kept;
+mod keys;
 mod list;
+mod manifest;
+mod replication;
 mod run;
 
 use crate::cli::{Cli, Command, Policy};
@@ -19,9 +25,14 @@ pub(crate) fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Inspect(arguments) => list::inspect(&arguments),
         Command::Ps(format) => list::ps(&format),
         Command::Check(question) => check::check(&question),
+        Command::Replication(command) => replication::replication(command),
+        Command::Agent(command) => agent::agent(command),
         Command::Profile(what) => documents::profile(&what),
         Command::Doctor(format) => doctor::doctor(&format),
         Command::Schema { file } => documents::schema(file),
+        Command::Audit(what) => audit::audit(&what),
+        Command::Keys(what) => keys::keys(&what),
+        Command::Manifest(what) => manifest::manifest(&what),
         Command::Diff(kept) => kept::diff(&kept),
         Command::Apply(kept) => kept::apply(&kept),
         Command::Discard(kept) => kept::discard(&kept),

@@ -1,11 +1,15 @@
 //! `belljar run`: this process becomes the keeper.
 
-use crate::cli::{OutputFormat, Run, WorkspaceMode};
+use crate::cli::{Durable, OutputFormat, Run, WorkspaceMode};
 use crate::exit::{self, Failure};
 use crate::print::{self, Line};
-use belljar_policy::{Origin, PathRule, Rule, Workspace};
-use belljar_supervisor::{Command, KilledBy, Output, RunResult, SandboxId, StateDir};
+use belljar_gate::Durability;
+use belljar_policy::{Capability, Origin, PathRule, Rule, Workspace};
+use belljar_supervisor::fleet::{Fleet, FleetSetup};
+use belljar_supervisor::{Command, KilledBy, Output, Recording, RunResult, SandboxId, StateDir};
 use serde_json::json;
+use std::path::Path;
+use std::time::Duration;
 
 pub(crate) fn run(arguments: Run) -> Result<u8, Failure> {
     let format = arguments.output;
@@ -38,17 +42,8 @@ fn attempt(arguments: Run) -> Result<RunResult, Failure> {
             WorkspaceMode::Overlay => Workspace::Overlay,
         };
     }
-    if let Some(file) = arguments
-        .policy
-        .config
-        .as_ref()
-        .and_then(|file| file.canonicalize().ok())
-    {
-        // An agent that can write its own policy has none on the next run.
-        capability
-            .filesystem
-            .protected
-            .push(Rule::new(PathRule::Root(file), Origin::built_in()));
+    if let Some(file) = &arguments.policy.config {
+        protect(&mut capability, file);
     }
     let mut command = Command::new(arguments.command);
     if let Some(timeout) = arguments.timeout {
@@ -59,15 +54,84 @@ fn attempt(arguments: Run) -> Result<RunResult, Failure> {
         OutputFormat::Json => Output::CaptureForeground,
     };
     let state = StateDir::find()?;
+    if let Some(file) = &arguments.contract {
+        return family(
+            file,
+            arguments.state.as_deref(),
+            capability,
+            command,
+            output,
+            &state,
+        );
+    }
     let id = SandboxId::random()?;
+    let recording = Recording {
+        durability: match arguments.durability {
+            Durable::Crash => Durability::Crash,
+            Durable::Strict => Durability::Power,
+        },
+        keys: belljar_supervisor::key_source(),
+    };
     Ok(belljar_supervisor::run(
-        id.as_str(),
+        &id,
         &capability,
         &command,
         output,
         &state,
-        None,
+        &recording,
     )?)
+}
+
+/// Runs the first of a family, with its controller in this process; the last box's end is the end.
+fn family(
+    contract: &Path,
+    given_state: Option<&Path>,
+    mut capability: Capability,
+    command: Command,
+    output: Output,
+    state: &StateDir,
+) -> Result<RunResult, Failure> {
+    let file = contract;
+    let contract = belljar_manifest::read_contract_file(file)?;
+    protect(&mut capability, file);
+    let given = given_state.map(read_state).transpose()?;
+    let setup = FleetSetup {
+        keys: belljar_supervisor::key_source(),
+        ..FleetSetup::default()
+    };
+    let fleet = Fleet::open(state, contract, setup)?;
+    let result = fleet.run_root(capability, command, given, output)?;
+    // Replicas that the contract keeps outlive their root; the family's end is the end.
+    fleet.wait(Duration::MAX);
+    Ok(result)
+}
+
+/// What the first of a family finds in /belljar/state.
+fn read_state(file: &Path) -> Result<Vec<u8>, Failure> {
+    use std::io::Read as _;
+    const MOST: u64 = 1 << 20;
+    let invalid = |what: String| {
+        Failure::Invalid(
+            format!("{}: {what}", file.display()),
+            "a state is a file of at most 1 MiB".into(),
+        )
+    };
+    let mut bytes = Vec::new();
+    let read =
+        std::fs::File::open(file).and_then(|file| file.take(MOST + 1).read_to_end(&mut bytes));
+    match read {
+        Err(error) => Err(invalid(error.to_string())),
+        Ok(_) if bytes.len() as u64 > MOST => Err(invalid("more than 1 MiB".into())),
+        Ok(_) => Ok(bytes),
+    }
+}
+
+/// An agent that can write its own policy has none on the next run.
+fn protect(capability: &mut Capability, file: &Path) {
+    if let Ok(file) = file.canonicalize() {
+        let rule = Rule::new(PathRule::Root(file), Origin::built_in());
+        capability.filesystem.protected.push(rule);
+    }
 }
 
 fn code_of(result: &RunResult) -> u8 {

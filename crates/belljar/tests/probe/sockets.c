@@ -5,6 +5,7 @@
 #include <linux/netlink.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -106,6 +107,93 @@ static int connect_abstract(int argc, char **argv)
 	(void)argc;
 	to.length = unix_address(&to.address, argv[2], 1);
 	return reach(&to, argv[1]);
+}
+
+/* One call: says hello and hears an answer. */
+static int call_once(const char *name, const struct target *to, int flags)
+{
+	struct pollfd wait = { .events = POLLOUT };
+	char text[8] = "";
+
+	wait.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
+	if (wait.fd < 0 || connect(wait.fd, (const struct sockaddr *)&to->address, to->length) < 0)
+		return report(name, -1);
+	if (write(wait.fd, "hello", 5) != 5)
+		return report(name, -1);
+	wait.events = POLLIN;
+	/* The caller bounds how long. */
+	if (poll(&wait, 1, -1) != 1 || read(wait.fd, text, 5) != 5)
+		return report(name, -1);
+	close(wait.fd);
+	return allowed(name, "%s", text);
+}
+
+static int call_unix(int argc, char **argv)
+{
+	int outcome = USAGE;
+
+	for (int i = 1; i < argc; i++) {
+		struct target to;
+		to.length = unix_address(&to.address, argv[i], 0);
+		int this = either(call_once("waiting", &to, 0), call_once("nonblocking", &to, SOCK_NONBLOCK));
+		outcome = outcome == USAGE ? this : either(this, outcome);
+	}
+	return outcome;
+}
+
+static volatile int racing = 1;
+static struct target raced[2];
+static struct target shared;
+static const char *raced_link;
+static char raced_new[108];
+
+/* Changes the address under the caller's hands. */
+static void *flip_address(void *unused)
+{
+	for (int turn = 0; racing; turn ^= 1)
+		memcpy(&shared, &raced[turn], sizeof shared);
+	return unused;
+}
+
+/* Changes where a link leads. */
+static void *flip_link(void *unused)
+{
+	for (int turn = 0; racing; turn ^= 1) {
+		unlink(raced_new);
+		if (symlink(raced[turn].address.sun_path, raced_new) == 0)
+			rename(raced_new, raced_link);
+	}
+	return unused;
+}
+
+/* race-unix GOOD BAD LINK TIMES: calls that mean GOOD or BAD depending on when one looks. */
+static int race_unix(int argc, char **argv)
+{
+	pthread_t first, second;
+	struct target link;
+	int through = 0;
+
+	(void)argc;
+	raced[0].length = unix_address(&raced[0].address, argv[1], 0);
+	raced[1].length = unix_address(&raced[1].address, argv[2], 0);
+	link.length = unix_address(&link.address, argv[3], 0);
+	raced_link = argv[3];
+	if (snprintf(raced_new, sizeof raced_new, "%s.new", argv[3]) >= (int)sizeof raced_new)
+		broken("link name");
+	shared = raced[0];
+	pthread_create(&first, NULL, flip_address, NULL);
+	pthread_create(&second, NULL, flip_link, NULL);
+	for (int i = atoi(argv[4]); i > 0; i--) {
+		const struct target *to = i % 2 ? &shared : &link;
+		int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+		if (connect(fd, (const struct sockaddr *)&to->address, sizeof to->address) == 0)
+			through++;
+		close(fd);
+	}
+	racing = 0;
+	pthread_join(first, NULL);
+	pthread_join(second, NULL);
+	return allowed("race-unix", "%d", through);
 }
 
 /* What must go on working: two processes of one box talking over a name of their own. */
@@ -286,6 +374,8 @@ const struct command socket_commands[] = {
 	{ "connect-unix", "stream|seqpacket|dgram PATH", 2, connect_unix },
 	{ "connect-abstract", "stream|seqpacket|dgram NAME", 2, connect_abstract },
 	{ "talk-unix", "PATH [seqpacket]", 1, talk_unix },
+	{ "call-unix", "PATH...", 1, call_unix },
+	{ "race-unix", "GOOD BAD LINK TIMES", 4, race_unix },
 	{ "talk-pair", "", 0, talk_pair },
 	{ "tcp", "ADDRESS PORT", 2, tcp },
 	{ "tcp-fastopen", "ADDRESS PORT", 2, tcp_fastopen },

@@ -13,21 +13,27 @@
     reason = "each test file uses its own part of this module"
 )]
 
+mod apart;
 mod build;
 mod jail;
 mod leftovers;
 mod outcome;
 mod picture;
+mod record;
 mod scratch;
 mod watch;
+mod yard;
 
+pub(crate) use apart::{apart, for_each_user_apart};
 pub(crate) use build::{belljar, probe};
 pub(crate) use jail::{AWS_SECRET, DOTENV_SECRET, Jail, NETRC_SECRET, SSH_SECRET};
 pub(crate) use leftovers::{cgroups_of, files_below, processes_marked};
 pub(crate) use outcome::{Attempt, Outcome, assert_all_allowed, assert_all_refused};
 pub(crate) use picture::picture;
+pub(crate) use record::{Record, with_flipped};
 pub(crate) use scratch::Scratch;
 pub(crate) use watch::{Finished, eventually, finish, finish_with_input};
+pub(crate) use yard::{Yard, attend_admitted};
 
 use std::fs;
 

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::DomainPattern;
 
@@ -98,7 +98,9 @@ impl AddressClass {
 ///
 /// A rule gets it from what it names (see [`Reach::of`]), so that no rule about a public name opens the host
 /// itself, whatever that name comes to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Reach {
     /// On the open network.

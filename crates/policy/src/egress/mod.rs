@@ -11,15 +11,15 @@ pub use compiled::{CompiledRules, Outcome, RuleId};
 pub use host::{Host, InvalidHost};
 pub use pattern::{DomainPattern, InvalidDomain, IpBlock};
 pub use terms::{
-    EgressTerms, HttpTerms, InvalidPathPattern, PathPattern, WebSocket, is_plain_path,
+    EgressTerms, HttpTerms, InvalidPathPattern, PathPattern, WebSocket, is_method, is_plain_path,
 };
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{Decision, Origin, Reason, Rule};
 
 /// What a rule does with a connection it matches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EgressEffect {
     /// Lets it through.

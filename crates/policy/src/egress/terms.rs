@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::Reach;
 
@@ -38,7 +38,9 @@ pub struct HttpTerms {
 }
 
 /// Whether a request may become a WebSocket, inside which nothing is looked at. Ordered from less to more.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum WebSocket {
     /// No.
@@ -117,6 +119,12 @@ impl PathPattern {
             (None, Some(_)) => false,
         }
     }
+}
+
+/// Whether a text is a method: a word in capitals.
+#[must_use]
+pub fn is_method(text: &str) -> bool {
+    (1..=32).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_uppercase() || b == b'-')
 }
 
 /// Whether every server reads this path alike: no empty, dotted or backslashed parts, no dots or slashes in

@@ -3,7 +3,7 @@
 mod v1;
 mod v2;
 
-use crate::plan::Limits;
+use crate::plan::{Freezer, Limits};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -45,6 +45,10 @@ pub struct Spending {
     pub memory_kills: u64,
     /// Times the process limit refused a fork.
     pub forks_refused: u64,
+    /// Processes and threads now, init aside, where they are counted.
+    pub processes: Option<u64>,
+    /// The most of them so far, where that is counted.
+    pub peak_processes: Option<u64>,
 }
 
 /// A control group of one box.
@@ -128,14 +132,18 @@ impl Cgroups {
 
 impl Cgroup {
     /// Makes the group of box `id` with its limits, where groups can be made.
-    pub fn create(place: &Cgroups, id: &str, limits: &Limits) -> Result<Option<Self>, CgroupError> {
+    pub fn create(
+        place: &Cgroups,
+        id: &str,
+        limits: &Limits,
+        freezer: Freezer,
+    ) -> Result<Option<Self>, CgroupError> {
         match place {
             Cgroups::V2(place) => {
                 v2::Group::create(place, id, limits).map(|group| Some(Cgroup::V2(group)))
             }
-            Cgroups::V1(places) => {
-                v1::Groups::create(places, id, limits).map(|groups| Some(Cgroup::V1(groups)))
-            }
+            Cgroups::V1(places) => v1::Groups::create(places, id, limits, freezer)
+                .map(|groups| Some(Cgroup::V1(groups))),
             Cgroups::None { .. } => Ok(None),
         }
     }
@@ -144,7 +152,15 @@ impl Cgroup {
     pub fn directory(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Cgroup::V2(group) => Some(group.directory()),
-            Cgroup::V1(_) => None,
+            Cgroup::V1(groups) => groups.freezer().map(v2::Group::directory),
+        }
+    }
+
+    /// The version 2 group, by which a box can be frozen and killed as a whole.
+    pub fn version_2(&self) -> Option<&Path> {
+        match self {
+            Cgroup::V2(group) => Some(group.path()),
+            Cgroup::V1(groups) => groups.freezer().map(v2::Group::path),
         }
     }
 
@@ -215,6 +231,12 @@ fn field(directory: &Path, file: &str, name: &str) -> u64 {
                 .ok()
         })
         .unwrap_or(0)
+}
+
+/// The same, where it matters whether there is one. Init, which is in every group, does not count.
+fn count_without_init(directory: &Path, file: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(directory.join(file)).ok()?;
+    Some(text.trim().parse::<u64>().ok()?.saturating_sub(1))
 }
 
 /// CPU quota per 100 ms for a share in percent of one core.

@@ -1,9 +1,10 @@
 //! Version 1: a directory in each hierarchy, entered by the process itself.
 
 use super::{
-    CgroupError, Spending, field, group_name, may_write, mount_point, number, put, quota, v2,
+    CgroupError, Spending, count_without_init, field, group_name, may_write, mount_point, number,
+    put, quota, v2,
 };
-use crate::plan::Limits;
+use crate::plan::{Freezer, Limits};
 use rustix::event::EventfdFlags;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -17,6 +18,9 @@ pub struct Places {
     cpuacct: PathBuf,
     pids: PathBuf,
     cpu: Option<PathBuf>,
+    /// Where boxes can be frozen. Not version 1's own freezer: what that holds can't be killed, so that a keeper's
+    /// sudden death would leave its box behind for ever.
+    freezer: Option<v2::Place>,
 }
 
 impl Places {
@@ -46,6 +50,7 @@ impl Places {
             cpuacct: place("cpuacct")?,
             pids: place("pids")?,
             cpu: place("cpu").ok(),
+            freezer: v2::Place::without_limits(own, mounts),
         })
     }
 
@@ -60,6 +65,7 @@ impl Places {
             .into_iter()
             .chain(&self.cpu)
             .map(|place| place.join(&name))
+            .chain(self.freezer.as_ref().map(|place| place.child(id)))
             .collect();
         paths.dedup();
         paths
@@ -75,10 +81,16 @@ pub struct Groups {
     made: Vec<PathBuf>,
     entrances: Vec<OwnedFd>,
     out_of_memory: Option<OwnedFd>,
+    freezer: Option<v2::Group>,
 }
 
 impl Groups {
-    pub(super) fn create(places: &Places, id: &str, limits: &Limits) -> Result<Self, CgroupError> {
+    pub(super) fn create(
+        places: &Places,
+        id: &str,
+        limits: &Limits,
+        freezer: Freezer,
+    ) -> Result<Self, CgroupError> {
         let name = group_name(id);
         let mut groups = Self {
             memory: places.memory.join(&name),
@@ -87,7 +99,11 @@ impl Groups {
             made: Vec::new(),
             entrances: Vec::new(),
             out_of_memory: None,
+            freezer: None,
         };
+        if let (Freezer::Prepared, Some(place)) = (freezer, &places.freezer) {
+            groups.freezer = Some(v2::Group::create(place, id, &Limits::default())?);
+        }
         match groups.set_up(places, &name, limits) {
             Ok(()) => Ok(groups),
             Err(error) => {
@@ -150,6 +166,10 @@ impl Groups {
         self.out_of_memory.as_ref().map(|fd| fd.as_fd())
     }
 
+    pub(super) fn freezer(&self) -> Option<&v2::Group> {
+        self.freezer.as_ref()
+    }
+
     pub(super) fn spent(&self) -> Spending {
         Spending {
             cpu: Duration::from_nanos(number(&self.cpuacct, "cpuacct.usage")),
@@ -157,11 +177,16 @@ impl Groups {
             peak_memory: number(&self.memory, "memory.max_usage_in_bytes"),
             memory_kills: field(&self.memory, "memory.oom_control", "oom_kill"),
             forks_refused: field(&self.pids, "pids.events", "max"),
+            processes: count_without_init(&self.pids, "pids.current"),
+            peak_processes: count_without_init(&self.pids, "pids.peak"),
         }
     }
 
     pub(super) fn remove(self) {
         self.made.iter().for_each(|path| v2::remove(path));
+        if let Some(group) = self.freezer {
+            group.remove();
+        }
     }
 }
 

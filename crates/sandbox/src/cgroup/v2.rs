@@ -1,6 +1,9 @@
 //! Version 2: one directory, entered at birth.
 
-use super::{CgroupError, Spending, field, group_name, may_write, mount_point, number, put, quota};
+use super::{
+    CgroupError, Spending, count_without_init, field, group_name, may_write, mount_point, number,
+    put, quota,
+};
 use crate::plan::Limits;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -44,6 +47,17 @@ impl Place {
                 );
             }
         }
+    }
+
+    /// The group around this process, for groups without limits, which need no controller.
+    pub(super) fn without_limits(own: &str, mounts: &str) -> Option<Self> {
+        let mount = mount_point(mounts, "cgroup2", "")?;
+        let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+        let directory = mount.join(path);
+        (may_write(&directory) && may_write(&directory.join("cgroup.procs"))).then_some(Self {
+            directory,
+            cpu: false,
+        })
     }
 
     pub(super) fn has_cpu(&self) -> bool {
@@ -92,6 +106,10 @@ impl Group {
         }
     }
 
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     pub(super) fn directory(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
     }
@@ -103,6 +121,8 @@ impl Group {
             peak_memory: number(&self.path, "memory.peak"),
             memory_kills: field(&self.path, "memory.events", "oom_kill"),
             forks_refused: field(&self.path, "pids.events", "max"),
+            processes: count_without_init(&self.path, "pids.current"),
+            peak_processes: count_without_init(&self.path, "pids.peak"),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Showing root's files to a box that runs as nobody: id-mapped mounts, which only root can make.
 
+use super::shown::FileId;
 use crate::plan::Identity;
 use crate::sys::{self, Fork, mount_flag};
 use rustix::fd::{AsFd, OwnedFd};
@@ -71,4 +72,20 @@ pub(super) fn clone_tree(source: &Path) -> Result<OwnedFd, Errno> {
         | OpenTreeFlags::AT_EMPTY_PATH
         | OpenTreeFlags::AT_RECURSIVE;
     open_tree(&place, "", clone)
+}
+
+/// The same with these mount flags, and only if it is the very file that is meant.
+pub(super) fn clone_only(
+    source: &Path,
+    flags: u64,
+    only: Option<FileId>,
+) -> Result<OwnedFd, Errno> {
+    let tree = clone_tree(source)?;
+    if let Some(only) = only
+        && FileId::of(&rustix::fs::fstat(&tree)?) != only
+    {
+        return Err(Errno::STALE);
+    }
+    sys::set_mount_flags(tree.as_fd(), flags, true, None)?;
+    Ok(tree)
 }

@@ -8,6 +8,7 @@ use super::message::{Kind, Message, Stage};
 use super::peer;
 use super::rules::Verdict;
 use super::script::{Landlock, Script};
+use super::stillness::{self, Stillness};
 use super::view::{build_view, enter};
 use crate::sys::{self, ChildState, Notification, Reply, mount_flag};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -28,6 +29,8 @@ pub(super) struct Start<'a> {
     pub(super) terminal: Terminal,
     /// Whether the keeper wants a handle on the box's /proc.
     pub(super) send_proc: bool,
+    /// What the program's process waits for before its first instruction, if anything.
+    pub(super) gate: Option<BorrowedFd<'a>>,
 }
 
 /// Who writes the user map.
@@ -66,7 +69,9 @@ pub(super) fn at(stage: Stage) -> impl Fn(Errno) -> Failure {
 
 /// Runs as the box's pid 1. Never returns.
 pub(super) fn run(start: &Start<'_>) -> ! {
-    let Err(failure) = enclose(start).and_then(|()| begin(start));
+    // What is made for the box does not depend on how its keeper happens to make files; what the agent makes does.
+    let umask = rustix::process::umask(Mode::from_raw_mode(0o022));
+    let Err(failure) = enclose(start).and_then(|()| begin(start, umask));
     fail(start.control, &failure)
 }
 
@@ -121,7 +126,7 @@ fn become_box_user(start: &Start<'_>) -> Result<(), Failure> {
 }
 
 /// Forks the agent's process and stays as pid 1.
-fn begin(start: &Start<'_>) -> Result<std::convert::Infallible, Failure> {
+fn begin(start: &Start<'_>, umask: Mode) -> Result<std::convert::Infallible, Failure> {
     let stage = at(Stage::Processes);
     let children = sys::watch_children().map_err(&stage)?;
     let (ours, theirs) = rustix::net::socketpair(
@@ -152,6 +157,7 @@ fn begin(start: &Start<'_>) -> Result<std::convert::Infallible, Failure> {
     let main = sys::fork().map_err(&stage)?;
     if main == 0 {
         drop(ours);
+        rustix::process::umask(umask);
         let Err(failure) = become_agent(start, theirs.as_fd());
         fail(start.control, &failure)
     }
@@ -191,11 +197,29 @@ fn become_agent(
     for (resource, value) in &script.limits {
         sys::set_limit(*resource, *value).map_err(at(Stage::Limits))?;
     }
+    if let Some(files) = script.usual_files {
+        sys::set_soft_limit(libc::RLIMIT_NOFILE, files).map_err(at(Stage::Limits))?;
+    }
     Message::new(Kind::Applied, 0, 0)
         .send(start.control)
         .map_err(at(Stage::Execute))?;
+    if let Some(gate) = start.gate {
+        await_go(gate).map_err(at(Stage::Admission))?;
+    }
     let errno = sys::execute(&script.program, &script.argv, &script.env);
     Err(at(Stage::Execute)(errno))
+}
+
+/// Until the keeper opens the gate. Should it refuse, or die, it never does: then this process is killed here.
+fn await_go(gate: BorrowedFd<'_>) -> Result<(), Errno> {
+    loop {
+        match rustix::io::read(gate, &mut [0u8; 8]) {
+            Ok(8) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Ok(_) => return Err(Errno::IO),
+            Err(errno) => return Err(errno),
+        }
+    }
 }
 
 fn take_terminal(start: &Start<'_>) {
@@ -276,7 +300,7 @@ struct Stay<'a> {
     listener: Option<OwnedFd>,
     /// How often each rule was hit.
     hits: [u32; 128],
-    private_devices: peer::PrivateDevices,
+    reach: peer::Reach,
 }
 
 /// Pid 1's life.
@@ -288,13 +312,16 @@ fn stay(start: &Start<'_>, main: i32, children: &OwnedFd, listener: Option<Owned
     if let Some(listener) = &listener {
         Notification::prefer_sync(listener.as_fd());
     }
-    let private_devices = peer::PrivateDevices::of(&start.script.private_places);
+    let reach = peer::Reach {
+        private: peer::PrivateDevices::of(&start.script.private_places),
+        door: start.script.door,
+    };
     let mut stay = Stay {
         start,
         main,
         listener,
         hits: [0; 128],
-        private_devices,
+        reach,
     };
     loop {
         let mut sources = [
@@ -359,6 +386,19 @@ fn obey(stay: &Stay<'_>) {
                 let _ = rustix::process::kill_process(pid, signal);
             }
         }
+        Ok(Some(Message {
+            kind: Kind::Stop,
+            a: order,
+            ..
+        })) => {
+            if stillness::stop_all() == Stillness::Complete {
+                let _ = Message::new(Kind::Stopped, order, 0).send(stay.start.control);
+            }
+        }
+        Ok(Some(Message {
+            kind: Kind::Continue,
+            ..
+        })) => stillness::continue_all(),
         Ok(None) => sys::exit_now(1),
         Ok(Some(_)) | Err(_) => {}
     }
@@ -403,9 +443,7 @@ impl Stay<'_> {
                 let tell = || {
                     let _ = Message::new(Kind::Violation, number as i32, 1).send(control);
                 };
-                if peer::connect(&call, listener, &self.private_devices, tell)
-                    == peer::Outcome::HostSocket
-                {
+                if peer::connect(&call, listener, &self.reach, tell) == peer::Outcome::HostSocket {
                     self.count(number);
                 }
             }

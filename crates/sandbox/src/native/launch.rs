@@ -1,9 +1,10 @@
 //! The keeper's side: starting a box, hearing from it, ending it.
 
+use super::grip::Grip;
 use super::idmap::{self, OwnerMap};
 use super::init::{self, Start, Terminal, UserMap};
 use super::message::{Kind, LaunchError, Message, Stage};
-use super::script::Script;
+use super::script::{KeeperTree, Script};
 use crate::cgroup::{Cgroup, Spending};
 use crate::host::Host;
 use crate::plan::{Ownership, Plan, Shows};
@@ -12,8 +13,9 @@ use crate::sys::{self, Fork, SignalsBlocked};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
-use rustix::process::{Signal, pidfd_send_signal};
 use std::ffi::CString;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The three descriptors a program starts with.
@@ -51,6 +53,8 @@ pub enum Event {
     MainStopped,
     /// The last process of the box has ended; what is left is the kernel's clearing up.
     Emptied,
+    /// Every process holds still.
+    Stilled,
     /// A wall was hit.
     Violation {
         /// The system call.
@@ -71,8 +75,7 @@ pub enum Event {
 #[derive(Debug)]
 pub struct Launched {
     pid: i32,
-    handle: OwnedFd,
-    control: OwnedFd,
+    grip: Arc<Grip>,
     script: Script,
     cgroup: Option<Cgroup>,
     sampler: Option<Sampler>,
@@ -95,37 +98,106 @@ impl std::fmt::Debug for Script {
     }
 }
 
-/// Puts up a box for `plan`. When it returns, the program is about to run, or nothing is left.
-///
-/// `meanwhile` puts the plan's stand-ins in place; it runs while the box's first walls go up, and its failure ends
-/// the box.
-pub fn launch<E: From<LaunchError>>(
+/// Whether a box waits before its program's first instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate {
+    /// It does not: saves a message.
+    Open,
+    /// Until [`Standing::go`].
+    Closed,
+}
+
+/// A box whose walls go up. Dropping it kills the box.
+#[derive(Debug)]
+pub struct Starting {
+    launched: Launched,
+    gate: Option<OwnedFd>,
+}
+
+/// A box whose walls stand. Dropping it kills the box.
+#[derive(Debug)]
+pub struct Standing {
+    launched: Launched,
+    gate: Option<OwnedFd>,
+}
+
+impl Starting {
+    /// A hold on it for other threads.
+    pub fn grip(&self) -> Arc<Grip> {
+        Arc::clone(&self.launched.grip)
+    }
+
+    /// Goes on, now that the plan's stand-ins are in place, until all walls stand, or one does not.
+    pub fn stand(mut self) -> Result<Standing, LaunchError> {
+        if self.launched.script.awaits {
+            Message::new(Kind::Ready, 0, 0)
+                .send(self.launched.grip.control())
+                .map_err(LaunchError::at(Stage::View))?;
+        }
+        self.launched.await_start()?;
+        // What the walls were made from may be large, and is not needed any more.
+        self.launched.script.steps = Vec::new();
+        self.launched.script.step_paths = Vec::new();
+        Ok(Standing {
+            launched: self.launched,
+            gate: self.gate,
+        })
+    }
+}
+
+impl Standing {
+    /// Pid 1 of the box, in the keeper's pid namespace.
+    pub fn pid(&self) -> i32 {
+        self.launched.pid
+    }
+
+    /// Lets the program start. Without a gate it has already.
+    pub fn go(self) -> Result<Launched, LaunchError> {
+        if let Some(gate) = &self.gate {
+            rustix::io::write(gate, &1u64.to_ne_bytes())
+                .map_err(LaunchError::at(Stage::Admission))?;
+        }
+        Ok(self.launched)
+    }
+}
+
+/// Starts to put up a box for `plan`: as far as it goes without the plan's stand-ins.
+pub fn start(plan: &Plan, host: &Host, stdio: &Stdio, gate: Gate) -> Result<Starting, LaunchError> {
+    let mut cgroup = Cgroup::create(&host.cgroups, &plan.id, &plan.limits, plan.freezer)?;
+    match clone_init(plan, host, stdio, gate, &mut cgroup) {
+        Ok(starting) => Ok(starting),
+        Err(error) => {
+            // No process has entered it.
+            if let Some(group) = cgroup {
+                group.remove();
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Makes the box's first process. The control group goes with it, once there is one.
+fn clone_init(
     plan: &Plan,
     host: &Host,
     stdio: &Stdio,
-    meanwhile: impl FnOnce() -> Result<(), E>,
-) -> Result<Launched, E> {
-    let mut launched = start(plan, host, stdio)?;
-    meanwhile()?;
-    if launched.script.awaits {
-        Message::new(Kind::Ready, 0, 0)
-            .send(launched.control.as_fd())
-            .map_err(LaunchError::at(Stage::View))?;
-    }
-    launched.await_start()?;
-    Ok(launched)
-}
-
-/// Starts a box as far as it goes without the keeper.
-fn start(plan: &Plan, host: &Host, stdio: &Stdio) -> Result<Launched, LaunchError> {
-    let mut cgroup = Cgroup::create(&host.cgroups, &plan.id, &plan.limits)?;
+    gate: Gate,
+    cgroup: &mut Option<Cgroup>,
+) -> Result<Starting, LaunchError> {
     let sampled = cgroup.is_none();
     let mut script = Script::new(plan, host, sampled)?;
-    if let Some(group) = &mut cgroup {
+    if let Some(group) = cgroup {
         script.cgroup_tasks = group.take_entrances();
     }
     let terminal = terminal_for(stdio);
     let trees = clone_trees(plan, &script)?;
+    let gate = match gate {
+        Gate::Open => None,
+        Gate::Closed => Some(
+            rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)
+                .map_err(LaunchError::at(Stage::Admission))?,
+        ),
+    };
     let (control, theirs) = rustix::net::socketpair(
         rustix::net::AddressFamily::UNIX,
         rustix::net::SocketType::SEQPACKET,
@@ -149,6 +221,7 @@ fn start(plan: &Plan, host: &Host, stdio: &Stdio) -> Result<Launched, LaunchErro
             .map_or(UserMap::Keeper, |(uid, gid)| UserMap::Own { uid, gid }),
         terminal,
         send_proc: sampled,
+        gate: gate.as_ref().map(|fd| fd.as_fd()),
     };
     // A handler of the host program's must not run in the copy.
     let quiet = SignalsBlocked::new();
@@ -162,12 +235,12 @@ fn start(plan: &Plan, host: &Host, stdio: &Stdio) -> Result<Launched, LaunchErro
     let map_by_keeper = matches!(start.user_map, UserMap::Keeper);
     drop(theirs);
     script.cgroup_tasks.clear();
+    let group = cgroup.as_ref().and_then(Cgroup::version_2);
     let launched = Launched {
         pid,
-        handle,
-        control,
+        grip: Arc::new(Grip::new(handle, control, group.map(Path::to_owned))),
         script,
-        cgroup,
+        cgroup: cgroup.take(),
         sampler: None,
         terminal,
         reaped: false,
@@ -177,7 +250,7 @@ fn start(plan: &Plan, host: &Host, stdio: &Stdio) -> Result<Launched, LaunchErro
             .map_user(plan)
             .map_err(LaunchError::at(Stage::UserMap))?;
     }
-    Ok(launched)
+    Ok(Starting { launched, gate })
 }
 
 fn own_maps(plan: &Plan) -> (CString, CString) {
@@ -185,23 +258,26 @@ fn own_maps(plan: &Plan) -> (CString, CString) {
     (line(plan.identity.uid), line(plan.identity.gid))
 }
 
-/// Trees that only the keeper may clone: those whose owner is mapped.
+/// Trees that only the keeper may clone: those whose owner is mapped, and files that the box's user can't reach.
 fn clone_trees(plan: &Plan, script: &Script) -> Result<Vec<OwnedFd>, LaunchError> {
-    if script.mapped.is_empty() {
-        return Ok(Vec::new());
-    }
-    let map = OwnerMap::new(plan.identity).map_err(LaunchError::at(Stage::UserMap))?;
-    script
-        .mapped
-        .iter()
-        .map(|(source, flags)| {
-            map.clone_tree(source, *flags)
-                .map_err(|errno| LaunchError::Step {
-                    stage: Stage::View,
-                    errno,
-                    path: Some(source.clone()),
-                })
-        })
+    let is_mapped = |tree: &KeeperTree| tree.ownership == Ownership::Mapped;
+    let map = if script.trees.iter().any(is_mapped) {
+        Some(OwnerMap::new(plan.identity).map_err(LaunchError::at(Stage::UserMap))?)
+    } else {
+        None
+    };
+    let clone = |tree: &KeeperTree| match &map {
+        Some(map) if is_mapped(tree) => map.clone_tree(&tree.source, tree.flags),
+        _ => idmap::clone_only(&tree.source, tree.flags, tree.only),
+    };
+    let fail = |tree: &KeeperTree, errno| LaunchError::Step {
+        stage: Stage::View,
+        errno,
+        path: Some(tree.source.clone()),
+    };
+    let trees = script.trees.iter();
+    trees
+        .map(|tree| clone(tree).map_err(|errno| fail(tree, errno)))
         .collect()
 }
 
@@ -239,12 +315,12 @@ fn terminal_for(stdio: &Stdio) -> Terminal {
 impl Launched {
     /// Becomes readable when the whole box is gone.
     pub fn handle(&self) -> BorrowedFd<'_> {
-        self.handle.as_fd()
+        self.grip.handle()
     }
 
     /// Becomes readable when there is an event.
     pub fn events(&self) -> BorrowedFd<'_> {
-        self.control.as_fd()
+        self.grip.control()
     }
 
     /// Becomes readable when the kernel ran the box out of memory, where it can tell.
@@ -264,7 +340,7 @@ impl Launched {
 
     /// The next event, if one waits.
     pub fn next_event(&self) -> Option<Event> {
-        let message = Message::receive(self.control.as_fd(), RecvFlags::DONTWAIT).ok()??;
+        let message = Message::receive(self.grip.control(), RecvFlags::DONTWAIT).ok()??;
         match message.kind {
             Kind::MainEnded => Some(Event::MainEnded { status: message.a }),
             Kind::MainStopped => Some(Event::MainStopped),
@@ -282,7 +358,16 @@ impl Launched {
             Kind::Failed => Some(Event::NotStarted {
                 errno: Errno::from_raw_os_error(message.b),
             }),
-            Kind::Mapped | Kind::Ready | Kind::Applied | Kind::Signal => None,
+            Kind::Stopped => {
+                self.grip.note_stopped(message.a);
+                Some(Event::Stilled)
+            }
+            Kind::Mapped
+            | Kind::Ready
+            | Kind::Applied
+            | Kind::Signal
+            | Kind::Stop
+            | Kind::Continue => None,
         }
     }
 
@@ -291,7 +376,7 @@ impl Launched {
         let mut nothing = [0u8; 1];
         let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
         matches!(
-            rustix::net::recv(&self.control, &mut nothing, flags),
+            rustix::net::recv(self.grip.control(), &mut nothing, flags),
             Ok((0, _))
         )
     }
@@ -311,9 +396,14 @@ impl Launched {
         self.sampler.as_ref().map_or(0, Sampler::count)
     }
 
+    /// Whether the last look saw every process stopped, where limits are held by looking.
+    pub fn is_seen_still(&self) -> bool {
+        self.sampler.as_ref().is_some_and(Sampler::is_still)
+    }
+
     /// Sends a signal to the program.
     pub fn signal(&self, signal: i32) {
-        let _ = Message::new(Kind::Signal, signal, 0).send(self.control.as_fd());
+        let _ = Message::new(Kind::Signal, signal, 0).send(self.grip.control());
     }
 
     /// The program was stopped at the terminal: hands the terminal to the keeper's own group, so that the keeper can
@@ -347,8 +437,7 @@ impl Launched {
 
     /// Kills every process of the box. Returns at once; [`Launched::handle`] tells when they are gone.
     pub fn kill(&self) {
-        // Pid 1's death is the death of all, however they hide: the kernel sees to it.
-        let _ = pidfd_send_signal(&self.handle, Signal::KILL);
+        self.grip.kill();
     }
 
     /// What the box has used so far.
@@ -362,9 +451,10 @@ impl Launched {
 
     /// Waits for the last process to go and removes what is left.
     pub fn finish(mut self) -> Result<Ended, Errno> {
-        let mut spent = self.spent();
+        let looked = self.cgroup.is_none().then(|| self.spent());
         let reaped = sys::reap(self.pid)?;
         self.reaped = true;
+        let mut spent = looked.unwrap_or_default();
         if let Some(group) = self.cgroup.take() {
             spent = group.spent();
             group.remove();
@@ -372,22 +462,20 @@ impl Launched {
             spent.cpu = spent.cpu.max(reaped.cpu);
         }
         spent.peak_memory = spent.peak_memory.max(reaped.largest_process_bytes);
-        if self.holds_terminal() {
-            take_terminal_back();
-        }
+        // Dropped from here on, it gives the terminal back.
         Ok(Ended { spent })
     }
 
     fn map_user(&self, plan: &Plan) -> Result<(), Errno> {
         idmap::write_map(self.pid, "uid_map", plan.identity.uid, plan.identity.uid)?;
         idmap::write_map(self.pid, "gid_map", plan.identity.gid, plan.identity.gid)?;
-        Message::new(Kind::Mapped, 0, 0).send(self.control.as_fd())
+        Message::new(Kind::Mapped, 0, 0).send(self.grip.control())
     }
 
     /// Waits until the walls stand, or init says which does not.
     fn await_start(&mut self) -> Result<(), LaunchError> {
         let message = loop {
-            let (message, handle) = init::receive_with_descriptor(self.control.as_fd());
+            let (message, handle) = init::receive_with_descriptor(self.grip.control());
             match (handle, &mut self.sampler) {
                 (Some(proc_directory), None) => self.sampler = Some(Sampler::new(proc_directory)),
                 (Some(counter), Some(sampler)) => sampler.count_with(counter),
@@ -448,12 +536,13 @@ impl Drop for Launched {
         if !self.reaped {
             self.kill();
             let _ = sys::reap(self.pid);
-            if let Some(group) = self.cgroup.take() {
-                group.remove();
-            }
-            if self.holds_terminal() {
-                take_terminal_back();
-            }
+        }
+        // Init may have died by itself while the walls went up; its group is still there then.
+        if let Some(group) = self.cgroup.take() {
+            group.remove();
+        }
+        if self.holds_terminal() {
+            take_terminal_back();
         }
     }
 }

@@ -35,6 +35,12 @@ pub(crate) enum Kind {
     Ready = 9,
     /// Init → keeper: no process is left but init, which ends now.
     Emptied = 8,
+    /// Keeper → init: stop every process of the box; `a` numbers the order.
+    Stop = 10,
+    /// Keeper → init: let them all go on.
+    Continue = 11,
+    /// Init → keeper: they all stand still, as order `a` said.
+    Stopped = 12,
 }
 
 impl Message {
@@ -66,6 +72,9 @@ impl Message {
             7 => Kind::Signal,
             8 => Kind::Emptied,
             9 => Kind::Ready,
+            10 => Kind::Stop,
+            11 => Kind::Continue,
+            12 => Kind::Stopped,
             _ => return None,
         };
         Some(Self {
@@ -151,6 +160,8 @@ stages! {
     Seccomp = "installing the system call filter",
     /// Working directory.
     Workdir = "entering the working directory",
+    /// The keeper's word that the program may start.
+    Admission = "waiting for admission",
     /// exec.
     Execute = "starting the program",
 }
@@ -174,6 +185,9 @@ pub enum LaunchError {
         /// Which.
         what: &'static str,
     },
+    /// Something to be shown can't be.
+    #[error(transparent)]
+    Show(#[from] crate::show::InvalidShow),
     /// Its control group could not be made.
     #[error(transparent)]
     Cgroup(#[from] crate::cgroup::CgroupError),

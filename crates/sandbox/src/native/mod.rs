@@ -5,6 +5,7 @@
 //! copy of the keeper that stays outside Landlock and seccomp and answers for both.
 
 mod filter;
+mod grip;
 mod idmap;
 mod init;
 mod launch;
@@ -12,8 +13,11 @@ mod message;
 mod peer;
 mod rules;
 mod script;
+mod shown;
+mod stillness;
 mod view;
 
+pub use grip::{FreezeError, FreezeMethod, Grip, Motion};
 pub(crate) use launch::needs_mapped_owner;
-pub use launch::{Ended, Event, LONGEST_LOOK, Launched, Stdio, launch};
+pub use launch::{Ended, Event, Gate, LONGEST_LOOK, Launched, Standing, Starting, Stdio, start};
 pub use message::{LaunchError, Stage};

@@ -5,6 +5,7 @@
 //! the call go on would not do: the caller can change it, or swap the descriptor, in between. So init takes a copy of
 //! both and connects that.
 
+use super::shown::FileId;
 use crate::sys::{self, Notification, Reply};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -48,11 +49,18 @@ impl PrivateDevices {
     }
 }
 
+/// Which sockets with a name in the file system a box may connect to, beside those bound in it.
+pub(super) struct Reach {
+    pub(super) private: PrivateDevices,
+    /// The one socket of the host's.
+    pub(super) door: Option<FileId>,
+}
+
 /// Answers one `connect`. A call that may block is handed to a process of its own, which reports by `tell`.
 pub(super) fn connect(
     call: &Notification,
     listener: BorrowedFd<'_>,
-    private: &PrivateDevices,
+    within: &Reach,
     tell: impl Fn(),
 ) -> Outcome {
     let socket = match borrow_socket(call, listener) {
@@ -65,11 +73,11 @@ pub(super) fn connect(
     let blocks =
         rustix::fs::fcntl_getfl(&socket).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
     if !blocks {
-        return perform(call, listener, &socket, private);
+        return perform(call, listener, &socket, within);
     }
     match sys::fork() {
         Ok(0) => {
-            if perform(call, listener, &socket, private) == Outcome::HostSocket {
+            if perform(call, listener, &socket, within) == Outcome::HostSocket {
                 tell();
             }
             sys::exit_now(0)
@@ -84,9 +92,9 @@ fn perform(
     call: &Notification,
     listener: BorrowedFd<'_>,
     socket: &OwnedFd,
-    private: &PrivateDevices,
+    within: &Reach,
 ) -> Outcome {
-    match try_connect(call, listener, socket, private) {
+    match try_connect(call, listener, socket, within) {
         Ok(()) => call.answer(listener, Reply::Value(0)),
         Err(Refusal::Failed(errno)) => call.answer(listener, Reply::Fail(errno)),
         Err(Refusal::HostSocket) => {
@@ -149,7 +157,7 @@ fn try_connect(
     call: &Notification,
     listener: BorrowedFd<'_>,
     socket: &OwnedFd,
-    private: &PrivateDevices,
+    within: &Reach,
 ) -> Result<(), Refusal> {
     let mut address = [0u8; 128];
     let length = (call.args[2] as usize).min(address.len());
@@ -178,8 +186,10 @@ fn try_connect(
     target.push(b"\0");
     // In a directory that the host can write to as well, the socket may be the host's: then no call of ours may
     // reach it. A file is bound to one socket for good, so the answer still holds when we connect.
+    // The door is known by its file, which its mount keeps alive: no other can come to have the same numbers.
     let file = rustix::fs::fstat(&place)?;
-    if private.contains(file.st_dev)
+    if within.private.contains(file.st_dev)
+        || within.door == Some(FileId::of(&file))
         || sys::is_bound_here(file.st_dev, file.st_ino).unwrap_or(false)
     {
         return Ok(sys::connect_raw(socket.as_fd(), target.bytes())?);
@@ -205,13 +215,13 @@ fn open_socket_file(thread: i32, path: &[u8]) -> Result<OwnedFd, Errno> {
 }
 
 /// A little text, made without allocating.
-struct Text {
+pub(super) struct Text {
     bytes: [u8; 256],
     used: usize,
 }
 
 impl Text {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             bytes: [0; 256],
             used: 0,
@@ -219,14 +229,14 @@ impl Text {
     }
 
     /// Adds what fits; `as_c_str` refuses a text that is full.
-    fn push(&mut self, more: &[u8]) {
+    pub(super) fn push(&mut self, more: &[u8]) {
         let room = self.bytes.len() - self.used;
         let take = more.len().min(room);
         self.bytes[self.used..self.used + take].copy_from_slice(&more[..take]);
         self.used += take;
     }
 
-    fn push_number(&mut self, number: u32) {
+    pub(super) fn push_number(&mut self, number: u32) {
         let mut digits = [0u8; 10];
         let mut rest = number;
         let mut at = digits.len();
@@ -245,7 +255,7 @@ impl Text {
         &self.bytes[..self.used]
     }
 
-    fn as_c_str(&self) -> Option<&CStr> {
+    pub(super) fn as_c_str(&self) -> Option<&CStr> {
         if self.used >= self.bytes.len() {
             return None;
         }

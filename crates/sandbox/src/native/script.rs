@@ -4,6 +4,7 @@
 use super::filter;
 use super::message::LaunchError;
 use super::rules::{self, Rule};
+use super::shown::FileId;
 use crate::host::Host;
 use crate::plan::{Access, Kind, Ownership, Plan, Shows, View};
 use crate::sys::{CStrings, SockFilter, mount_flag};
@@ -12,6 +13,7 @@ use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A path relative to the new root.
 #[derive(Clone)]
@@ -27,6 +29,8 @@ pub(crate) enum Step {
     Directory { at: CString, mode: u32 },
     /// Make an empty file, if it is not there.
     Touch { at: CString },
+    /// Make a file with these contents, for all to read.
+    Write { at: CString, bytes: Arc<[u8]> },
     /// Make a symbolic link.
     Link { at: CString, target: CString },
     /// Show a tree of the host's.
@@ -34,6 +38,8 @@ pub(crate) enum Step {
         source: CString,
         at: Place,
         flags: u64,
+        /// The very file it must be, where that matters.
+        only: Option<FileId>,
     },
     /// Show a tree that the keeper has already cloned (number of its descriptor).
     Attach { tree: usize, at: Place },
@@ -64,6 +70,15 @@ pub(crate) enum Lower {
     Tree { tree: usize, above: Option<CString> },
 }
 
+/// A host tree that the keeper clones before the start.
+pub(crate) struct KeeperTree {
+    pub(crate) source: PathBuf,
+    pub(crate) flags: u64,
+    pub(crate) ownership: Ownership,
+    /// The very file it must be, where that matters.
+    pub(crate) only: Option<FileId>,
+}
+
 /// The Landlock rules: what is granted where, as seen inside.
 pub(crate) struct Landlock {
     pub(crate) abi: u32,
@@ -77,8 +92,10 @@ pub(crate) struct Script {
     pub(crate) steps: Vec<Step>,
     /// For error messages: the view path of each step.
     pub(crate) step_paths: Vec<PathBuf>,
-    /// A host tree that the keeper must clone with mapped owners before the start, and whether it is read-only.
-    pub(crate) mapped: Vec<(PathBuf, u64)>,
+    /// Trees that only the keeper may clone, by number.
+    pub(crate) trees: Vec<KeeperTree>,
+    /// The one socket of the host's that the box may connect to.
+    pub(crate) door: Option<FileId>,
     /// Whether there are stand-ins to wait for.
     pub(crate) awaits: bool,
     /// Frames that are mounts of their own, to be sealed when their contents are in place.
@@ -96,6 +113,8 @@ pub(crate) struct Script {
     pub(crate) rules: Vec<Rule>,
     pub(crate) filter: Vec<SockFilter>,
     pub(crate) limits: Vec<(libc::__rlimit_resource_t, u64)>,
+    /// How many open files each process may have unless it asks for more, where that is not the keeper's own number.
+    pub(crate) usual_files: Option<u64>,
     pub(crate) landlock: Option<Landlock>,
     /// Whether CPU time has a limit.
     pub(crate) counts_cpu: bool,
@@ -140,7 +159,8 @@ impl Script {
         let mut script = Script {
             steps: Vec::with_capacity(plan.view.len() * 2 + 32),
             step_paths: Vec::new(),
-            mapped: Vec::new(),
+            trees: Vec::new(),
+            door: None,
             awaits: false,
             frames: Vec::new(),
             private_places: Vec::new(),
@@ -159,6 +179,10 @@ impl Script {
             filter: filter::compile(&rules),
             rules,
             limits: resource_limits(plan, sampled),
+            usual_files: match plan.limits.open_files {
+                None => crate::descriptors::usual_limit(),
+                Some(_) => None,
+            },
             landlock: None,
             counts_cpu: plan.limits.cpu_time.is_some(),
             cgroup_tasks: Vec::new(),
@@ -184,6 +208,7 @@ impl Script {
             let at = relative(&frame)?;
             script.push(Step::Seal { at }, &frame);
         }
+        script.show_all(plan)?;
         script.devices()?;
         // Descriptors, terminals and the like are written through these two; other walls hold what is in them.
         grants.push((c"/dev".to_owned(), right::WRITE_FILE | right::IOCTL_DEV));
@@ -197,9 +222,25 @@ impl Script {
         Ok(script)
     }
 
-    fn push(&mut self, step: Step, path: &Path) {
+    pub(super) fn push(&mut self, step: Step, path: &Path) {
         self.steps.push(step);
         self.step_paths.push(path.to_owned());
+    }
+
+    /// Notes a tree for the keeper to clone; its number.
+    pub(super) fn keeper_tree(&mut self, tree: KeeperTree) -> usize {
+        self.trees.push(tree);
+        self.trees.len() - 1
+    }
+
+    /// The same for a tree whose owner is mapped.
+    fn mapped_tree(&mut self, source: &Path, flags: u64) -> usize {
+        self.keeper_tree(KeeperTree {
+            source: source.to_owned(),
+            flags,
+            ownership: Ownership::Mapped,
+            only: None,
+        })
     }
 
     fn place(&mut self, entry: &View, own: &Own<'_>) -> Result<(), LaunchError> {
@@ -235,14 +276,12 @@ impl Script {
                         source: c_path(source)?,
                         at,
                         flags,
+                        only: None,
                     },
-                    Ownership::Mapped => {
-                        self.mapped.push((source.clone(), flags));
-                        Step::Attach {
-                            tree: self.mapped.len() - 1,
-                            at,
-                        }
-                    }
+                    Ownership::Mapped => Step::Attach {
+                        tree: self.mapped_tree(source, flags),
+                        at,
+                    },
                 };
                 self.push(step, path);
             }
@@ -281,13 +320,10 @@ impl Script {
                         layers.extend(escape_layer(lower));
                         Lower::Path(c_string(OsStr::from_bytes(&layers), "an overlay path")?)
                     }
-                    Ownership::Mapped => {
-                        self.mapped.push((lower.clone(), mount_flag::READ_ONLY));
-                        Lower::Tree {
-                            tree: self.mapped.len() - 1,
-                            above: stand_ins.as_deref().map(c_layer).transpose()?,
-                        }
-                    }
+                    Ownership::Mapped => Lower::Tree {
+                        tree: self.mapped_tree(lower, mount_flag::READ_ONLY),
+                        above: stand_ins.as_deref().map(c_layer).transpose()?,
+                    },
                 };
                 let step = Step::Overlay {
                     lower,
@@ -357,6 +393,7 @@ impl Script {
                         source: c_path(&source)?,
                         at: Place { path, ours: true },
                         flags: mount_flag::NO_SUID,
+                        only: None,
                     },
                     &source,
                 );
@@ -494,11 +531,11 @@ fn c_string(text: &OsStr, what: &'static str) -> Result<CString, LaunchError> {
     CString::new(text.as_bytes()).map_err(|_| LaunchError::Nul { what })
 }
 
-fn c_path(path: &Path) -> Result<CString, LaunchError> {
+pub(super) fn c_path(path: &Path) -> Result<CString, LaunchError> {
     c_string(path.as_os_str(), "a path")
 }
 
-fn relative(path: &Path) -> Result<CString, LaunchError> {
+pub(super) fn relative(path: &Path) -> Result<CString, LaunchError> {
     c_path(path.strip_prefix("/").unwrap_or(path))
 }
 

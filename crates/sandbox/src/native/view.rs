@@ -4,6 +4,7 @@
 use super::init::{Failure, Start, at};
 use super::message::{Kind, Message, Stage};
 use super::script::{Lower, Place, Step};
+use super::shown::FileId;
 use crate::plan;
 use crate::sys::{self, mount_flag};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -65,7 +66,8 @@ fn new_tmpfs(size: &CStr, mode: &CStr) -> Result<OwnedFd, Errno> {
 
 /// The new root, hung where no source of the view can be.
 fn new_root() -> Result<OwnedFd, Errno> {
-    let root = new_tmpfs(c"4m", c"755")?;
+    // Room for mount points, and for all texts that may be shown.
+    let root = new_tmpfs(c"8m", c"755")?;
     let hang = |place: &CStr| {
         move_mount(
             root.as_fd(),
@@ -85,8 +87,19 @@ fn perform(root: BorrowedFd<'_>, step: &Step, start: &Start<'_>, own: &Own) -> R
         Step::Directory { at, mode } => make_directory(root, at, *mode),
         Step::Touch { at } => touch(root, at),
         Step::Link { at, target } => rustix::fs::symlinkat(target.as_c_str(), root, at.as_c_str()),
-        Step::Bind { source, at, flags } => {
+        Step::Write { at, bytes } => write_file(root, at, bytes),
+        Step::Bind {
+            source,
+            at,
+            flags,
+            only,
+        } => {
             let tree = clone_tree(CWD, source)?;
+            if let Some(only) = only
+                && FileId::of(&rustix::fs::fstat(&tree)?) != *only
+            {
+                return Err(Errno::STALE);
+            }
             sys::set_mount_flags(tree.as_fd(), *flags, true, None)?;
             attach(tree.as_fd(), root, at)
         }
@@ -273,6 +286,16 @@ fn make_directory(root: BorrowedFd<'_>, at: &CStr, mode: u32) -> Result<(), Errn
 fn touch(root: BorrowedFd<'_>, at: &CStr) -> Result<(), Errno> {
     let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     rustix::fs::openat(root, at, flags, Mode::from_raw_mode(0o444)).map(drop)
+}
+
+fn write_file(root: BorrowedFd<'_>, at: &CStr, mut bytes: &[u8]) -> Result<(), Errno> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = rustix::fs::openat(root, at, flags, Mode::from_raw_mode(0o444))?;
+    while !bytes.is_empty() {
+        let written = rustix::io::write(&file, bytes)?;
+        bytes = bytes.get(written..).ok_or(Errno::IO)?;
+    }
+    Ok(())
 }
 
 /// Makes the new root the root.

@@ -472,3 +472,22 @@ pub(crate) fn set_limit(resource: libc::__rlimit_resource_t, value: u64) -> Resu
     // SAFETY: `limit` is a readable rlimit.
     check(unsafe { libc::setrlimit(resource, &raw const limit) } as _).map(drop)
 }
+
+/// Sets the part of a resource limit that a process may raise again by itself.
+pub(crate) fn set_soft_limit(resource: libc::__rlimit_resource_t, value: u64) -> Result<(), Errno> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is a writable rlimit.
+    check(unsafe { libc::getrlimit(resource, &raw mut limit) } as _)?;
+    limit.rlim_cur = value.min(limit.rlim_max);
+    // SAFETY: `limit` is a readable rlimit.
+    check(unsafe { libc::setrlimit(resource, &raw const limit) } as _).map(drop)
+}
+
+/// Sends a signal to every process of this pid namespace but pid 1 and the caller.
+pub(crate) fn signal_all(signal: i32) {
+    // SAFETY: no pointers are passed.
+    unsafe { libc::kill(-1, signal) };
+}

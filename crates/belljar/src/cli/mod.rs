@@ -1,5 +1,10 @@
 //! The command line's one definition: help, completions and man pages all come from here.
 
+mod proof;
+pub(crate) mod replication;
+
+pub(crate) use proof::{Audit, ExportFormat, KeyKind, Keys, LogName, Manifest, Verify};
+
 use crate::exit;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -32,6 +37,12 @@ pub(crate) enum Command {
     /// Ask what a policy decides, why, and which line to add: exit 0 if allowed, 1 if denied
     #[command(subcommand)]
     Check(Check),
+    /// Watch and stop a family of agents
+    #[command(subcommand)]
+    Replication(replication::Replication),
+    /// In a box: ask your keeper for a replica, a sign of life, your manifest
+    #[command(subcommand)]
+    Agent(replication::Agent),
     /// The shipped profiles
     #[command(subcommand)]
     Profile(Profile),
@@ -43,6 +54,15 @@ pub(crate) enum Command {
         #[arg(value_enum)]
         file: SchemaFile,
     },
+    /// The record of every launch and decision: verify it, read it, prove what it says
+    #[command(subcommand)]
+    Audit(Audit),
+    /// The keys that sign the record and the manifests
+    #[command(subcommand)]
+    Keys(Keys),
+    /// The signed papers of replicas
+    #[command(subcommand)]
+    Manifest(Manifest),
     /// Show what a box with `workspace: overlay` changed
     Diff(Kept),
     /// Make those changes in the workspace
@@ -95,6 +115,15 @@ pub(crate) struct Run {
     /// End the box after so many seconds, whatever the policy says
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) timeout: Option<std::time::Duration>,
+    /// Let the agent make replicas of itself, within this contract
+    #[arg(long, value_name = "FILE")]
+    pub(crate) contract: Option<PathBuf>,
+    /// With --contract: a file whose contents the agent finds in /belljar/state
+    #[arg(long, value_name = "FILE", requires = "contract")]
+    pub(crate) state: Option<PathBuf>,
+    /// What the record of the launch survives before the agent's first instruction (with --contract always strict)
+    #[arg(long, value_enum, default_value_t = Durable::Crash)]
+    pub(crate) durability: Durable,
     /// Make changes in place, or keep them aside for `belljar diff`
     #[arg(long, value_enum)]
     pub(crate) workspace: Option<WorkspaceMode>,
@@ -107,6 +136,14 @@ pub(crate) struct Run {
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Durable {
+    /// A crash of Belljar
+    Crash,
+    /// A power cut
+    Strict,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -207,6 +244,8 @@ pub(crate) enum SchemaFile {
     Capability,
     /// sandbox.toml
     Sandbox,
+    /// contract.yaml
+    Contract,
 }
 
 /// A positive number of seconds, at most a century.

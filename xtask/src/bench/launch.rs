@@ -38,18 +38,8 @@ struct Stage {
 
 /// Runs all measurements, prints a table and writes `target/bench/launch.json`.
 pub(crate) fn launch(belljar: &Path) -> Result<(), Failure> {
-    let base = std::env::temp_dir().join(format!("belljar-bench-{}", std::process::id()));
-    let outcome = measure_all(belljar, &base);
-    let _ = std::fs::remove_dir_all(&base);
-    let report = outcome?;
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
-    let directory = target.join("bench");
-    std::fs::create_dir_all(&directory)?;
-    let file = directory.join("launch.json");
-    std::fs::write(&file, serde_json::to_string_pretty(&report)?)?;
-    println!("\nwritten to {}", file.display());
-    Ok(())
+    let report = super::in_scratch(|base| measure_all(belljar, base))?;
+    super::write_report("launch", &report)
 }
 
 fn measure_all(belljar: &Path, base: &Path) -> Result<Value, Failure> {

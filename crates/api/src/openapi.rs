@@ -1,0 +1,82 @@
+//! OpenAPI 3.1 from the table of routes.
+
+use schemars::SchemaGenerator;
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+
+use crate::Method;
+use crate::route::{RouteInfo, Side};
+use crate::types::Problem;
+
+/// The OpenAPI document of a side.
+#[must_use]
+pub fn openapi(side: Side) -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.definitions_path = "/components/schemas".into();
+        settings.meta_schema = None;
+    });
+    let mut generator = settings.into_generator();
+    let mut paths = Map::new();
+    for route in side.routes() {
+        let path = paths.entry(route.path).or_insert_with(|| json!({}));
+        path[route.method.as_str().to_ascii_lowercase()] = operation(route, &mut generator);
+    }
+    let (title, description) = match side {
+        Side::Agent => (
+            "Belljar agent API",
+            "What an agent may ask its keeper, over the Unix socket in its box. The socket says who asks.",
+        ),
+        Side::Operator => (
+            "Belljar operator API",
+            "What an operator may ask the supervisor, over its Unix socket.",
+        ),
+    };
+    json!({
+        "openapi": "3.1.0",
+        "info": {"title": title, "description": description, "version": "1"},
+        "servers": [{"url": "http://localhost", "description": "over a Unix socket"}],
+        "paths": paths,
+        "components": {"schemas": generator.take_definitions(true)},
+    })
+}
+
+/// The document as it is kept in `schemas/`.
+#[must_use]
+pub fn openapi_text(side: Side) -> String {
+    format!("{:#}\n", openapi(side))
+}
+
+fn operation(route: &RouteInfo, generator: &mut SchemaGenerator) -> Value {
+    let mut responses = Map::new();
+    responses.insert(
+        route.success.code().to_string(),
+        json!({"description": "Granted.", "content": content((route.response)(generator).to_value())}),
+    );
+    let problem = generator.subschema_for::<Problem>().to_value();
+    responses.insert(
+        "default".to_owned(),
+        json!({"description": "Refused, or not possible.", "content": content(problem)}),
+    );
+    let mut operation = json!({
+        "operationId": route.name,
+        "description": route.doc.trim(),
+        "responses": responses,
+    });
+    if route.method == Method::Post {
+        let schema = (route.request)(generator).to_value();
+        operation["requestBody"] =
+            json!({"required": !(route.body_is_optional)(), "content": content(schema)});
+    }
+    if route.path.contains("{id}") {
+        let schema = generator
+            .subschema_for::<crate::types::WorkerId>()
+            .to_value();
+        operation["parameters"] =
+            json!([{"name": "id", "in": "path", "required": true, "schema": schema}]);
+    }
+    operation
+}
+
+fn content(schema: Value) -> Value {
+    json!({"application/json": {"schema": schema}})
+}

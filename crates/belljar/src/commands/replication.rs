@@ -1,0 +1,461 @@
+//! `belljar replication …`: the operator's view of a family, and the operator's hand.
+
+use std::fmt::Write as _;
+
+use belljar_api::{
+    AcknowledgeClock, Because, BudgetView, BumpEpoch, CallError, Empty, EngageKillSwitch,
+    EngageRequest, Kill, KillReport, KillRequest, ListWorkers, Quarantine, ReadTree, Release,
+    ResetKillSwitch, ResetRequest, Revoke, RevokeRequest, WorkerId, WorkerState, WorkerView,
+};
+use belljar_supervisor::StateDir;
+use belljar_supervisor::fleet::{self, Operator};
+use serde_json::json;
+
+use super::agent::said;
+use crate::cli::OutputFormat;
+use crate::cli::replication::{Contract, KillSwitch, OnWorker, Replication};
+use crate::exit::{self, Failure};
+use crate::print::{self, Line};
+
+pub(crate) fn replication(command: Replication) -> Result<u8, Failure> {
+    match command {
+        Replication::Tree(format) => {
+            let list = reach()?.client.call::<ReadTree>(&Empty {})?;
+            show(format.output, &list, || tree(&list.workers));
+        }
+        Replication::Workers { all, format } => {
+            let mut list = reach()?.client.call::<ListWorkers>(&Empty {})?;
+            list.workers
+                .retain(|worker| all || worker.state != WorkerState::Ended);
+            show(format.output, &list, || table(&list.workers));
+        }
+        Replication::Quarantine(on) => {
+            let mut operator = reach()?;
+            let worker = find(&mut operator, &on.worker)?;
+            let because = Because {
+                reason: said(on.reason.clone())?,
+            };
+            after(
+                &on,
+                &operator.client.call_on::<Quarantine>(&worker, &because)?,
+            );
+        }
+        Replication::Release(on) => {
+            let mut operator = reach()?;
+            let worker = find(&mut operator, &on.worker)?;
+            let because = Because {
+                reason: said(on.reason.clone())?,
+            };
+            after(&on, &operator.client.call_on::<Release>(&worker, &because)?);
+        }
+        Replication::Kill { on, subtree } => {
+            let mut operator = reach()?;
+            let worker = find(&mut operator, &on.worker)?;
+            let request = KillRequest {
+                reason: said(on.reason)?,
+                subtree,
+            };
+            let report = operator.client.call_on::<Kill>(&worker, &request)?;
+            return Ok(tell(on.format.output, &report));
+        }
+        Replication::Revoke(on) => {
+            let mut operator = reach()?;
+            let worker_id = find(&mut operator, &on.worker)?;
+            let request = RevokeRequest {
+                worker_id,
+                reason: said(on.reason)?,
+            };
+            let revoked = operator.client.call::<Revoke>(&request)?;
+            return Ok(tell(on.format.output, &revoked.report));
+        }
+        Replication::BumpEpoch(format) => {
+            let because = Because {
+                reason: said("bump-epoch".into())?,
+            };
+            let bumped = reach()?.client.call::<BumpEpoch>(&because)?;
+            show(format.output, &bumped, || {
+                format!("epoch {}\n", bumped.epoch)
+            });
+        }
+        Replication::AcknowledgeClock(format) => {
+            let because = Because {
+                reason: said("acknowledge-clock".into())?,
+            };
+            let done = reach()?.client.call::<AcknowledgeClock>(&because)?;
+            show(format.output, &done, || {
+                "the clock counts as steady\n".into()
+            });
+        }
+        Replication::KillSwitch(command) => return kill_switch(command),
+        Replication::Contract(Contract::Validate { file, format }) => {
+            return validate(&file, format.output);
+        }
+    }
+    Ok(exit::OK)
+}
+
+fn reach() -> Result<Operator, Failure> {
+    Operator::reach(&StateDir::find()?).map_err(|error| match error {
+        CallError::NotThere { .. } => Failure::Invalid(
+            "no controller runs in this state directory".into(),
+            "`belljar run --contract contract.yaml -- …` starts one; BELLJAR_STATE_DIR says where to look".into(),
+        ),
+        other => other.into(),
+    })
+}
+
+/// The worker whose id begins like this.
+fn find(operator: &mut Operator, given: &str) -> Result<WorkerId, Failure> {
+    let list = operator.client.call::<ListWorkers>(&Empty {})?;
+    let begins = |worker: &&WorkerView| !given.is_empty() && worker.id.as_str().starts_with(given);
+    let live = list
+        .workers
+        .iter()
+        .filter(|worker| worker.state != WorkerState::Ended)
+        .filter(begins);
+    let live: Vec<&WorkerView> = live.collect();
+    let all: Vec<&WorkerView> = list.workers.iter().filter(begins).collect();
+    match (live.as_slice(), all.as_slice()) {
+        ([one], _) | ([], [one]) => Ok(one.id.clone()),
+        (several, _) => Err(Failure::Invalid(
+            format!("{} workers begin with {given:?}", several.len()),
+            "`belljar replication workers --all` lists them".into(),
+        )),
+    }
+}
+
+fn kill_switch(command: KillSwitch) -> Result<u8, Failure> {
+    let state = StateDir::find()?;
+    let keys = belljar_supervisor::key_source();
+    match command {
+        KillSwitch::Engage { reason, format } => {
+            let mut report = match Operator::reach(&state) {
+                Ok(mut operator) => {
+                    let controller = operator.client.call::<EngageKillSwitch>(&EngageRequest {
+                        reason: said(reason.clone())?,
+                    });
+                    // Runs that no controller keeps are no exception.
+                    let lone = fleet::kill_lone_runs(&state, None);
+                    let mut report = controller?;
+                    report.killed += u64::from(lone.killed);
+                    report.boxes += u64::from(lone.killed);
+                    report.survivors += u64::from(lone.survivors);
+                    report
+                }
+                Err(CallError::NotThere { .. }) => {
+                    let since = std::time::Instant::now();
+                    let (lone, unrecorded) = fleet::engage_alone(&state, &reason, keys)?;
+                    KillReport {
+                        killed: u64::from(lone.killed),
+                        boxes: u64::from(lone.killed),
+                        survivors: u64::from(lone.survivors),
+                        elapsed_us: u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX),
+                        entry: None,
+                        not_recorded: unrecorded
+                            .map(|error| belljar_api::Shown::new(&belljar_gate::in_full(&error))),
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            };
+            report.boxes = report
+                .boxes
+                .max(report.killed.saturating_sub(report.survivors));
+            Ok(tell(format.output, &report))
+        }
+        KillSwitch::Reset { reason, format } => {
+            let was_engaged = fleet::kill_switch(&state).is_some();
+            match Operator::reach(&state) {
+                Ok(mut operator) => {
+                    operator.client.call::<ResetKillSwitch>(&ResetRequest {
+                        reason: said(reason)?,
+                    })?;
+                }
+                Err(CallError::NotThere { .. }) => {
+                    fleet::reset_alone(&state, &reason, keys)?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+            show(
+                format.output,
+                &json!({"was_engaged": was_engaged}),
+                || match was_engaged {
+                    true => "the kill switch is off\n".into(),
+                    false => "the kill switch was not engaged\n".into(),
+                },
+            );
+            Ok(exit::OK)
+        }
+        KillSwitch::Status(format) => {
+            let engaged = fleet::kill_switch(&state);
+            let view = json!({"engaged": engaged});
+            show(format.output, &view, || match &engaged {
+                Some(engaged) => format!(
+                    "engaged since {}: {}\n",
+                    print::time(engaged.at_ms),
+                    print::plain(&engaged.reason)
+                ),
+                None => "not engaged\n".into(),
+            });
+            Ok(if engaged.is_some() {
+                exit::NO
+            } else {
+                exit::OK
+            })
+        }
+    }
+}
+
+fn validate(file: &std::path::Path, format: OutputFormat) -> Result<u8, Failure> {
+    let contract = belljar_manifest::read_contract_file(file)?;
+    if let Err(invalid) = belljar_replication::check_conditions(&contract.stop_conditions) {
+        let what = belljar_gate::in_full(&invalid);
+        let line = contract
+            .stop_conditions
+            .iter()
+            .find(|condition| condition.name == invalid.name)
+            .map(|condition| condition.line);
+        let place = line.map_or_else(
+            || file.display().to_string(),
+            |line| format!("{}:{line}", file.display()),
+        );
+        if format == OutputFormat::Json {
+            print::json(&json!({"valid": false, "error": {"place": place, "message": what}}));
+        } else {
+            print::line(Line::Error, &format!("{place}: {what}"));
+            print::line(
+                Line::Hint,
+                &format!(
+                    "known names: {}",
+                    belljar_replication::VARIABLES
+                        .iter()
+                        .map(|v| v.name)
+                        .collect::<Vec<_>>()
+                        .join(", ")
+                ),
+            );
+        }
+        return Ok(exit::NO);
+    }
+    show(
+        format,
+        &json!({"valid": true, "contract": contract}),
+        || {
+            format!(
+                "{}: valid: depth {}, {} alive at once, {} stop conditions\n",
+                file.display(),
+                contract.max_depth,
+                contract.max_replicas,
+                contract.stop_conditions.len()
+            )
+        },
+    );
+    Ok(exit::OK)
+}
+
+fn after(on: &OnWorker, worker: &WorkerView) {
+    show(on.format.output, worker, || {
+        format!("{} is {}\n", worker.id, state_word(worker.state))
+    });
+}
+
+/// A kill's report, and the exit code that goes with it: survivors are a failure.
+fn tell(format: OutputFormat, report: &KillReport) -> u8 {
+    show(format, report, || {
+        format!(
+            "killed {} workers, {} boxes, in {:.1} ms; survivors: {}\n",
+            report.killed,
+            report.boxes,
+            report.elapsed_us as f64 / 1000.0,
+            report.survivors
+        )
+    });
+    if let Some(why) = &report.not_recorded {
+        print::line(
+            Line::Note,
+            &format!("it is done, and not on record: {}", why.as_str()),
+        );
+    }
+    if report.survivors > 0 {
+        exit::NO
+    } else {
+        exit::OK
+    }
+}
+
+fn show(format: OutputFormat, value: &impl serde::Serialize, text: impl FnOnce() -> String) {
+    match format {
+        OutputFormat::Json => print::json(value),
+        OutputFormat::Text => print::out(&text()),
+    }
+}
+
+/// A worker's state as a word.
+pub(crate) fn state_word(state: WorkerState) -> &'static str {
+    match state {
+        WorkerState::Starting => "starting",
+        WorkerState::Running => "running",
+        WorkerState::Quarantined => "quarantined",
+        WorkerState::Ended => "ended",
+    }
+}
+
+/// The family as a tree; parents come before their children.
+fn tree(workers: &[WorkerView]) -> String {
+    if workers.is_empty() {
+        return "nobody is alive\n".into();
+    }
+    let mut text = String::new();
+    let is_root = |worker: &&WorkerView| {
+        !workers
+            .iter()
+            .any(|other| Some(&other.id) == worker.parent.as_ref())
+    };
+    for root in workers.iter().filter(is_root) {
+        branch(&mut text, workers, root, "", "");
+    }
+    text
+}
+
+fn branch(text: &mut String, workers: &[WorkerView], worker: &WorkerView, lead: &str, below: &str) {
+    let _ = writeln!(text, "{lead}{}", describe(worker));
+    let children: Vec<&WorkerView> = workers
+        .iter()
+        .filter(|child| child.parent.as_ref() == Some(&worker.id))
+        .collect();
+    for (number, child) in children.iter().enumerate() {
+        let (mark, bar) = if number + 1 == children.len() {
+            ("└─ ", "   ")
+        } else {
+            ("├─ ", "│  ")
+        };
+        branch(
+            text,
+            workers,
+            child,
+            &format!("{below}{mark}"),
+            &format!("{below}{bar}"),
+        );
+    }
+}
+
+fn describe(worker: &WorkerView) -> String {
+    let mut line = format!(
+        "{:.8}  {}  {:.1}s",
+        worker.id.as_str(),
+        state_word(worker.state),
+        worker.age_ms as f64 / 1000.0
+    );
+    if let Some(left) = worker.expires_in_ms {
+        let _ = write!(line, "  expires in {:.0}s", left as f64 / 1000.0);
+    }
+    let budget = &worker.budget;
+    for (name, granted, available) in [
+        (
+            "replicas",
+            budget.granted.replicas,
+            budget.available.replicas,
+        ),
+        (
+            "memory",
+            budget.granted.memory_mb,
+            budget.available.memory_mb,
+        ),
+        ("processes", budget.granted.pids, budget.available.pids),
+        ("tokens", budget.granted.tokens, budget.available.tokens),
+    ] {
+        if let (Some(granted), Some(available)) = (granted, available) {
+            let _ = write!(line, "  {name} {available}/{granted}");
+        }
+    }
+    if let Some(command) = &worker.command {
+        let _ = write!(line, "  {}", print::plain(command.as_str()));
+    }
+    line
+}
+
+fn table(workers: &[WorkerView]) -> String {
+    let mut text = format!(
+        "{:32}  {:11}  {:>5}  {:>8}  {}\n",
+        "ID", "STATE", "DEPTH", "AGE", "PARENT"
+    );
+    for worker in workers {
+        let parent = worker.parent.as_ref().map_or("-", WorkerId::as_str);
+        let ended = worker
+            .ended_by
+            .as_ref()
+            .map(|by| format!("  {}", by.code.as_str()))
+            .unwrap_or_default();
+        let age = format!("{:.1}s", worker.age_ms as f64 / 1000.0);
+        let _ = writeln!(
+            text,
+            "{:32}  {:11}  {:>5}  {age:>8}  {parent}{ended}",
+            worker.id.as_str(),
+            state_word(worker.state),
+            worker.depth
+        );
+    }
+    text
+}
+
+/// A budget, a line for each thing it counts.
+pub(crate) fn budget_table(budget: &BudgetView) -> String {
+    let mut text = format!(
+        "{:12}  {:>12}  {:>12}  {:>12}  {:>12}\n",
+        "", "GRANTED", "OWN", "SPENT", "AVAILABLE"
+    );
+    let bounded =
+        |amount: Option<u64>| amount.map_or_else(|| "-".to_owned(), |amount| amount.to_string());
+    for (name, granted, own, spent, available) in [
+        (
+            "replicas",
+            budget.granted.replicas,
+            budget.own.replicas,
+            budget.spent.replicas,
+            budget.available.replicas,
+        ),
+        (
+            "cpu_ms",
+            budget.granted.cpu_ms,
+            budget.own.cpu_ms,
+            budget.spent.cpu_ms,
+            budget.available.cpu_ms,
+        ),
+        (
+            "memory_mb",
+            budget.granted.memory_mb,
+            budget.own.memory_mb,
+            budget.spent.memory_mb,
+            budget.available.memory_mb,
+        ),
+        (
+            "processes",
+            budget.granted.pids,
+            budget.own.pids,
+            budget.spent.pids,
+            budget.available.pids,
+        ),
+        (
+            "tokens",
+            budget.granted.tokens,
+            budget.own.tokens,
+            budget.spent.tokens,
+            budget.available.tokens,
+        ),
+        (
+            "micro_usd",
+            budget.granted.micro_usd,
+            budget.own.micro_usd,
+            budget.spent.micro_usd,
+            budget.available.micro_usd,
+        ),
+    ] {
+        let _ = writeln!(
+            text,
+            "{name:12}  {:>12}  {:>12}  {spent:>12}  {:>12}",
+            bounded(granted),
+            bounded(own),
+            bounded(available)
+        );
+    }
+    text
+}

@@ -1,0 +1,111 @@
+//! How many durable, signed grants a fleet's gate makes: `cargo run --release -p belljar-gate --example grants [DIRECTORY]`.
+#![allow(clippy::print_stdout, clippy::expect_used)]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use belljar_gate::keyring::KeySource;
+use belljar_gate::{FleetGate, FleetOptions, Hands, Papers, Standing, Wish};
+use belljar_manifest::lineage::{CapabilityDocument, Digest};
+use belljar_policy::{Budget, Contract, Places};
+use belljar_replication::{Asked, Code, Jti, Usage, WorkerId};
+
+const CLIENTS: u64 = 64;
+
+/// There are no boxes to act on.
+struct Idle;
+
+impl Hands for Idle {
+    fn kill(&self, _: WorkerId, _: Code) {}
+    fn freeze(&self, _: WorkerId) {}
+    fn thaw(&self, _: WorkerId) {}
+}
+
+fn main() {
+    let at = std::env::args_os()
+        .nth(1)
+        .map_or_else(std::env::temp_dir, PathBuf::from);
+    let scratch = tempfile::tempdir_in(at).expect("a scratch directory");
+    let gate = FleetGate::open(
+        scratch.path(),
+        FleetOptions {
+            contract: Contract::new(2, 1_000_000, Duration::ZERO, None),
+            predicates: Vec::new(),
+            keys: KeySource::Directory,
+            hands: Box::new(Idle),
+        },
+    )
+    .expect("a fleet");
+    let gate = Arc::new(gate);
+    let ids = Arc::new(AtomicU64::new(1));
+    let root = {
+        let wish = wish(&ids);
+        let permit = gate.admit_root(wish, Jti(1)).expect("a root");
+        permit.spend().papers
+    };
+    for under_way in [1, 16] {
+        let (grants, took) = race(&gate, &ids, &root, under_way);
+        println!(
+            "durable signed grants, {CLIENTS} clients, {under_way} under way each: {:.0}/s (bound 20000)",
+            grants as f64 / took.as_secs_f64()
+        );
+    }
+}
+
+/// Every client asks for replicas, one after the other, and lets each go again.
+fn race(
+    gate: &Arc<FleetGate>,
+    ids: &Arc<AtomicU64>,
+    root: &Papers,
+    under_way: u64,
+) -> (u64, Duration) {
+    let clients = CLIENTS * under_way;
+    let each = 24_000 / clients;
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..clients {
+            let builder = std::thread::Builder::new().stack_size(256 * 1024);
+            builder
+                .spawn_scoped(scope, || {
+                    for _ in 0..each {
+                        let number = Jti(u128::from(ids.fetch_add(1, Ordering::Relaxed)) << 64);
+                        let permit = gate.replicate(root, wish(ids), number).expect("a grant");
+                        let worker = permit.spend().admitted.worker;
+                        gate.charge(worker, Usage::default());
+                    }
+                })
+                .expect("a thread");
+        }
+    });
+    (clients * each, began.elapsed())
+}
+
+fn wish(ids: &AtomicU64) -> Wish {
+    use std::sync::OnceLock;
+    static DOCUMENT: OnceLock<CapabilityDocument> = OnceLock::new();
+    let document = DOCUMENT.get_or_init(|| {
+        let capability = belljar_manifest::profile("moderate").expect("a shipped profile");
+        let places = Places {
+            home: "/home/agent".into(),
+            work: "/home/agent/work".into(),
+            homes: vec!["/home".into()],
+        };
+        CapabilityDocument::new(&capability, &places).expect("a document")
+    });
+    Wish {
+        worker: WorkerId(
+            u128::from(ids.fetch_add(1, Ordering::Relaxed))
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835),
+        ),
+        asked: Asked::default(),
+        need: Budget::ZERO,
+        standing: Standing {
+            capability: document.clone(),
+            program: Digest::of(b"program"),
+            state: None,
+        },
+        reason: "bench".to_owned(),
+    }
+}

@@ -1,0 +1,187 @@
+//! Opening a fleet: fold the log, take over, end whoever was left.
+
+use std::path::Path;
+
+use belljar_ledger::{Durability, Ledger, Reader, Wait};
+use belljar_manifest::lineage::Digest;
+use belljar_policy::{Contract, SignerKind};
+use belljar_replication::{BootId, Controller, Event, InvalidCondition, Predicate, State, What};
+
+use super::desk::{Desk, DeskHandle};
+use super::keys::{KeyWatch, SharedKeyring};
+use super::note::{FleetEntry, FleetNote};
+use super::{FleetGate, Hands};
+use crate::clock::{boot_id, now};
+use crate::keyring::{KeyDir, KeyError, KeySource};
+use crate::latch::Latch;
+use crate::log::{LogError, LogKind, open};
+
+/// How to open a fleet.
+pub struct FleetOptions {
+    /// The contract.
+    pub contract: Contract,
+    /// Stop conditions written in Rust.
+    pub predicates: Vec<(String, belljar_policy::OnTrigger, Predicate)>,
+    /// Where the secret of the signing key is.
+    pub keys: KeySource,
+    /// Who carries out orders.
+    pub hands: Box<dyn Hands>,
+}
+
+impl std::fmt::Debug for FleetOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FleetOptions")
+            .field("contract", &self.contract)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The fleet can't be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenFleetError {
+    /// Its log or keys can't be used.
+    #[error("the fleet can't be opened")]
+    Log(#[from] LogError),
+    /// A stop condition is not sound.
+    #[error("the contract can't be enforced")]
+    Condition(#[from] InvalidCondition),
+    /// The system does not let us.
+    #[error("the controller can't be started")]
+    System(#[from] std::io::Error),
+}
+
+impl OpenFleetError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Log(error) => error.hint(),
+            Self::Condition(_) => {
+                "`belljar replication contract validate FILE` shows the place".to_owned()
+            }
+            Self::System(_) => "see `ulimit -u` and `ulimit -n`".to_owned(),
+        }
+    }
+}
+
+impl From<KeyError> for OpenFleetError {
+    fn from(error: KeyError) -> Self {
+        Self::Log(error.into())
+    }
+}
+
+impl FleetGate {
+    /// Takes over the fleet of a state directory. Whoever was alive in it has lost its keeper, and so its box:
+    /// it is recorded as lost. One process at a time may do so.
+    pub fn open(state: &Path, options: FleetOptions) -> Result<Self, OpenFleetError> {
+        let at = now();
+        let keys = KeyDir::of(state, options.keys);
+        let signing = SharedKeyring::new(keys.load_or_init(at.wall_ms / 1000)?);
+        let hmac = match options.contract.signer {
+            SignerKind::Ed25519 => None,
+            SignerKind::Hmac => {
+                let directory = KeyDir::hmac_of(state);
+                let shared = SharedKeyring::new(directory.load_or_init(at.wall_ms / 1000)?);
+                Some((directory, shared))
+            }
+        };
+        let sealing = hmac.as_ref().map_or(&signing, |(_, shared)| shared).clone();
+        let (ledger, recovery) = open(LogKind::Fleet, state, &signing.current(), Wait::Fail)?;
+        let folded = fold(&ledger)?;
+        let policy = Digest::of_contract(&options.contract);
+        let (mut controller, taken_over) =
+            Controller::start(folded, options.contract, this_boot(), at)?;
+        for (name, on_trigger, predicate) in options.predicates {
+            controller.add_predicate(&name, on_trigger, predicate);
+        }
+        let latch = Latch::of(state);
+        let watch = KeyWatch::new((keys, signing.clone()), hmac);
+        let mut desk = Desk::new(controller, ledger, options.hands, watch, latch.clone());
+        if !recovery.is_clean() {
+            desk.note(
+                at,
+                &FleetNote::LogRecovered {
+                    dropped_entries: recovery.dropped_entries,
+                    dropped_bytes: recovery.dropped_bytes,
+                },
+            );
+        }
+        desk.carry_out(&taken_over.commands);
+        desk.store(&taken_over.events);
+        desk.agree_with_latch(at);
+        let gate = Self {
+            desk: DeskHandle::open(desk)?,
+            sealing,
+            signing,
+            latch,
+            policy,
+            state: state.to_owned(),
+        };
+        // From its first moment on there is a witness that there is a fleet.
+        gate.anchor()?;
+        Ok(gate)
+    }
+}
+
+/// The state of a fleet as its log tells it, without taking over.
+pub fn read_state(state: &Path) -> Result<State, LogError> {
+    let reader = Reader::open(&LogKind::Fleet.directory(state)).map_err(content(0))?;
+    fold_from(State::default(), &reader, 0)
+}
+
+/// Takes the kill switch off in the record of a fleet that has no controller at the moment.
+pub fn reset_fleet(state: &Path, keys: KeySource) -> Result<(), LogError> {
+    if !LogKind::Fleet.directory(state).exists() {
+        return Ok(());
+    }
+    let at = now();
+    let keyring = KeyDir::of(state, keys).load()?;
+    let (mut ledger, _) = open(LogKind::Fleet, state, &keyring, Wait::Fail)?;
+    if fold(&ledger)?.is_kill_switch_engaged() {
+        let event = Event::new(at, What::KillSwitchReset {});
+        ledger.append(&serde_json::to_vec(&event)?)?;
+        ledger.commit(Durability::Power)?;
+    }
+    Ok(())
+}
+
+/// The snapshot, if there is a good one, and everything after it.
+fn fold(ledger: &Ledger) -> Result<State, LogError> {
+    let snapshot = ledger.read_snapshot().ok().flatten();
+    let (state, from) = snapshot
+        .and_then(|snapshot| {
+            Some((
+                serde_json::from_slice::<State>(&snapshot.payload).ok()?,
+                snapshot.size,
+            ))
+        })
+        .unwrap_or_default();
+    let reader = Reader::open(ledger.directory()).map_err(content(from))?;
+    fold_from(state, &reader, from)
+}
+
+fn fold_from(mut state: State, reader: &Reader, from: u64) -> Result<State, LogError> {
+    for (index, entry) in (from..).zip(reader.entries(from)) {
+        let entry = entry.map_err(content(index))?;
+        match serde_json::from_slice(&entry.bytes).map_err(content(index))? {
+            FleetEntry::Event(event) => state.apply(&event).map_err(content(index))?,
+            FleetEntry::Note(_) => {}
+        }
+    }
+    Ok(state)
+}
+
+fn content<E: std::error::Error + Send + Sync + 'static>(entry: u64) -> impl FnOnce(E) -> LogError {
+    move |error| LogError::Content {
+        kind: LogKind::Fleet,
+        entry,
+        source: Box::new(error),
+    }
+}
+
+/// The boot's id as a number.
+fn this_boot() -> BootId {
+    let digits: String = boot_id().chars().filter(char::is_ascii_hexdigit).collect();
+    BootId(u128::from_str_radix(&digits, 16).unwrap_or(0))
+}

@@ -1,0 +1,172 @@
+//! What stands in the logs: one JSON object an entry.
+
+use belljar_replication::{Now, Version};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+/// An entry: when, and what. The controller's events have the same shape.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry<What> {
+    /// The version of the format.
+    pub v: Version,
+    /// When.
+    pub at: Now,
+    /// What happened.
+    pub what: What,
+}
+
+impl<What: Serialize> Entry<What> {
+    /// An entry of the present version, as bytes for the log.
+    pub fn encode(at: Now, what: What) -> Result<Vec<u8>, serde_json::Error> {
+        serde_json::to_vec(&Entry {
+            v: Version,
+            at,
+            what,
+        })
+    }
+}
+
+/// What stands in the log of lone runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum RunEvent {
+    /// A box was let start. Arguments may hold secrets, so their digest stands for them.
+    RunLaunched {
+        /// The run.
+        run: String,
+        /// The program.
+        program: String,
+        /// SHA-256 of the arguments, each with its length before it.
+        command_sha256: String,
+        /// The capability's name.
+        capability: String,
+        /// SHA-256 of the capability.
+        capability_sha256: String,
+        /// The wall.
+        tier: String,
+        /// The user who started it.
+        user: u32,
+    },
+    /// A box was not let start.
+    RunRefused {
+        /// The run.
+        run: String,
+        /// The program.
+        program: String,
+        /// The stable code.
+        code: String,
+        /// In words.
+        why: String,
+    },
+    /// A box ended.
+    RunEnded {
+        /// The run.
+        run: String,
+        /// The program's exit code, unless a signal ended it.
+        exit_code: Option<i32>,
+        /// The signal that ended it, if one did.
+        signal: Option<i32>,
+        /// What ended it, if not itself.
+        killed_by: Option<String>,
+        /// How long it ran.
+        duration_ms: u64,
+        /// The CPU time it used.
+        cpu_ms: u64,
+        /// The most memory it held.
+        peak_memory_mb: u64,
+    },
+    /// A writer was interrupted; what it had not finished was cut off.
+    LogRecovered {
+        /// Whole entries that were dropped; none of them was ever acknowledged.
+        dropped_entries: u64,
+        /// Bytes in all.
+        dropped_bytes: u64,
+    },
+    /// A key changed its state.
+    KeyChanged {
+        /// The key.
+        key: String,
+        /// Its new state.
+        state: String,
+    },
+    /// How far the fleet's log had come: cutting it back from here on shows.
+    FleetAnchored {
+        /// Its size.
+        size: u64,
+        /// Its root hash.
+        root: String,
+    },
+    /// The kill switch was engaged.
+    KillSwitchEngaged {
+        /// Why.
+        reason: String,
+        /// Keepers that were killed.
+        killed: u32,
+        /// Processes left.
+        survivors: u32,
+    },
+    /// The kill switch was reset.
+    KillSwitchReset {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// SHA-256 as hex.
+#[must_use]
+pub fn sha256_hex(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+/// SHA-256 of a list of words: each with its length before it, so that no two lists look alike.
+#[must_use]
+pub fn words_sha256<'a>(words: impl IntoIterator<Item = &'a [u8]>) -> String {
+    let mut hasher = Sha256::new();
+    for word in words {
+        hasher.update((word.len() as u64).to_be_bytes());
+        hasher.update(word);
+    }
+    hex(&hasher.finalize())
+}
+
+/// Bytes as hex digits.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        text.push(char::from(DIGITS[usize::from(byte & 15)]));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_words_that_join_alike_have_different_digests() {
+        let one = words_sha256([b"ab".as_slice(), b"c"]);
+        let other = words_sha256([b"a".as_slice(), b"bc"]);
+        assert_ne!(one, other);
+        assert_eq!(sha256_hex(b"").len(), 64);
+        assert!(sha256_hex(b"").starts_with("e3b0c442"));
+    }
+
+    #[test]
+    fn an_entry_with_more_in_it_than_we_know_is_not_one_of_ours() {
+        let at = Now {
+            boot_ns: 4,
+            wall_ms: 5,
+        };
+        let bytes = Entry::encode(at, RunEvent::KillSwitchReset { reason: "x".into() }).unwrap();
+        let entry: Entry<RunEvent> = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!(entry.at, at);
+        let more = String::from_utf8(bytes)
+            .unwrap()
+            .replace("\"v\":1", "\"v\":1,\"w\":2");
+        assert!(serde_json::from_str::<Entry<RunEvent>>(&more).is_err());
+    }
+}

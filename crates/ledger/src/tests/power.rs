@@ -1,0 +1,214 @@
+//! Power cuts: of what was not synced, any part may be gone.
+
+use std::fs;
+use std::path::Path;
+
+use super::kit::{self, check, entries, entry, grow, open};
+use crate::{Durability, Ledger, Reader};
+
+/// Pseudo-random numbers, the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+}
+
+/// Takes away pieces of tiles past what was synced, and goes back to another checkpoint.
+fn cut_power(dir: &Path, synced: u64, size: u64, dice: &mut Dice) {
+    let lose = |path: &Path, keep: u64, dice: &mut Dice| {
+        let Ok(length) = fs::metadata(path).map(|meta| meta.len()) else {
+            return;
+        };
+        match dice.roll(3) {
+            0 => {}
+            // Never below what was synced.
+            1 => fs::File::options()
+                .write(true)
+                .open(path)
+                .unwrap()
+                .set_len(keep)
+                .unwrap(),
+            _ => {
+                let mut bytes = fs::read(path).unwrap();
+                let from = keep + dice.roll(length - keep + 1);
+                bytes[from as usize..].fill(0);
+                fs::write(path, bytes).unwrap();
+            }
+        }
+    };
+    let reader = Reader::open(dir).unwrap();
+    for row in crate::tile::rows(size) {
+        for piece in crate::tile::pieces(row, row.items(synced), row.items(size)) {
+            let path = dir.join(piece.tile.path(piece.to));
+            let keep = match row {
+                crate::tile::Row::Hashes(_) => piece.from * 32,
+                crate::tile::Row::Entries => reader
+                    .entries(piece.tile.index * 256)
+                    .take(piece.from as usize)
+                    .map(|entry| entry.unwrap().bytes.len() as u64 + 2)
+                    .sum(),
+            };
+            lose(&path, keep, dice);
+            // The new name may be lost, too: then the file has the one that was synced.
+            if piece.from > 0 && dice.roll(2) == 0 {
+                let synced_name = dir.join(piece.tile.path(piece.from));
+                fs::create_dir_all(synced_name.parent().unwrap()).unwrap();
+                fs::rename(&path, synced_name).unwrap();
+            } else if piece.from == 0 && dice.roll(3) == 0 {
+                fs::remove_file(&path).unwrap();
+            }
+        }
+    }
+    match dice.roll(3) {
+        0 => {}
+        1 => fs::rename(dir.join("checkpoint.spare"), dir.join("checkpoint")).unwrap(),
+        _ => fs::write(dir.join("checkpoint"), b"").unwrap(),
+    }
+}
+
+fn durable(ledger: &mut Ledger, to: u64) {
+    for n in ledger.size()..to {
+        ledger.append(&entry(n)).unwrap();
+    }
+    ledger.commit(Durability::Power).unwrap();
+}
+
+#[test]
+fn what_was_durably_committed_survives_any_loss_of_the_rest() {
+    let mut dice = Dice(42);
+    for (synced, first, second) in [
+        (0, 1, 2),
+        (0, 300, 301),
+        (3, 9, 20),
+        (250, 256, 260),
+        (255, 700, 1030),
+        (256, 257, 512),
+    ] {
+        for _ in 0..10 {
+            let dir = tempfile::tempdir().unwrap();
+            let (mut ledger, _) = open(dir.path()).unwrap();
+            grow(&mut ledger, synced, 100);
+            if synced > 0 {
+                ledger.refresh(Durability::Power).unwrap();
+            }
+            durable(&mut ledger, first);
+            durable(&mut ledger, second);
+            drop(ledger);
+            cut_power(dir.path(), synced, second, &mut dice);
+            let (mut ledger, _) = open(dir.path()).unwrap();
+            assert_eq!(ledger.size(), second);
+            assert!(!check(dir.path()).unwrap().torn_tail);
+            grow(&mut ledger, second + 2, 1);
+            check(dir.path()).unwrap();
+            assert_eq!(
+                entries(dir.path()),
+                (0..second + 2).map(entry).collect::<Vec<_>>()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_piece_lost_from_the_middle_comes_back_though_the_end_is_whole() {
+    for file in ["tile/entries/001", "tile/0/001", "tile/1/000.p/3"] {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut ledger, _) = open(dir.path()).unwrap();
+        durable(&mut ledger, 400);
+        durable(&mut ledger, 1000);
+        drop(ledger);
+        fs::write(dir.path().join(file), b"").unwrap();
+        assert_eq!(open(dir.path()).unwrap().0.size(), 1000);
+        check(dir.path()).unwrap();
+        assert!(entries(dir.path()).into_iter().eq((0..1000).map(entry)));
+    }
+}
+
+#[test]
+fn a_full_journal_is_emptied_and_the_tiles_synced() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut ledger, _) = open(dir.path()).unwrap();
+    let journal = dir.path().join("journal");
+    let (mut longest, mut emptied) = (0, 0);
+    for _ in 0..40 {
+        for _ in 0..16 {
+            ledger.append(&[7; 40_000]).unwrap();
+        }
+        ledger.commit(Durability::Power).unwrap();
+        let length = fs::metadata(&journal).unwrap().len();
+        longest = longest.max(length);
+        emptied += u32::from(length == 0);
+    }
+    assert!(longest <= 8 << 20);
+    assert!(emptied >= 2);
+    drop(ledger);
+    check(dir.path()).unwrap();
+    assert_eq!(open(dir.path()).unwrap().0.size(), 640);
+}
+
+#[test]
+fn a_journal_never_takes_back_what_came_after_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut ledger, _) = open(dir.path()).unwrap();
+    durable(&mut ledger, 5);
+    grow(&mut ledger, 9, 2);
+    drop(ledger);
+    // The tail is damaged: not a case for the journal, which ends before it.
+    let bundle = dir.path().join("tile/entries/000.p/9");
+    let length = fs::metadata(&bundle).unwrap().len();
+    fs::File::options()
+        .write(true)
+        .open(&bundle)
+        .unwrap()
+        .set_len(length - 1)
+        .unwrap();
+    assert!(open(dir.path()).is_err());
+    assert!(bundle.exists());
+}
+
+#[test]
+fn a_journal_of_another_log_or_key_is_ignored() {
+    let (ours, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    kit::make(ours.path(), 4, 4);
+    let other = kit::TestKey::named(kit::ORIGIN, 8);
+    let (mut ledger, _) = Ledger::lock_and_open(
+        theirs.path(),
+        kit::ORIGIN,
+        other,
+        kit::options(),
+        crate::Wait::Fail,
+    )
+    .unwrap();
+    durable(&mut ledger, 9);
+    drop(ledger);
+    fs::copy(theirs.path().join("journal"), ours.path().join("journal")).unwrap();
+    let (mut ledger, _) = open(ours.path()).unwrap();
+    assert_eq!(ledger.size(), 4);
+    durable(&mut ledger, 6);
+    drop(ledger);
+    assert_eq!(open(ours.path()).unwrap().0.size(), 6);
+    check(ours.path()).unwrap();
+}
+
+#[test]
+fn a_kill_after_the_sync_is_made_good_by_opening() {
+    use super::faults::{Faults, Plan};
+    let dir = tempfile::tempdir().unwrap();
+    let faults = Faults::plan(Plan::None);
+    let (mut ledger, _) = open(dir.path()).unwrap();
+    durable(&mut ledger, 3);
+    faults.change(Plan::KillAt(2));
+    ledger.append(&entry(3)).unwrap();
+    assert!(ledger.commit(Durability::Power).is_err());
+    drop(ledger);
+    Faults::plan(Plan::None);
+    assert_eq!(check(dir.path()).unwrap().checkpoint.size(), 3);
+    let (ledger, recovery) = open(dir.path()).unwrap();
+    assert_eq!((ledger.size(), recovery.replayed_entries), (4, 1));
+    assert_eq!(check(dir.path()).unwrap().checkpoint.size(), 4);
+}

@@ -1,0 +1,400 @@
+//! Capabilities as documents: whatever a policy can say comes back, and what would not is refused.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use belljar_manifest::lineage::{CapabilityDocument, Envelope, Payload, Unrepresentable};
+use belljar_manifest::{PROFILES, profile};
+use belljar_policy::{
+    Capability, Degraded, DomainPattern, EgressEffect, EgressRule, EgressTerms, EnvAllow,
+    EnvPolicy, Filesystem, FsMode, HttpTerms, Limits, Origin, PathPattern, PathRule, Permission,
+    Places, PrivateAddresses, Reach, Rule, Source, Tier, ToolPattern, ToolRules, WebSocket,
+    Workspace,
+};
+use proptest::collection::{btree_map, btree_set, vec};
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+use support::{places, quick, root, seal};
+
+#[track_caller]
+fn comes_back(capability: &Capability, places: &Places) {
+    let document = CapabilityDocument::new(capability, places).unwrap();
+    let (secret, keys) = quick();
+    let payload = Payload {
+        capability: document.clone(),
+        ..root()
+    };
+    let sealed = seal(&payload, &secret);
+    let opened = Envelope::parse(sealed.as_bytes())
+        .unwrap()
+        .open(&keys)
+        .unwrap();
+    let read = &opened.payload().capability;
+    assert_eq!(read.capability(), capability);
+    assert_eq!(read.places(), places);
+    assert_eq!(read.digest(), document.digest());
+    assert_eq!(read.text(), document.text());
+}
+
+#[test]
+fn profiles_come_back() {
+    for name in PROFILES {
+        comes_back(&profile(name).unwrap(), &places());
+    }
+    let [strict, moderate] = ["strict", "moderate"].map(|name| profile(name).unwrap());
+    comes_back(&moderate.meet(&strict, &places()), &places());
+}
+
+#[test]
+fn what_would_mean_something_else_is_refused() {
+    let check = |change: &dyn Fn(&mut Capability, &mut Places), expect: Unrepresentable| {
+        let (mut capability, mut places) = (support::capability(), places());
+        change(&mut capability, &mut places);
+        let refused = CapabilityDocument::new(&capability, &places).unwrap_err();
+        assert_eq!(refused, expect);
+    };
+    let latin = PathBuf::from(OsStr::from_bytes(b"/srv/caf\xe9"));
+    check(
+        &|_, places| places.home = latin.clone(),
+        Unrepresentable::Path,
+    );
+    check(&|_, places| places.work = "w".into(), Unrepresentable::Path);
+    check(
+        &|_, places| places.homes.push("/a/../b".into()),
+        Unrepresentable::Path,
+    );
+    for path in [
+        PathRule::Root(latin.clone()),
+        PathRule::Root("a".into()),
+        PathRule::Home("/a".into()),
+        PathRule::Work("../a".into()),
+        PathRule::Work("a\0b".into()),
+        PathRule::AnyNamed("a/b".to_owned()),
+        PathRule::AnyNamed(String::new()),
+        PathRule::AnyNamed("..".to_owned()),
+    ] {
+        let add = |c: &mut Capability, _: &mut Places| {
+            c.filesystem.hidden[0].value = path.clone();
+        };
+        check(&add, Unrepresentable::Path);
+    }
+    // A float that is no number is not even equal to itself; a sign would be lost in comparisons.
+    for number in [f64::NAN, f64::INFINITY, -1.0, -0.0] {
+        let refused = |capability: Capability| {
+            assert!(CapabilityDocument::new(&capability, &places()).is_err());
+        };
+        let mut capability = support::capability();
+        capability.limits.cost_usd = Some(number);
+        refused(capability);
+    }
+    check(
+        &|c, _| c.limits.wall_time = Some(Duration::MAX),
+        Unrepresentable::Number,
+    );
+    for domain in [
+        DomainPattern::Any,
+        DomainPattern::Exact("Example.com".to_owned()),
+        DomainPattern::Exact("*".to_owned()),
+        DomainPattern::Ip("::ffff:10.0.0.1".parse().unwrap()),
+    ] {
+        let mut capability = support::capability();
+        capability.egress[0].value.domain = domain;
+        assert!(CapabilityDocument::new(&capability, &places()).is_err());
+    }
+    check(
+        &|c, _| c.egress[0].value.ports = vec![443, 80],
+        Unrepresentable::Order,
+    );
+    let tool = ToolPattern::Exact("fs:*".to_owned());
+    check(
+        &|c, _| c.tools.blocked = vec![Rule::new(tool.clone(), Origin::built_in())],
+        Unrepresentable::NotTheSame,
+    );
+}
+
+#[test]
+fn equal_digests_are_equal_documents() {
+    let one = CapabilityDocument::new(&support::capability(), &places()).unwrap();
+    let mut moved = places();
+    moved.work = "/home/u/v".into();
+    let two = CapabilityDocument::new(&support::capability(), &moved).unwrap();
+    assert_ne!(one.digest(), two.digest());
+    assert_ne!(one, two);
+    assert_eq!(one, one.clone());
+}
+
+/// Names that a path may have, with those that other notations take for something else.
+fn names() -> impl Strategy<Value = String> {
+    let odd = [
+        "~",
+        "~x",
+        "$HOME",
+        "*",
+        "**",
+        "a b",
+        "\u{e9}",
+        "\u{1f980}",
+        "\"",
+        "\\",
+        "\n",
+        "-",
+        ".x",
+        "...",
+    ];
+    prop_oneof![select(odd.to_vec()).prop_map(str::to_owned), "[a-z]{1,8}"]
+}
+
+fn below() -> impl Strategy<Value = PathBuf> {
+    vec(names(), 0..4).prop_map(|names| names.iter().collect())
+}
+
+fn absolute() -> impl Strategy<Value = PathBuf> {
+    below().prop_map(|below| PathBuf::from("/").join(below))
+}
+
+fn path_rules() -> impl Strategy<Value = PathRule> {
+    prop_oneof![
+        absolute().prop_map(PathRule::Root),
+        below().prop_map(PathRule::Home),
+        below().prop_map(PathRule::Work),
+        names().prop_map(PathRule::AnyNamed),
+    ]
+}
+
+fn origins() -> impl Strategy<Value = Origin> {
+    let sources = vec![Source::BuiltIn, Source::Profile, Source::Document];
+    (".{0,12}", any::<u32>(), any::<u32>(), select(sources)).prop_map(
+        |(file, line, column, source)| Origin {
+            file: Arc::from(file),
+            line,
+            column,
+            source,
+        },
+    )
+}
+
+fn rules<T: std::fmt::Debug>(
+    values: impl Strategy<Value = T>,
+) -> impl Strategy<Value = Vec<Rule<T>>> {
+    let rule = (values, origins()).prop_map(|(value, origin)| Rule::new(value, origin));
+    vec(rule, 0..3)
+}
+
+fn filesystems() -> impl Strategy<Value = Filesystem> {
+    (
+        select(vec![FsMode::None, FsMode::ReadOnly, FsMode::ReadWrite]),
+        select(vec![Workspace::Direct, Workspace::Overlay]),
+        rules(path_rules()),
+        rules(path_rules()),
+        rules(path_rules()),
+        rules(path_rules()),
+    )
+        .prop_map(
+            |(mode, workspace, writable, readable, hidden, protected)| Filesystem {
+                mode,
+                workspace,
+                writable,
+                readable,
+                hidden,
+                protected,
+            },
+        )
+}
+
+fn egress() -> impl Strategy<Value = EgressRule> {
+    let domains = [
+        "example.com",
+        "*.example.com",
+        "10.0.0.0/8",
+        "10.1.2.3",
+        "::/0",
+        "2001:db8::1",
+        "localhost",
+        "xn--a.com",
+        "::ffff:0:0/96",
+    ];
+    let ports = btree_set(any::<u16>(), 0..4);
+    let rule = (
+        select(domains.to_vec()),
+        ports,
+        any::<u32>(),
+        any::<bool>(),
+        terms(),
+    );
+    rule.prop_map(|(domain, ports, rate_limit_per_min, deny, mut terms)| {
+        let effect = if deny {
+            EgressEffect::Deny
+        } else {
+            EgressEffect::Allow
+        };
+        let domain = match (domain, deny) {
+            ("localhost", true) => DomainPattern::Any,
+            (domain, _) => DomainPattern::parse(domain).unwrap(),
+        };
+        let ports: Vec<u16> = ports.into_iter().collect();
+        let farthest = Reach::of(&domain, &ports, PrivateAddresses::Accept);
+        terms.reach = terms.reach.min(farthest);
+        EgressRule {
+            domain,
+            ports,
+            rate_limit_per_min,
+            effect,
+            terms,
+        }
+    })
+}
+
+fn terms() -> impl Strategy<Value = EgressTerms> {
+    let http = (
+        btree_set(select(vec!["GET", "POST", "M-SEARCH"]), 0..3),
+        vec(select(vec!["/", "/v1/*", "/a"]), 0..3),
+        select(vec![WebSocket::Refuse, WebSocket::Allow]),
+    );
+    let http = http.prop_map(|(methods, paths, websocket)| HttpTerms {
+        methods: methods.into_iter().map(str::to_owned).collect(),
+        paths: paths
+            .into_iter()
+            .map(|path| PathPattern::parse(path).unwrap())
+            .collect(),
+        websocket,
+    });
+    let reach = select(vec![
+        Reach::Public,
+        Reach::Private,
+        Reach::Host,
+        Reach::Metadata,
+    ]);
+    (
+        option::of(any::<u32>()),
+        option::of(0..1_u64 << 53),
+        reach,
+        option::of(http),
+    )
+        .prop_map(|(max_connections, max_bytes, reach, http)| EgressTerms {
+            max_connections,
+            max_bytes,
+            reach,
+            http,
+        })
+}
+
+fn limits() -> impl Strategy<Value = Limits> {
+    let decimal = || {
+        option::of(prop_oneof![
+            0.0..1e9_f64,
+            Just(0.0),
+            Just(f64::MAX),
+            Just(5e-324)
+        ])
+    };
+    let time = || option::of(any::<u64>().prop_map(Duration::from_nanos));
+    let wide = || option::of(any::<u64>());
+    let narrow = || option::of(any::<u32>());
+    (
+        (wide(), wide(), wide(), wide()),
+        (narrow(), narrow(), narrow()),
+        (time(), time()),
+        (decimal(), decimal()),
+    )
+        .prop_map(|(wide, narrow, time, decimal)| Limits {
+            memory_bytes: wide.0,
+            cpu_time: time.0,
+            cpu_percent: decimal.0,
+            wall_time: time.1,
+            processes: narrow.0,
+            open_files: narrow.1,
+            file_size_bytes: wide.1,
+            disk_bytes: wide.2,
+            connections: narrow.2,
+            cost_usd: decimal.1,
+            tokens: wide.3,
+        })
+}
+
+fn environments() -> impl Strategy<Value = EnvAllow> {
+    prop_oneof![
+        Just(EnvAllow::Base),
+        Just(EnvAllow::All),
+        btree_map("[A-Za-z_\u{e9}]{1,6}", origins(), 0..4).prop_map(EnvAllow::Listed),
+    ]
+}
+
+fn tools() -> impl Strategy<Value = ToolRules> {
+    let pattern =
+        || select(vec!["fs:read", "fs:*", "a:b:c"]).prop_map(|t| ToolPattern::parse(t).unwrap());
+    let rate = option::of(any::<u32>());
+    (option::of(rules(pattern())), rules(pattern()), rate).prop_map(
+        |(allowed, blocked, rate_limit_per_min)| ToolRules {
+            allowed,
+            blocked,
+            rate_limit_per_min,
+        },
+    )
+}
+
+fn capabilities() -> impl Strategy<Value = Capability> {
+    let isolation = (
+        ".{0,20}",
+        select(vec![Tier::Native, Tier::Gvisor, Tier::Firecracker]),
+        select(vec![Degraded::Refuse, Degraded::Accept]),
+        option::of((path_rules(), origins())),
+    );
+    let powers = subsequence(
+        vec![Permission::ReadEnv, Permission::SpawnSubprocess],
+        0..=2,
+    );
+    (
+        isolation,
+        filesystems(),
+        rules(egress()),
+        limits(),
+        powers,
+        environments(),
+        tools(),
+    )
+        .prop_map(
+            |(
+                (name, tier, degraded, workdir),
+                filesystem,
+                egress,
+                limits,
+                powers,
+                allow,
+                tools,
+            )| Capability {
+                name: Arc::from(name),
+                tier,
+                degraded,
+                workdir: workdir.map(|(path, origin)| Rule::new(path, origin)),
+                filesystem,
+                egress,
+                limits,
+                permissions: BTreeSet::from_iter(powers),
+                env: EnvPolicy { allow },
+                tools,
+            },
+        )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 128, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_capability_comes_back(
+        capability in capabilities(),
+        home in absolute(),
+        work in absolute(),
+        homes in vec(absolute(), 0..3),
+    ) {
+        comes_back(&capability, &Places { home, work, homes });
+    }
+}

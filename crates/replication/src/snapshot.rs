@@ -1,0 +1,256 @@
+//! A state as plain data, to be stored. What comes back in is checked as events are.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use belljar_policy::{Amount, Contract};
+use serde::{Deserialize, Serialize};
+
+use crate::account::{Account, Share, Usage, cost};
+use crate::grants::{Grant, Grants};
+use crate::rate::Rate;
+use crate::state::{MAX_OBITUARIES, MAX_REVOKED, Obituary, State, check_share, fleet_share};
+use crate::tree::{FLEET, NEVER, Node, Status, Tree};
+use crate::{BootId, Fault, Jti, WorkerId};
+
+/// Every field of [`State`], without links and counters that follow from the rest.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Snapshot {
+    v: crate::event::Version,
+    contract: Contract,
+    boot: Option<BootId>,
+    boot_ns: u64,
+    wall_high_ms: u64,
+    seq: u64,
+    total: u64,
+    epoch: u64,
+    is_latched: bool,
+    is_clock_suspect: bool,
+    revoked: BTreeSet<WorkerId>,
+    spent: Usage,
+    overdraft: Usage,
+    /// What ended roots used up of the contract's budget.
+    fleet_used: Usage,
+    spawns: Rate,
+    denials: Rate,
+    ended: VecDeque<Obituary>,
+    orphans: BTreeMap<WorkerId, Vec<WorkerId>>,
+    /// Each before its own children, siblings newest first.
+    workers: Vec<WorkerRecord>,
+    /// By number.
+    grants: Vec<GrantRecord>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WorkerRecord {
+    id: WorkerId,
+    parent: Option<WorkerId>,
+    depth: u32,
+    status: Status,
+    share: Share,
+    used: Usage,
+    registered_ns: u64,
+    expires_ns: Option<u64>,
+    last_child_ns: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GrantRecord {
+    jti: Jti,
+    worker: WorkerId,
+    parent: WorkerId,
+    share: Share,
+    lapses_ns: u64,
+}
+
+impl From<State> for Snapshot {
+    fn from(state: State) -> Self {
+        let workers = state
+            .tree
+            .in_order()
+            .into_iter()
+            .map(|slot| record(&state, slot))
+            .collect();
+        let mut grants: Vec<_> = state
+            .grants
+            .iter()
+            .map(|grant| GrantRecord {
+                jti: grant.jti,
+                worker: grant.worker,
+                parent: state.tree.node(grant.parent).id,
+                share: grant.share,
+                lapses_ns: grant.lapses_ns,
+            })
+            .collect();
+        grants.sort_by_key(|grant| grant.jti);
+        Self {
+            v: crate::event::Version,
+            fleet_used: state.tree.node(FLEET).account.used,
+            contract: state.contract,
+            boot: state.boot,
+            boot_ns: state.boot_ns,
+            wall_high_ms: state.wall_high_ms,
+            seq: state.seq,
+            total: state.total,
+            epoch: state.epoch,
+            is_latched: state.is_latched,
+            is_clock_suspect: state.is_clock_suspect,
+            revoked: state.revoked,
+            spent: state.spent,
+            overdraft: state.overdraft,
+            spawns: state.spawns,
+            denials: state.denials,
+            ended: state.ended,
+            orphans: state.orphans,
+            workers,
+            grants,
+        }
+    }
+}
+
+fn record(state: &State, slot: u32) -> WorkerRecord {
+    let node = state.tree.node(slot);
+    WorkerRecord {
+        id: node.id,
+        parent: (node.parent != FLEET).then(|| state.tree.node(node.parent).id),
+        depth: node.depth,
+        status: node.status,
+        share: Share {
+            granted: node.account.granted,
+            own: node.account.own,
+        },
+        used: node.account.used,
+        registered_ns: node.registered_ns,
+        expires_ns: (node.expires_ns != NEVER).then_some(node.expires_ns),
+        last_child_ns: node.last_child_ns,
+    }
+}
+
+impl TryFrom<Snapshot> for State {
+    type Error = Fault;
+
+    fn try_from(snapshot: Snapshot) -> Result<Self, Fault> {
+        let sizes = snapshot.revoked.len() <= MAX_REVOKED && snapshot.ended.len() <= MAX_OBITUARIES;
+        if !sizes || !snapshot.spawns.is_sound() || !snapshot.denials.is_sound() {
+            return Err(Fault::WrongState);
+        }
+        let mut tree = Tree::new(&fleet_share(&snapshot.contract.budget));
+        tree.node_mut(FLEET).account.inherit(&snapshot.fleet_used);
+        let mut quarantined = 0;
+        let mut held_memory_mb = 0u64;
+        for record in &snapshot.workers {
+            restore(&mut tree, record)?;
+            quarantined += u64::from(record.status == Status::Quarantined);
+            held_memory_mb =
+                held_memory_mb.wrapping_add(record.share.own.memory_mb.number().unwrap_or(0));
+        }
+        // Each went in front of the ones before it; the order of a snapshot is the other way round.
+        for slot in tree.in_order().into_iter().chain([FLEET]) {
+            let children: Vec<u32> = tree.children(slot).collect();
+            for child in children {
+                tree.unlink(child);
+                tree.link(child, slot);
+            }
+        }
+        let mut grants = Grants::default();
+        for record in &snapshot.grants {
+            restore_grant(&mut tree, &mut grants, record)?;
+        }
+        Ok(Self {
+            contract: snapshot.contract,
+            boot: snapshot.boot,
+            boot_ns: snapshot.boot_ns,
+            wall_high_ms: snapshot.wall_high_ms,
+            seq: snapshot.seq,
+            total: snapshot.total,
+            epoch: snapshot.epoch,
+            is_latched: snapshot.is_latched,
+            is_clock_suspect: snapshot.is_clock_suspect,
+            revoked: snapshot.revoked,
+            tree,
+            grants,
+            quarantined,
+            spent: snapshot.spent,
+            overdraft: snapshot.overdraft,
+            held_memory_mb,
+            spawns: snapshot.spawns,
+            denials: snapshot.denials,
+            ended: snapshot.ended,
+            orphans: snapshot.orphans,
+        })
+    }
+}
+
+fn parent_slot(tree: &Tree, parent: Option<WorkerId>) -> Result<u32, Fault> {
+    parent.map_or(Ok(FLEET), |id| {
+        tree.find(id).ok_or(Fault::UnknownWorker(id))
+    })
+}
+
+fn restore(tree: &mut Tree, record: &WorkerRecord) -> Result<(), Fault> {
+    if tree.find(record.id).is_some() {
+        return Err(Fault::DuplicateWorker(record.id));
+    }
+    let parent = parent_slot(tree, record.parent)?;
+    let above = tree.node_mut(parent);
+    let expires_ns = record.expires_ns.unwrap_or(NEVER);
+    if parent != FLEET && record.depth <= above.depth {
+        return Err(Fault::WrongState);
+    }
+    if parent != FLEET && expires_ns > above.expires_ns {
+        return Err(Fault::OutlivesParent(record.id));
+    }
+    let price = cost(&record.share.granted, record.depth);
+    // A contract that was narrowed does not take back what roots hold already.
+    if parent != FLEET {
+        check_share(&record.share, record.depth, &above.account.free())?;
+    }
+    above.account.take(&price);
+    let mut node = Node::new(
+        record.id,
+        record.depth,
+        &record.share,
+        record.registered_ns,
+        expires_ns,
+    );
+    node.status = record.status;
+    node.last_child_ns = record.last_child_ns;
+    node.account = restored_account(record)?;
+    tree.insert(node, parent);
+    Ok(())
+}
+
+/// The account as it was: what is used up is taken besides what the box holds.
+fn restored_account(record: &WorkerRecord) -> Result<Account, Fault> {
+    let mut account = Account::new(&record.share);
+    for d in belljar_policy::Dimension::ALL {
+        if Amount::of(record.used.of(d)) > account.free_of(d) {
+            return Err(Fault::Overdrawn(d));
+        }
+    }
+    account.inherit(&record.used);
+    Ok(account)
+}
+
+fn restore_grant(tree: &mut Tree, grants: &mut Grants, record: &GrantRecord) -> Result<(), Fault> {
+    if grants.find(record.jti).is_some() {
+        return Err(Fault::DuplicateGrant(record.jti));
+    }
+    let parent = parent_slot(tree, Some(record.parent))?;
+    let depth = tree.node(parent).depth.saturating_add(1);
+    check_share(&record.share, depth, &tree.node(parent).account.free())?;
+    grants.insert(
+        tree,
+        Grant::new(
+            record.jti,
+            record.worker,
+            parent,
+            depth,
+            record.share,
+            record.lapses_ns,
+        ),
+    );
+    Ok(())
+}

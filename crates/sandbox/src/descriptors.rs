@@ -1,0 +1,30 @@
+//! How many descriptors this process may have: a keeper of many boxes needs more than the usual thousand.
+
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::sync::OnceLock;
+
+/// The limit before it was raised: what boxes start with all the same.
+static USUAL: OnceLock<u64> = OnceLock::new();
+
+/// Raises this process's limit as far as it may go and returns it (`None`: without end). Boxes keep the limit from
+/// before, because some programs take a high one ill.
+pub fn raise_limit() -> Result<Option<u64>, Errno> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if let Some(usual) = current
+        && current != maximum
+    {
+        USUAL.get_or_init(|| usual);
+        let raised = Rlimit {
+            current: maximum,
+            maximum,
+        };
+        setrlimit(Resource::Nofile, raised)?;
+    }
+    Ok(maximum)
+}
+
+/// The limit before it was raised, if it was.
+pub(crate) fn usual_limit() -> Option<u64> {
+    USUAL.get().copied()
+}

@@ -1,0 +1,209 @@
+//! A hold on a running box that any thread may use, while its keeper attends it.
+
+use super::message::{Kind, Message};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::process::{Signal, pidfd_send_signal};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How a box is frozen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FreezeMethod {
+    /// By its control group: the kernel runs none of its processes, whatever signals come.
+    ControlGroup,
+    /// By stopping every process, at once and again at every look: one that has armed a timer to continue itself
+    /// may run from that moment until the next look.
+    Signals,
+}
+
+impl FreezeMethod {
+    /// A stable word for results.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            FreezeMethod::ControlGroup => "cgroup",
+            FreezeMethod::Signals => "signals",
+        }
+    }
+}
+
+/// Whether a box moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Motion {
+    /// It runs.
+    Running,
+    /// It was told to hold still; some of it may still run.
+    Freezing(FreezeMethod),
+    /// It holds still.
+    Frozen(FreezeMethod),
+    /// It was killed.
+    Killed,
+}
+
+/// A box could not be frozen or thawed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FreezeError {
+    /// It is dead, or about to be.
+    #[error("the box was killed")]
+    Killed,
+    /// Its control group does not take the order.
+    #[error("control group {}", group.display())]
+    Group {
+        /// Which.
+        group: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Its pid 1 does not take the order.
+    #[error("the box's pid 1 does not hear")]
+    Deaf {
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// A hold on one box.
+#[derive(Debug)]
+pub struct Grip {
+    handle: OwnedFd,
+    control: OwnedFd,
+    /// Its version 2 control group, where it has one.
+    group: Option<PathBuf>,
+    pace: Mutex<Pace>,
+}
+
+#[derive(Debug)]
+struct Pace {
+    motion: Motion,
+    /// The number of the latest order to stop, so that a late answer to an earlier one is known as such.
+    order: i32,
+}
+
+impl Grip {
+    pub(super) fn new(handle: OwnedFd, control: OwnedFd, group: Option<PathBuf>) -> Self {
+        Self {
+            handle,
+            control,
+            group,
+            pace: Mutex::new(Pace {
+                motion: Motion::Running,
+                order: 0,
+            }),
+        }
+    }
+
+    pub(super) fn handle(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
+    }
+
+    pub(super) fn control(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+
+    /// Kills every process of the box, frozen or not. Waits for nothing; may be called again.
+    pub fn kill(&self) {
+        // Pid 1's death is the death of all, however they hide: the kernel sees to it. First of all, so that no lock
+        // is in the way.
+        let _ = pidfd_send_signal(&self.handle, Signal::KILL);
+        self.pace().motion = Motion::Killed;
+        if let Some(group) = &self.group {
+            // Should pid 1 be held up in the kernel, the others go already.
+            let _ = std::fs::write(group.join("cgroup.kill"), "1");
+        }
+    }
+
+    /// Makes every process hold still, pid 1 too where a control group does it. Returns when the order is given;
+    /// [`Grip::motion`] tells when it is carried out.
+    pub fn freeze(&self) -> Result<FreezeMethod, FreezeError> {
+        let mut pace = self.pace();
+        let method = match pace.motion {
+            Motion::Killed => return Err(FreezeError::Killed),
+            Motion::Freezing(method) | Motion::Frozen(method) => return Ok(method),
+            Motion::Running => self.method(),
+        };
+        pace.order = pace.order.wrapping_add(1);
+        match &self.group {
+            Some(group) => put_freeze(group, "1")?,
+            None => self.tell(Message::new(Kind::Stop, pace.order, 0))?,
+        }
+        pace.motion = Motion::Freezing(method);
+        Ok(method)
+    }
+
+    /// Lets every process go on.
+    pub fn thaw(&self) -> Result<(), FreezeError> {
+        let mut pace = self.pace();
+        match pace.motion {
+            Motion::Killed => return Err(FreezeError::Killed),
+            Motion::Running => return Ok(()),
+            Motion::Freezing(_) | Motion::Frozen(_) => {}
+        }
+        match &self.group {
+            Some(group) => put_freeze(group, "0")?,
+            None => self.tell(Message::new(Kind::Continue, 0, 0))?,
+        }
+        pace.motion = Motion::Running;
+        Ok(())
+    }
+
+    /// Whether it moves, asking the kernel where it can tell.
+    pub fn motion(&self) -> Motion {
+        let mut pace = self.pace();
+        if let (Motion::Freezing(method), Some(group)) = (pace.motion, &self.group) {
+            let events = std::fs::read_to_string(group.join("cgroup.events")).unwrap_or_default();
+            if events.lines().any(|line| line == "frozen 1") {
+                pace.motion = Motion::Frozen(method);
+            }
+        }
+        pace.motion
+    }
+
+    /// Stops again what may have been continued, where a box is frozen by signals.
+    pub fn hold_still(&self) {
+        let pace = self.pace();
+        if matches!(
+            pace.motion,
+            Motion::Freezing(FreezeMethod::Signals) | Motion::Frozen(FreezeMethod::Signals)
+        ) {
+            let _ = Message::new(Kind::Stop, pace.order, 0).send(self.control.as_fd());
+        }
+    }
+
+    /// Init says that it has stopped them all, as order number `order` says.
+    pub(super) fn note_stopped(&self, order: i32) {
+        let mut pace = self.pace();
+        if pace.order == order
+            && let Motion::Freezing(method) = pace.motion
+        {
+            pace.motion = Motion::Frozen(method);
+        }
+    }
+
+    fn method(&self) -> FreezeMethod {
+        match self.group {
+            Some(_) => FreezeMethod::ControlGroup,
+            None => FreezeMethod::Signals,
+        }
+    }
+
+    fn tell(&self, message: Message) -> Result<(), FreezeError> {
+        message
+            .send(self.control.as_fd())
+            .map_err(|errno: Errno| FreezeError::Deaf {
+                source: errno.into(),
+            })
+    }
+
+    fn pace(&self) -> MutexGuard<'_, Pace> {
+        // Every change is a single assignment, so a panic elsewhere leaves nothing half done.
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn put_freeze(group: &Path, value: &str) -> Result<(), FreezeError> {
+    std::fs::write(group.join("cgroup.freeze"), value).map_err(|source| FreezeError::Group {
+        group: group.to_owned(),
+        source,
+    })
+}

@@ -1,0 +1,313 @@
+//! Attending a box from start to end: what `belljar run` does in the foreground, and what a fleet does in as many
+//! threads as it has boxes.
+//!
+//! Nothing here depends on what a process has only one of: the working directory, the umask, signal handlers. Only a
+//! foreground run (see [`Output`]) takes the process's signals and terminal.
+
+use crate::error::RunError;
+use crate::keeper::{self, Keeper};
+use crate::lower::{Command, lower};
+use crate::manager::SandboxId;
+use crate::reins::Reins;
+use crate::result::RunResult;
+use crate::starting::{DiscardOnFailure, Streams, explain, put_stand_ins, record_of};
+use crate::state::StateDir;
+use belljar_gate::{Launch, Permit};
+use belljar_policy::Capability;
+use belljar_sandbox::Host;
+use belljar_sandbox::cgroup::Spending;
+use belljar_sandbox::native::{Gate, Standing, start};
+use belljar_sandbox::plan::{Freezer, Plan};
+use belljar_sandbox::signals::SignalWatch;
+use std::fs::File;
+use std::time::{Duration, Instant};
+
+/// Where the program's output goes.
+#[derive(Debug)]
+pub enum Output {
+    /// To the caller's own descriptors, and signals to the caller are passed on: for a process that is the keeper.
+    Inherit,
+    /// The same, but with no input and no signals: for one box of several in a process.
+    Shared,
+    /// Into the result, the first MiB of each stream.
+    Capture,
+    /// The same, with the caller's standard input and signals: for a process that is the keeper.
+    CaptureForeground,
+    /// To files of the caller's, through the keeper, which drops what goes beyond the limit. No standard input.
+    Files {
+        /// Standard output.
+        stdout: File,
+        /// Error output.
+        stderr: File,
+        /// The most bytes written to each.
+        limit: u64,
+    },
+}
+
+/// A box to attend.
+#[derive(Debug)]
+pub struct Assignment<'a> {
+    id: &'a SandboxId,
+    capability: &'a Capability,
+    command: &'a Command,
+    state: &'a StateDir,
+    output: Output,
+    reins: Option<Reins>,
+    freezer: Freezer,
+}
+
+impl<'a> Assignment<'a> {
+    /// One box of several: its output is captured, and it waits at the gate for [`Attendant::admit`].
+    ///
+    /// What killed keepers left behind is not cleared away here: call [`StateDir::sweep`] once, before the first box.
+    pub fn new(
+        id: &'a SandboxId,
+        capability: &'a Capability,
+        command: &'a Command,
+        state: &'a StateDir,
+    ) -> Self {
+        Self {
+            id,
+            capability,
+            command,
+            state,
+            output: Output::Capture,
+            reins: None,
+            freezer: Freezer::Prepared,
+        }
+    }
+
+    /// Sends the program's output elsewhere.
+    #[must_use]
+    pub fn output(mut self, output: Output) -> Self {
+        self.output = output;
+        self
+    }
+
+    /// Puts the box under these reins, which may be pulled from now on.
+    #[must_use]
+    pub fn reins(mut self, reins: Reins) -> Self {
+        self.reins = Some(reins);
+        self
+    }
+
+    /// Does without preparations to be frozen: starts sooner.
+    #[must_use]
+    pub fn without_freezer(mut self) -> Self {
+        self.freezer = Freezer::AsItComes;
+        self
+    }
+}
+
+/// Somebody who wants to know how a box fares. All is called from the attending thread, and while a call lasts nobody
+/// watches the box's limits by looking, so each should be short.
+pub trait Attendant {
+    /// The walls stand, the gate gave leave, and the program has not run an instruction. A refusal ends the box there.
+    fn admit(&mut self, facts: &Facts<'_>) -> Result<(), Refusal> {
+        let _ = facts;
+        Ok(())
+    }
+
+    /// The program starts.
+    fn started(&mut self, facts: &Facts<'_>) {
+        let _ = facts;
+    }
+
+    /// How often to look at what the box uses, if at all. Asked after every look.
+    fn look_every(&self) -> Option<Duration> {
+        None
+    }
+
+    /// What the box uses.
+    fn looked(&mut self, usage: &Usage) {
+        let _ = usage;
+    }
+}
+
+/// Nobody in particular.
+impl Attendant for () {}
+
+/// The gate's leave to let a box run. Without it no program of an agent's runs an instruction.
+pub enum Leave<'a> {
+    /// Given beforehand.
+    Given(Permit<Launch>),
+    /// To be asked for while the walls go up.
+    Asked(&'a mut dyn FnMut(&Plan) -> Result<Permit<Launch>, Refusal>),
+}
+
+impl Leave<'_> {
+    fn obtain(self, plan: &Plan) -> Result<Permit<Launch>, RunError> {
+        let asked = match self {
+            Leave::Given(permit) => return Ok(permit),
+            Leave::Asked(ask) => ask(plan),
+        };
+        asked.map_err(|Refusal { code, what, hint }| RunError::NotAdmitted { code, what, hint })
+    }
+}
+
+impl std::fmt::Debug for Leave<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Leave::Given(_) => "Leave::Given",
+            Leave::Asked(_) => "Leave::Asked",
+        })
+    }
+}
+
+/// What there is to know of a box before it runs.
+#[derive(Debug)]
+pub struct Facts<'a> {
+    /// Everything it is.
+    pub plan: &'a Plan,
+    /// Its pid 1, in our pid namespace.
+    pub pid: i32,
+    /// What holds its limits.
+    pub limits_by: &'static str,
+    /// A hold on it.
+    pub reins: &'a Reins,
+}
+
+/// Why a box may not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// A stable word.
+    pub code: &'static str,
+    /// What, and why.
+    pub what: String,
+    /// What to change.
+    pub hint: String,
+}
+
+/// What a box uses, at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// CPU time of all its processes so far, in milliseconds.
+    pub cpu_ms: u64,
+    /// Bytes of memory now.
+    pub memory_bytes: u64,
+    /// The most bytes of memory so far.
+    pub peak_memory_bytes: u64,
+    /// Processes and threads now, where they are counted.
+    pub processes: Option<u64>,
+}
+
+impl From<&Spending> for Usage {
+    fn from(spent: &Spending) -> Self {
+        Self {
+            cpu_ms: u64::try_from(spent.cpu.as_millis()).unwrap_or(u64::MAX),
+            memory_bytes: spent.memory,
+            peak_memory_bytes: spent.peak_memory,
+            processes: spent.processes,
+        }
+    }
+}
+
+/// Attends a box from start to end, in this thread; the box ends with it. Any number may be attended at once (see
+/// [`crate::raise_descriptor_limit`]).
+pub fn attend(
+    assignment: Assignment<'_>,
+    leave: Leave<'_>,
+    attendant: &mut dyn Attendant,
+) -> Result<RunResult, RunError> {
+    attend_on(&Host::probe(), assignment, leave, attendant)
+}
+
+pub(crate) fn attend_on(
+    host: &Host,
+    assignment: Assignment<'_>,
+    leave: Leave<'_>,
+    attendant: &mut dyn Attendant,
+) -> Result<RunResult, RunError> {
+    let Assignment {
+        id,
+        capability,
+        command,
+        state,
+        output,
+        reins,
+        freezer,
+    } = assignment;
+    let reins = match reins {
+        Some(reins) => reins,
+        None => Reins::new()?,
+    };
+    let _taken_up = reins.take_up()?;
+    let started = Instant::now();
+    let mut lowered = lower(id.as_str(), capability, command, host, state)?;
+    lowered.plan.freezer = freezer;
+    let discard = DiscardOnFailure::new(lowered.overlay.clone());
+    let record = record_of(&lowered, capability, command, host);
+    let _held = state.hold(&record)?;
+    let Streams {
+        stdio,
+        captures,
+        foreground,
+    } = Streams::open(output).map_err(RunError::system("opening pipes"))?;
+    // Before the start, so that no signal falls between.
+    let signals = match foreground {
+        true => Some(SignalWatch::new().map_err(RunError::system("watching signals"))?),
+        false => None,
+    };
+    let early = |error: RunError| match reins.ended_by() {
+        Some(by) => RunError::KilledEarly { by },
+        None => explain(error, &lowered),
+    };
+    let starting =
+        start(&lowered.plan, host, &stdio, Gate::Closed).map_err(|error| early(error.into()))?;
+    reins.born(starting.grip());
+    // While the box's first walls go up.
+    let stand_ins = put_stand_ins(&lowered, state)?;
+    let permit = leave.obtain(&lowered.plan)?;
+    let standing = starting.stand().map_err(|error| early(error.into()))?;
+    drop(stdio);
+    let facts = Facts {
+        plan: &lowered.plan,
+        pid: standing.pid(),
+        limits_by: host.cgroups.name(),
+        reins: &reins,
+    };
+    admit(&reins, &facts, attendant)?;
+    let launched = let_go(standing, &reins, permit)?;
+    attendant.started(&facts);
+    // What was shown is in the box now; a fleet's worth of copies would be a waste.
+    lowered.plan.shows = Vec::new();
+    let mut keeper = Keeper::new(launched, &lowered, &reins, attendant, started);
+    keeper.listen_to(signals, captures);
+    keeper.stand_ins = stand_ins;
+    keeper.watch()?;
+    let result = keeper.conclude(keeper::Setting {
+        lowered: &lowered,
+        capability,
+        host,
+    })?;
+    discard.keep();
+    Ok(result)
+}
+
+/// The last word before the program's first instruction. A box that is dead already asks nobody.
+fn admit(reins: &Reins, facts: &Facts<'_>, attendant: &mut dyn Attendant) -> Result<(), RunError> {
+    if let Some(by) = reins.ended_by() {
+        return Err(RunError::KilledEarly { by });
+    }
+    attendant
+        .admit(facts)
+        .map_err(|Refusal { code, what, hint }| RunError::NotAdmitted { code, what, hint })
+}
+
+/// The one place where an agent's first instruction is let happen, and it takes a permit.
+fn let_go(
+    standing: Standing,
+    reins: &Reins,
+    permit: Permit<Launch>,
+) -> Result<belljar_sandbox::native::Launched, RunError> {
+    // Killed while somebody thought about admission: it has not run an instruction, and will not.
+    if let Some(by) = reins.ended_by() {
+        return Err(RunError::KilledEarly { by });
+    }
+    reins.stands().map_err(|error| RunError::System {
+        doing: "freezing the box",
+        source: std::io::Error::other(error),
+    })?;
+    permit.spend();
+    Ok(standing.go()?)
+}

@@ -1,0 +1,164 @@
+//! What an operator's command does from outside the controller: reach it, or act where there is none.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use belljar_api::{CallError, Client};
+use belljar_gate::keyring::KeySource;
+use belljar_gate::latch::{Engaged, Latch};
+use belljar_gate::record::RunEvent;
+use belljar_gate::{Durability, LogError, RunGate};
+use rustix::fd::AsRawFd as _;
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::error::RunError;
+use crate::state::StateDir;
+
+/// How long killed keepers are waited for.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A connection to the controller of a state directory.
+#[derive(Debug)]
+pub struct Operator {
+    /// Speaks to it.
+    pub client: Client,
+    /// The path leads through it: the whole one may be longer than a socket's address.
+    _directory: OwnedFd,
+}
+
+impl Operator {
+    /// Reaches the controller, if one runs.
+    pub fn reach(state: &StateDir) -> Result<Self, CallError> {
+        let control = super::control_socket(state);
+        let not_there = |source| CallError::NotThere {
+            path: control.clone(),
+            source,
+        };
+        let directory = control.parent().unwrap_or(Path::new("/"));
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(directory, flags, Mode::empty())
+            .map_err(|errno| not_there(errno.into()))?;
+        let path = format!("/proc/self/fd/{}/control.sock", directory.as_raw_fd());
+        let client = Client::connect(path).map_err(|error| match error {
+            CallError::NotThere { source, .. } => not_there(source),
+            other => other,
+        })?;
+        Ok(Self {
+            client,
+            _directory: directory,
+        })
+    }
+}
+
+/// What the kill switch did to runs that no controller keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoneKills {
+    /// Keepers that were killed, and their boxes with them.
+    pub killed: u32,
+    /// Those that were still there when patience ended.
+    pub survivors: u32,
+}
+
+/// Kills every run of the state directory that `spare` does not keep. A box dies with its keeper.
+pub fn kill_lone_runs(state: &StateDir, spare: Option<u32>) -> LoneKills {
+    let doomed: Vec<u32> = state
+        .running()
+        .into_iter()
+        .map(|record| record.keeper_pid)
+        .filter(|pid| Some(*pid) != spare)
+        .collect();
+    let mut killed = 0;
+    for pid in &doomed {
+        let handle = i32::try_from(*pid)
+            .ok()
+            .and_then(Pid::from_raw)
+            .map(|pid| pidfd_open(pid, PidfdFlags::empty()));
+        let Some(Ok(handle)) = handle else {
+            continue;
+        };
+        // Still its record's holder, now that the handle is: so it is no other process of the same number.
+        let is_keeper = state
+            .running()
+            .iter()
+            .any(|record| record.keeper_pid == *pid);
+        if is_keeper && pidfd_send_signal(&handle, Signal::KILL).is_ok() {
+            killed += 1;
+        }
+    }
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let left = state
+            .running()
+            .iter()
+            .filter(|record| doomed.contains(&record.keeper_pid))
+            .count();
+        if left == 0 || Instant::now() >= until {
+            return LoneKills {
+                killed,
+                survivors: u32::try_from(left).unwrap_or(u32::MAX),
+            };
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Engages the kill switch with no controller running: first the latch, so that nothing starts any more.
+pub fn engage_alone(
+    state: &StateDir,
+    reason: &str,
+    keys: KeySource,
+) -> Result<(LoneKills, Option<LogError>), RunError> {
+    let at = belljar_gate::clock::now();
+    Latch::of(state.path())
+        .engage(at.wall_ms, reason)
+        .map_err(latch_error)?;
+    let kills = kill_lone_runs(state, None);
+    let event = RunEvent::KillSwitchEngaged {
+        reason: reason.to_owned(),
+        killed: kills.killed,
+        survivors: kills.survivors,
+    };
+    let recorded = RunGate::of(state.path(), keys).note(event, Durability::Power);
+    Ok((kills, recorded.err()))
+}
+
+/// Takes the kill switch off with no controller running. It is on record before it takes effect.
+pub fn reset_alone(state: &StateDir, reason: &str, keys: KeySource) -> Result<bool, RunError> {
+    let latch = Latch::of(state.path());
+    let was_engaged = latch.engaged().is_some();
+    let reset = RunEvent::KillSwitchReset {
+        reason: reason.to_owned(),
+    };
+    let recorded = RunGate::of(state.path(), keys.clone()).note(reset, Durability::Power);
+    recorded.map_err(|error| RunError::Refused {
+        hint: error.hint(),
+        what: format!(
+            "the reset can't be put on record: {}",
+            belljar_gate::in_full(&error)
+        ),
+    })?;
+    belljar_gate::reset_fleet(state.path(), keys).map_err(|error| RunError::Refused {
+        hint: error.hint(),
+        what: format!(
+            "the fleet's log can't record the reset: {}",
+            belljar_gate::in_full(&error)
+        ),
+    })?;
+    latch.reset().map_err(latch_error)?;
+    Ok(was_engaged)
+}
+
+/// Since when and why the kill switch is engaged, if it is.
+#[must_use]
+pub fn kill_switch(state: &StateDir) -> Option<Engaged> {
+    Latch::of(state.path()).engaged()
+}
+
+fn latch_error(error: belljar_gate::latch::LatchError) -> RunError {
+    RunError::Refused {
+        what: belljar_gate::in_full(&error),
+        hint: "see that BELLJAR_STATE_DIR can be written to".into(),
+    }
+}

@@ -1,0 +1,253 @@
+//! What an operator may ask. Whoever may open the operator's socket is one: it is the owner's alone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use belljar_api::{
+    ClockAcknowledged, ClockState, ClockView, ContractView, Counts, Engagement, EpochBumped,
+    KillReport, KillSwitchView, LedgerView, OperatorCall, Problem, Revoked, Shown, Status,
+    StatusView, WorkerList, WorkerView,
+};
+use belljar_gate::{Act, KillTally};
+use belljar_replication::{NotAlive, Scope, WorkerId};
+
+use super::agent_side::{Refused, answer, ended};
+use super::convert;
+use super::post::Post;
+
+/// How long a kill is waited for. What lives on after that is reported as a survivor.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+impl Post {
+    /// Answers an operator.
+    pub(crate) fn answer_operator(self: &Arc<Self>, call: OperatorCall) {
+        match call {
+            OperatorCall::ReadStatus(asked) => answer(asked, |_| self.status()),
+            OperatorCall::ListWorkers(asked) => {
+                answer(asked, |_| self.workers(Including::TheEnded))
+            }
+            OperatorCall::ReadTree(asked) => answer(asked, |_| self.workers(Including::TheLiving)),
+            OperatorCall::ReadContract(asked) => answer(asked, |_| Ok(self.contract())),
+            OperatorCall::ReadKillSwitch(asked) => answer(asked, |_| Ok(self.kill_switch())),
+            OperatorCall::Quarantine(asked) => {
+                let target = asked.target.clone();
+                answer(asked, |because| {
+                    let worker = known(&target)?;
+                    let done = self.gate.quarantine(worker, act(because.reason.as_str()))?;
+                    self.after(worker, done)
+                });
+            }
+            OperatorCall::Release(asked) => {
+                let target = asked.target.clone();
+                answer(asked, |because| {
+                    let worker = known(&target)?;
+                    let done = self.gate.release(worker, act(because.reason.as_str()))?;
+                    self.after(worker, done)
+                });
+            }
+            OperatorCall::Kill(asked) => {
+                let target = asked.target.clone();
+                answer(asked, |request| {
+                    let worker = known(&target)?;
+                    let scope = if request.subtree {
+                        Scope::Subtree(worker)
+                    } else {
+                        Scope::Worker(worker)
+                    };
+                    self.kill(scope, act(request.reason.as_str()))
+                });
+            }
+            OperatorCall::EngageKillSwitch(asked) => answer(asked, |request| {
+                self.kill(Scope::Fleet, act(request.reason.as_str()))
+            }),
+            OperatorCall::ResetKillSwitch(asked) => answer(asked, |request| {
+                self.gate.reset_kill_switch(act(request.reason.as_str()))?;
+                Ok(self.kill_switch())
+            }),
+            OperatorCall::Revoke(asked) => answer(asked, |request| {
+                let worker = known(&request.worker_id)?;
+                let since = std::time::Instant::now();
+                let done = self.gate.revoke(worker, act(request.reason.as_str()))?;
+                let killed = done.map_err(|fault| {
+                    Refused(
+                        Status::CONFLICT,
+                        Problem::new("conflict", fault.to_string()),
+                    )
+                })?;
+                Ok(Revoked {
+                    manifests: killed as u64,
+                    report: self.report_kills(killed as u64, since),
+                })
+            }),
+            OperatorCall::BumpEpoch(asked) => answer(asked, |because| {
+                let since = std::time::Instant::now();
+                let epoch = self.gate.bump_epoch(act(because.reason.as_str()))?;
+                let killed = self.crew.dying();
+                Ok(EpochBumped {
+                    epoch,
+                    report: self.report_kills(killed, since),
+                })
+            }),
+            OperatorCall::AcknowledgeClock(asked) => answer(asked, |because| {
+                self.gate.acknowledge_clock(act(because.reason.as_str()))?;
+                Ok(ClockAcknowledged {
+                    clock: self.clock()?,
+                })
+            }),
+        }
+    }
+
+    /// Kills, waits until it is done, and puts on record how it went.
+    pub(crate) fn kill(&self, scope: Scope, act: Act) -> Result<KillReport, Refused> {
+        let tally = self.gate.kill(scope, act)?;
+        if tally.killed == 0 && scope != Scope::Fleet {
+            return Err(ended());
+        }
+        let boxes = self.crew.dying();
+        let survivors = match scope {
+            Scope::Fleet => self.crew.await_everybody(PATIENCE),
+            Scope::Subtree(_) | Scope::Worker(_) => self.crew.await_the_dying(PATIENCE),
+        };
+        let elapsed = tally.since.elapsed();
+        let recorded = self.gate.report_kill(
+            &tally,
+            boxes.max(tally.killed).saturating_sub(survivors),
+            survivors,
+        );
+        let (entry, not_recorded) = match (tally.entry, recorded) {
+            (Ok(_), Ok(entry)) => (Some(entry), None),
+            (Err(error), _) | (_, Err(error)) => (None, Some(Shown::new(&error.to_string()))),
+        };
+        Ok(KillReport {
+            killed: tally.killed,
+            boxes: boxes.max(tally.killed).saturating_sub(survivors),
+            survivors,
+            elapsed_us: u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX),
+            entry,
+            not_recorded,
+        })
+    }
+
+    /// The same for kills that came of something else.
+    fn report_kills(&self, killed: u64, since: std::time::Instant) -> KillReport {
+        let boxes = self.crew.dying();
+        let survivors = self.crew.await_the_dying(PATIENCE);
+        let elapsed_us = u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let tally = KillTally {
+            killed,
+            since,
+            entry: Ok(0),
+        };
+        let boxes = boxes.saturating_sub(survivors);
+        let recorded = self.gate.report_kill(&tally, boxes, survivors);
+        KillReport {
+            killed,
+            boxes,
+            survivors,
+            elapsed_us,
+            not_recorded: recorded
+                .as_ref()
+                .err()
+                .map(|error| Shown::new(&error.to_string())),
+            entry: recorded.ok(),
+        }
+    }
+
+    fn status(&self) -> Result<StatusView, Refused> {
+        let (entries, failed) = self.gate.log_state()?;
+        let (counts, epoch, now) = self.gate.look(|state, now| {
+            let mut counts = Counts::default();
+            for worker in state.workers() {
+                match worker.status {
+                    belljar_replication::Status::Starting => counts.starting += 1,
+                    belljar_replication::Status::Running => counts.running += 1,
+                    belljar_replication::Status::Quarantined => counts.quarantined += 1,
+                }
+            }
+            counts.ended = state.ended().count() as u64;
+            (counts, state.epoch(), now)
+        })?;
+        Ok(StatusView {
+            version: Shown::new(env!("CARGO_PKG_VERSION")),
+            started_at_ms: self.started_at_ms,
+            uptime_ms: now.wall_ms.saturating_sub(self.started_at_ms),
+            workers: counts,
+            kill_switch: self.kill_switch(),
+            epoch,
+            clock: self.clock()?,
+            ledger: LedgerView {
+                entries,
+                failed: failed.map(|why| Shown::new(&why)),
+            },
+        })
+    }
+
+    fn clock(&self) -> Result<ClockView, Refused> {
+        let (suspect, high_water_ms) = self
+            .gate
+            .look(|state, _| (state.is_clock_suspect(), state.wall_high_ms()))?;
+        Ok(ClockView {
+            state: if suspect {
+                ClockState::WentBack
+            } else {
+                ClockState::Steady
+            },
+            high_water_ms,
+        })
+    }
+
+    fn workers(&self, including: Including) -> Result<WorkerList, Refused> {
+        let crew = Arc::clone(&self.crew);
+        let workers = self.gate.look(move |state, now| {
+            let mut workers = convert::everybody(state, now, &crew);
+            if including == Including::TheEnded {
+                workers.extend(state.ended().map(convert::obituary));
+            }
+            workers
+        })?;
+        Ok(WorkerList { workers })
+    }
+
+    fn kill_switch(&self) -> KillSwitchView {
+        KillSwitchView {
+            engaged: self.gate.engaged().map(|engaged| Engagement {
+                reason: Shown::new(&engaged.reason),
+                since_ms: engaged.at_ms,
+            }),
+        }
+    }
+
+    fn contract(&self) -> ContractView {
+        convert::contract(&self.contract)
+    }
+
+    /// How a worker is after something was done to it.
+    fn after<T>(&self, worker: WorkerId, done: Result<T, NotAlive>) -> Result<WorkerView, Refused> {
+        done.map_err(|_| ended())?;
+        let crew = Arc::clone(&self.crew);
+        let view = self.gate.look(move |state, now| {
+            state
+                .worker(worker)
+                .map(|view| convert::worker(&view, now, &crew))
+        })?;
+        view.ok_or_else(ended)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Including {
+    TheLiving,
+    TheEnded,
+}
+
+fn known(id: &belljar_api::WorkerId) -> Result<WorkerId, Refused> {
+    id.as_str().parse().map_err(|_| ended())
+}
+
+/// An act of whoever may open the socket: its owner.
+pub(crate) fn act(reason: &str) -> Act {
+    Act {
+        reason: reason.to_owned(),
+        user: rustix::process::getuid().as_raw(),
+    }
+}

@@ -1,0 +1,68 @@
+//! What a command is shown below `/belljar`, resolved on this host.
+
+use crate::error::RunError;
+use belljar_policy::Places;
+use belljar_sandbox::plan::{Access, Shows, View};
+use belljar_sandbox::show::{OWN_PLACE, Show};
+use std::path::{Path, PathBuf};
+
+/// The same with no symbolic link on the way to any file of the host's.
+pub(crate) fn resolve(shows: &[Show]) -> Result<Vec<Show>, RunError> {
+    let real = |path: &Path| -> Result<PathBuf, RunError> {
+        path.canonicalize().map_err(|error| RunError::Invalid {
+            what: format!("{} can't be shown: {error}", path.display()),
+            hint: "name a file that exists".into(),
+        })
+    };
+    let shows = shows.iter().map(|show| {
+        Ok(match show {
+            Show::Text { .. } => show.clone(),
+            Show::Program { name, source } => Show::Program {
+                name: name.clone(),
+                source: real(source)?,
+            },
+            Show::Door { name, socket } => Show::Door {
+                name: name.clone(),
+                socket: real(socket)?,
+            },
+        })
+    });
+    shows.collect()
+}
+
+/// Takes the host's own `/belljar` out of the view, should there be one; unless the box is to work there.
+pub(crate) fn make_room(view: &mut Vec<View>, places: &Places) -> Result<(), RunError> {
+    let own = Path::new(OWN_PLACE);
+    let is_wanted = |entry: &View| match &entry.shows {
+        Shows::Host { access, .. } => *access == Access::Write,
+        Shows::Overlay { .. } | Shows::Private { .. } => true,
+        Shows::Frame | Shows::Hidden(_) | Shows::StandIn(_) | Shows::Link(_) => false,
+    };
+    let taken = view
+        .iter()
+        .find(|entry| entry.path.starts_with(own) && is_wanted(entry))
+        .map(|entry| &entry.path)
+        .or_else(|| {
+            [&places.work, &places.home]
+                .into_iter()
+                .find(|path| path.starts_with(own))
+        });
+    if let Some(path) = taken {
+        return Err(RunError::Refused {
+            what: format!(
+                "{} lies where the box is shown its own {OWN_PLACE}",
+                path.display()
+            ),
+            hint: "work in another directory".into(),
+        });
+    }
+    view.retain(|entry| !entry.path.starts_with(own));
+    Ok(())
+}
+
+/// Whether a path inside is that of a program which is shown there.
+pub(crate) fn is_program(shows: &[Show], path: &Path) -> bool {
+    shows
+        .iter()
+        .any(|show| matches!(show, Show::Program { .. }) && show.name().path() == path)
+}

@@ -1,0 +1,197 @@
+//! What surrounds the start of a box: its record, its streams, its stand-ins, and words for what goes wrong.
+
+use crate::attend::Output;
+use crate::capture::Capture;
+use crate::error::RunError;
+use crate::lower::{Command, Lowered, not_executable};
+use crate::stand_in::{Pool, StandIn};
+use crate::state::{RunRecord, StateDir};
+use belljar_policy::Capability;
+use belljar_sandbox::Host;
+use belljar_sandbox::native::{LaunchError, Stage, Stdio};
+use rustix::io::Errno;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// An overlay of a run that never was is nobody's to apply.
+pub(crate) struct DiscardOnFailure(Option<std::path::PathBuf>);
+
+impl DiscardOnFailure {
+    pub(crate) fn new(overlay: Option<std::path::PathBuf>) -> Self {
+        Self(overlay)
+    }
+
+    pub(crate) fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for DiscardOnFailure {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            let _ = crate::changes::remove_store(path);
+        }
+    }
+}
+
+pub(crate) fn record_of(
+    lowered: &Lowered,
+    capability: &Capability,
+    command: &Command,
+    host: &Host,
+) -> RunRecord {
+    RunRecord {
+        sandbox_id: lowered.plan.id.clone(),
+        keeper_pid: std::process::id(),
+        started_at: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |time| time.as_secs()),
+        command: command
+            .argv
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect(),
+        workdir: lowered.plan.workdir.clone(),
+        capability: capability.name.to_string(),
+        tier: capability.tier.as_str().to_owned(),
+        limits_by: host.cgroups.name().to_owned(),
+        policy: serde_json::to_value(capability).unwrap_or_default(),
+        stand_ins: lowered
+            .stand_ins
+            .iter()
+            .map(|(path, _)| path.clone())
+            .collect(),
+    }
+}
+
+/// A box's three streams, and what the keeper takes from them.
+pub(crate) struct Streams {
+    pub(crate) stdio: Stdio,
+    pub(crate) captures: Option<[Capture; 2]>,
+    /// Whether this process's signals are the box's.
+    pub(crate) foreground: bool,
+}
+
+impl Streams {
+    pub(crate) fn open(output: Output) -> Result<Self, Errno> {
+        let foreground = matches!(output, Output::Inherit | Output::CaptureForeground);
+        let (stdin, captures) = match output {
+            Output::Inherit => {
+                return Ok(Self {
+                    stdio: Stdio::inherit()?,
+                    captures: None,
+                    foreground,
+                });
+            }
+            Output::Shared => {
+                return Ok(Self {
+                    stdio: Stdio {
+                        stdin: nothing()?,
+                        ..Stdio::inherit()?
+                    },
+                    captures: None,
+                    foreground,
+                });
+            }
+            Output::CaptureForeground => (
+                Stdio::inherit()?.stdin,
+                [Capture::in_memory()?, Capture::in_memory()?],
+            ),
+            Output::Capture => (nothing()?, [Capture::in_memory()?, Capture::in_memory()?]),
+            Output::Files {
+                stdout,
+                stderr,
+                limit,
+            } => (
+                nothing()?,
+                [
+                    Capture::to_file(stdout, limit)?,
+                    Capture::to_file(stderr, limit)?,
+                ],
+            ),
+        };
+        let [(out, stdout), (err, stderr)] = captures;
+        Ok(Self {
+            stdio: Stdio {
+                stdin,
+                stdout,
+                stderr,
+            },
+            captures: Some([out, err]),
+            foreground,
+        })
+    }
+}
+
+fn nothing() -> Result<rustix::fd::OwnedFd, Errno> {
+    use rustix::fs::{Mode, OFlags};
+    rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Puts an empty entry wherever the box must not make one.
+pub(crate) fn put_stand_ins(lowered: &Lowered, state: &StateDir) -> Result<Vec<StandIn>, RunError> {
+    let mut pool = Pool::at(state.stand_ins());
+    let mut put = Vec::with_capacity(lowered.stand_ins.len());
+    for (path, kind) in &lowered.stand_ins {
+        // Nothing is put where something has come into being meanwhile; it is covered all the same.
+        let stand_in = StandIn::put(path, *kind, &mut pool).map_err(|errno| RunError::Refused {
+            what: format!(
+                "{} is protected and can't be held: {}",
+                path.display(),
+                std::io::Error::from(errno)
+            ),
+            hint: "use workspace: overlay, or list the path in writable_paths".into(),
+        })?;
+        put.extend(stand_in);
+    }
+    Ok(put)
+}
+
+/// A launch that failed at the program itself is the program's fault, or its name's.
+pub(crate) fn explain(error: RunError, lowered: &Lowered) -> RunError {
+    let error = match error {
+        RunError::Launch { source } => source,
+        other => return other,
+    };
+    match error {
+        LaunchError::Step { stage: Stage::Execute, errno, .. } => cannot_execute(lowered, errno),
+        LaunchError::Step { stage: Stage::Namespaces, errno, .. } => RunError::Refused {
+            what: format!("this host does not let this user create namespaces ({})", std::io::Error::from(errno)),
+            hint: "`belljar doctor` says what to change (sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns)".into(),
+        },
+        LaunchError::Step {
+            stage: Stage::View,
+            errno: Errno::INVAL,
+            path: Some(path),
+        } if lowered.plan.identity.uid != lowered.plan.identity.owner_uid => RunError::Refused {
+            what: format!(
+                "{} can't be shown as its box's own: its file system has no id-mapped mounts",
+                path.display()
+            ),
+            hint: "run as the owner of the directory instead of root, or use another file system (tmpfs \
+                   needs Linux 6.3)"
+                .into(),
+        },
+        LaunchError::Show(invalid) => RunError::Invalid {
+            what: invalid.to_string(),
+            hint: "a box of root's runs as another user: what it is shown must be usable by others, \
+                   in a directory that need not be"
+                .into(),
+        },
+        other => RunError::Launch { source: other },
+    }
+}
+
+pub(crate) fn cannot_execute(lowered: &Lowered, errno: Errno) -> RunError {
+    let program = lowered.plan.program.clone();
+    match errno {
+        Errno::NOENT => RunError::NotFound {
+            program: program.display().to_string(),
+            hint: "its interpreter or loader (#! line, ld.so) is not visible in the box".into(),
+        },
+        Errno::ACCESS | Errno::NOEXEC => not_executable(program),
+        other => RunError::System {
+            doing: "starting the program",
+            source: other.into(),
+        },
+    }
+}

@@ -1,0 +1,31 @@
+//! Benchmarks: contenders take turns in one run, and only ratios or stated bounds are judged.
+
+mod launch;
+mod replication;
+
+pub(crate) use launch::{calls, launch};
+pub(crate) use replication::{replication, stamp};
+
+use crate::Failure;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// Writes `target/bench/NAME.json`.
+fn write_report(name: &str, report: &Value) -> Result<(), Failure> {
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    let directory = target.join("bench");
+    std::fs::create_dir_all(&directory)?;
+    let file = directory.join(format!("{name}.json"));
+    std::fs::write(&file, serde_json::to_string_pretty(report)?)?;
+    println!("\nwritten to {}", file.display());
+    Ok(())
+}
+
+/// A directory of this run's own, gone when it ends.
+fn in_scratch<T>(work: impl FnOnce(&Path) -> Result<T, Failure>) -> Result<T, Failure> {
+    let base = std::env::temp_dir().join(format!("belljar-bench-{}", std::process::id()));
+    let outcome = work(&base);
+    let _ = std::fs::remove_dir_all(&base);
+    outcome
+}
