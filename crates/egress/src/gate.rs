@@ -330,7 +330,7 @@ fn hint(code: RefusalCode, host: &str, port: Option<u16>) -> String {
         RefusalCode::Connections => {
             format!("raise `max_connections` of the rule for {host} or of the box, or close some")
         }
-        RefusalCode::Bytes => format!("raise `max_bytes` of the rule for {host}"),
+        RefusalCode::Bytes => format!("raise `max_mb` of the rule for {host}"),
         RefusalCode::NotTls => {
             "port 443 takes TLS only; use another port for plain protocols".to_owned()
         }
