@@ -1,6 +1,6 @@
 //! The one place where a connection is let through: rules, then the limits of the rule that allowed it.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -117,6 +117,7 @@ impl Gate {
             host: host.clone(),
             port,
             rule: id,
+            paid: AtomicBool::new(false),
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
         })
@@ -208,6 +209,8 @@ pub(crate) struct Admission {
     host: Host,
     port: u16,
     rule: RuleId,
+    /// The connection was charged for; its first request goes with it.
+    paid: AtomicBool,
     sent: AtomicU64,
     received: AtomicU64,
 }
@@ -243,6 +246,7 @@ impl Admission {
     /// Charges one connection to the rule's rate.
     pub(crate) fn charge_rate(&self) -> Result<(), Refused> {
         if self.gate.take_rate(self.rule) {
+            self.paid.store(true, Ordering::Relaxed);
             Ok(())
         } else {
             Err(self.refuse(RefusalCode::Rate, None))
@@ -252,7 +256,7 @@ impl Admission {
     /// Charges one request to the rate of the rule that permits it.
     pub(crate) fn charge_request(&self, rule: RuleId) -> Result<(), Refused> {
         self.gate.totals.requests.fetch_add(1, Ordering::Relaxed);
-        if self.gate.take_rate(rule) {
+        if self.paid.swap(false, Ordering::Relaxed) || self.gate.take_rate(rule) {
             Ok(())
         } else {
             Err(self.refuse_request(RefusalCode::Rate, None))

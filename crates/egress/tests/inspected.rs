@@ -148,6 +148,7 @@ async fn many_requests_at_once_over_http_two_reach_a_server_that_speaks_one() {
 fn secret(place: SecretPlace, value: &str) -> HeaderSecret {
     HeaderSecret {
         domain: DomainPattern::parse(NAME).unwrap(),
+        ports: Vec::new(),
         place,
         value: SecretText::new(value.to_owned()),
     }
@@ -595,4 +596,21 @@ async fn requests_are_rated_and_bodies_counted() {
     let (status, ..) = whole(soon(client.send_request(get("/", NAME))).await.unwrap()).await;
     assert_eq!(status, 429);
     bx.recording.refusal(RefusalCode::Rate).await;
+}
+
+#[tokio::test]
+async fn a_connection_that_turns_out_to_be_http_is_rated_once() {
+    let server = Server::start(NAME, Wire::Plain, says_hello).await;
+    let mut rule = allow(NAME, &[server.port]);
+    rule.rate_limit_per_min = 2;
+    let bx = start(config(vec![rule]));
+    let mut stream = bx.tunnel(&format!("{NAME}:{}", server.port)).await;
+    let request = format!("GET / HTTP/1.1\r\nHost: {NAME}\r\n\r\n");
+    let last = request.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n");
+    let all = [request.as_str(), &request, &last].concat();
+    stream.write_all(all.as_bytes()).await.unwrap();
+    let answer = String::from_utf8_lossy(&read_all(&mut stream).await).into_owned();
+    assert_eq!(answer.matches("HTTP/1.1 200 ").count(), 2, "{answer}");
+    assert_eq!(answer.matches("HTTP/1.1 429 ").count(), 1, "{answer}");
+    assert_eq!(server.seen().len(), 2);
 }

@@ -16,6 +16,7 @@ use hyper_util::rt::TokioIo;
 use super::body::{Metered, Passing, whole};
 use super::refusal;
 use super::request::{Becoming, check_host, origin_form, strip_connection};
+use super::secrets::HeaderSecret;
 use super::upstream::{Means, Spoken, Unsent, Upstream, Wire};
 use super::{Inspector, tunnel};
 use crate::gate::{Direction, Refused};
@@ -164,11 +165,9 @@ fn put_secrets(
     let admission = upstream.admission();
     // In the clear, anyone on the way could read it.
     let secure = matches!(upstream.wire(), Wire::Tls(_));
-    for secret in inspector
-        .secrets
-        .iter()
-        .filter(|secret| secure && secret.is_for(admission.host()))
-    {
+    let (host, port) = (admission.host(), admission.port());
+    let wanted = |secret: &&HeaderSecret| secure && secret.is_for(host, port);
+    for secret in inspector.secrets.iter().filter(wanted) {
         if !secret.put(headers) {
             let detail = Some("the secret for this host does not fit in a header".to_owned());
             return Err(admission.refuse_request(RefusalCode::Malformed, detail));

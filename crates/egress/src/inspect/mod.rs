@@ -86,7 +86,7 @@ impl Inspector {
     pub(crate) fn must_inspect(&self, admission: &Admission) -> bool {
         let (host, port) = (admission.host(), admission.port());
         admission.gate().rules().looks_at_requests(host, port)
-            || self.secrets.iter().any(|secret| secret.is_for(host))
+            || self.secrets.iter().any(|secret| secret.is_for(host, port))
             || self
                 .llm
                 .as_ref()

@@ -15,6 +15,8 @@ use crate::secret::SecretText;
 pub struct HeaderSecret {
     /// The hosts that get it.
     pub domain: DomainPattern,
+    /// The ports they get it on; empty means all. On these ports nothing but HTTP passes.
+    pub ports: Vec<u16>,
     /// The header.
     pub place: SecretPlace,
     /// The secret.
@@ -31,8 +33,8 @@ pub enum SecretPlace {
 }
 
 impl HeaderSecret {
-    pub(super) fn is_for(&self, host: &Host) -> bool {
-        self.domain.matches(host)
+    pub(super) fn is_for(&self, host: &Host, port: u16) -> bool {
+        self.domain.matches(host) && (self.ports.is_empty() || self.ports.contains(&port))
     }
 
     /// Puts the secret in. `false` when it does not fit in a header, and nothing may be sent.

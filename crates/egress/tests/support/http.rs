@@ -167,11 +167,23 @@ pub async fn tls(
     authority: &Authority,
     protocols: &[&[u8]],
 ) -> TlsStream<TcpStream> {
+    tls_with(stream, name, authority.certificate_pem(), protocols).await
+}
+
+/// TLS without an engine between.
+pub async fn tls_to(stream: TcpStream, name: &str, root_pem: &str) -> TlsStream<TcpStream> {
+    tls_with(stream, name, root_pem, &[b"http/1.1"]).await
+}
+
+async fn tls_with(
+    stream: TcpStream,
+    name: &str,
+    root_pem: &str,
+    protocols: &[&[u8]],
+) -> TlsStream<TcpStream> {
     let mut roots = RootCertStore::empty();
-    let pem = authority.certificate_pem().as_bytes();
-    roots
-        .add(CertificateDer::from_pem_slice(pem).expect("a certificate"))
-        .expect("a root");
+    let root = CertificateDer::from_pem_slice(root_pem.as_bytes()).expect("a certificate");
+    roots.add(root).expect("a root");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
