@@ -614,3 +614,24 @@ async fn a_connection_that_turns_out_to_be_http_is_rated_once() {
     assert_eq!(answer.matches("HTTP/1.1 429 ").count(), 1, "{answer}");
     assert_eq!(server.seen().len(), 2);
 }
+
+#[tokio::test]
+async fn another_host_over_tls_does_not_get_the_secret() {
+    let server = Server::start("other.test", Wire::Tls, says_hello).await;
+    let mut rule = allow("other.test", &[server.port]);
+    rule.terms.http = Some(HttpTerms::default());
+    let mut config = config(vec![rule]);
+    let authority = inspecting(&mut config, &server);
+    config.secrets = vec![secret(SecretPlace::Bearer, "sk-real")];
+    let bx = start(config);
+    let mut client = client_one(&bx, "other.test", server.port, &authority).await;
+    let mut request = get("/", "other.test");
+    let placeholder = "Bearer placeholder".parse().unwrap();
+    request.headers_mut().insert("authorization", placeholder);
+    let (status, ..) = whole(soon(client.send_request(request)).await.unwrap()).await;
+    assert_eq!(status, 200);
+    assert_eq!(
+        server.seen()[0].headers["authorization"],
+        "Bearer placeholder"
+    );
+}
