@@ -11,7 +11,7 @@ use belljar_gate::LogKind;
 use belljar_ledger::{Durability, Ledger, Options, Reader, SignError, Signer, Wait};
 use belljar_manifest::keys::SecretKey;
 use serde_json::Value;
-use support::{Record, finish, with_flipped};
+use support::{Jail, Record, Who, finish, for_each_user, with_flipped};
 
 const OK: i32 = 0;
 const TAMPERED: i32 = 1;
@@ -218,21 +218,25 @@ fn an_entry_of_a_kind_unknown_here_is_reported_and_holds() {
         &record,
         br#"{"v":1,"at":{"boot_ns":1,"wall_ms":1},"what":{"kind":"from_the_future"}}"#,
     );
+    append_foreign(
+        &record,
+        br#"{"what":{"kind":"\u001b[2J","\u001b]0;x":{"\u009b":1}}}"#,
+    );
     let (code, answer) = record.verify(&[]);
     assert_eq!(code, OK);
-    assert_eq!(answer["entries_not_understood"], 2);
+    assert_eq!(answer["entries_not_understood"], 3);
     assert_eq!(answer["first_not_understood"], 1);
     assert_eq!(answer["notes"].as_array().map(Vec::len), Some(1));
     let shown = record.belljar(&["audit", "show"]).stdout();
     assert!(shown.contains("not_understood") && shown.contains("from_the_future"));
-    assert_eq!(shown.lines().count(), 3);
-    assert!(!shown.contains('\x1b'));
+    assert_eq!(shown.lines().count(), 4);
+    assert!(!shown.contains(['\x1b', '\u{9b}']), "{shown:?}");
     for words in [
         &["audit", "show", "--output", "json"][..],
         &["audit", "export", "--format", "ocsf"],
     ] {
         let out = record.belljar(words).stdout();
-        assert_eq!(out.lines().count(), 3);
+        assert_eq!(out.lines().count(), 4);
         out.lines()
             .for_each(|line| assert!(serde_json::from_str::<Value>(line).is_ok(), "{line}"));
     }
@@ -397,6 +401,34 @@ fn tail_follows_and_ends_with_its_reader() {
     listener.join().expect("the reader ended");
     assert_eq!(finish(child).code(), OK);
 }
+
+/// A real run, from launch to end, as the user who started it.
+fn a_run_is_on_record(who: Who) {
+    let jail = Jail::new(who);
+    let run = jail.run(&["/bin/sh", "-c", "exit 7"]);
+    let id = run.sandbox_id();
+    let ask = |words: &[&str]| finish(jail.belljar(words).spawn().expect("start belljar"));
+    assert_eq!(ask(&["audit", "verify"]).code(), OK);
+    let shown = ask(&["audit", "show", "--output", "json"]).stdout();
+    let entries: Vec<Value> = shown
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("an entry"))
+        .collect();
+    let of_run: Vec<&Value> = entries
+        .iter()
+        .map(|entry| &entry["what"])
+        .filter(|what| what["run"] == id)
+        .collect();
+    let [launched, ended] = of_run[..] else {
+        panic!("{shown}");
+    };
+    assert_eq!(launched["kind"], "run_launched");
+    assert_eq!(launched["user"], who.uid());
+    assert_eq!(ended["kind"], "run_ended");
+    assert_eq!(ended["exit_code"], 7);
+}
+
+for_each_user!(a_run_is_on_record);
 
 fn copy(from: &std::path::Path, to: &std::path::Path) {
     fs::create_dir_all(to).expect("a directory");

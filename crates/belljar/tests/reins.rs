@@ -147,21 +147,47 @@ fn a_frozen_box_holds_still_until_it_is_thawed(who: Who) {
     let result = result.expect("a result");
     assert_eq!(result.killed_by, Some(KilledBy::Killed { by: CODE }));
     let expected = match result.limits_by {
-        "sampling" => "signals",
+        "sampling" => "tracing",
         _ => "cgroup",
     };
     assert_eq!(result.frozen_by, Some(expected), "{result:#?}");
     yard.assert_nothing_left();
 }
 
-/// Without preparations signals must do, for root as well.
-fn signals_freeze_where_no_group_can(who: Who) {
+fn quick_changes_of_mind_do_no_harm(who: Who) {
+    let yard = Yard::new(who);
+    let result = yard.run_while(&yard.command(&["sh", "-c", COUNTING]), |reins| {
+        yard.await_file("up");
+        await_progress(&yard);
+        for round in 0..200 {
+            reins.freeze().expect("freeze");
+            for _ in 0..round % 7 {
+                thread::yield_now();
+            }
+            reins.thaw().expect("thaw");
+        }
+        await_progress(&yard);
+        reins.freeze().expect("freeze");
+        await_frozen(reins);
+        reins.thaw().expect("thaw");
+        await_progress(&yard);
+        reins.kill(CODE);
+    });
+    assert_eq!(
+        result.expect("a result").killed_by,
+        Some(KilledBy::Killed { by: CODE })
+    );
+    yard.assert_nothing_left();
+}
+
+/// Without preparations the box's own pid 1 must do it, for root as well.
+fn tracing_freezes_where_no_group_can(who: Who) {
     let yard = Yard::new(who);
     let reins = Reins::new().expect("reins");
     let (id, capability) = (SandboxId::random().expect("an id"), yard.capability());
     let command = yard.command(&["sh", "-c", COUNTING]);
     let assignment = Assignment::new(&id, &capability, &command, &yard.state);
-    let assignment = assignment.reins(reins.clone()).without_freezer();
+    let assignment = assignment.reins(reins.clone()).alone();
     let result = thread::scope(|scope| {
         let attending = scope.spawn(|| attend_admitted(&yard.state, assignment, &mut ()));
         yard.await_file("up");
@@ -183,6 +209,28 @@ fn signals_freeze_where_no_group_can(who: Who) {
         )
     });
     assert_eq!(result.0.frozen_by, Some(result.1.as_str()));
+    assert_eq!(result.1, FreezeMethod::Tracing);
+    yard.assert_nothing_left();
+}
+
+/// A timer that sends the signal to go on, a thousand times a second.
+fn a_box_can_not_wake_itself(who: Who) {
+    let yard = Yard::new(who);
+    let count = || fs::metadata(yard.jail.work.join("count")).map_or(0, |file| file.len());
+    let result = yard.run_while(&yard.probe(&["self-continue", "count"]), |reins| {
+        for _ in 0..3 {
+            let before = count();
+            eventually("it counts", || (count() > before).then_some(()));
+            reins.freeze().expect("freeze");
+            await_frozen(reins);
+            let before = count();
+            watch_for_a_while();
+            assert_eq!(count(), before, "it woke itself");
+            reins.thaw().expect("thaw");
+        }
+        reins.kill(CODE);
+    });
+    assert!(result.expect("a result").frozen_by.is_some());
     yard.assert_nothing_left();
 }
 
@@ -320,7 +368,9 @@ for_each_user_apart!(
     a_box_killed_at_the_gate_never_runs,
     kills_at_any_moment_leave_nothing,
     a_frozen_box_holds_still_until_it_is_thawed,
-    signals_freeze_where_no_group_can,
+    tracing_freezes_where_no_group_can,
+    a_box_can_not_wake_itself,
+    quick_changes_of_mind_do_no_harm,
     a_frozen_box_can_be_killed,
     a_box_that_stopped_itself_can_be_killed,
     a_box_frozen_at_the_gate_starts_when_thawed,

@@ -13,6 +13,7 @@ use belljar_policy::{Budget, Contract, Places};
 use belljar_replication::{Asked, Code, Jti, Usage, WorkerId};
 
 const CLIENTS: u64 = 64;
+const MILLION: u64 = 1_000_000;
 
 /// There are no boxes to act on.
 struct Idle;
@@ -28,17 +29,7 @@ fn main() {
         .nth(1)
         .map_or_else(std::env::temp_dir, PathBuf::from);
     let scratch = tempfile::tempdir_in(at).expect("a scratch directory");
-    let gate = FleetGate::open(
-        scratch.path(),
-        FleetOptions {
-            contract: Contract::new(2, 1_000_000, Duration::ZERO, None),
-            predicates: Vec::new(),
-            keys: KeySource::Directory,
-            hands: Box::new(Idle),
-        },
-    )
-    .expect("a fleet");
-    let gate = Arc::new(gate);
+    let gate = Arc::new(open(scratch.path()));
     let ids = Arc::new(AtomicU64::new(1));
     let root = {
         let wish = wish(&ids);
@@ -52,6 +43,35 @@ fn main() {
             grants as f64 / took.as_secs_f64()
         );
     }
+    while gate.log_state().expect("a log").0 < MILLION {
+        race(&gate, &ids, &root, 16);
+    }
+    let entries = gate.log_state().expect("a log").0;
+    drop(gate);
+    for (how, file) in [
+        ("with its snapshot", None),
+        ("without a snapshot", Some("fleet/ledger/snapshot")),
+    ] {
+        if let Some(file) = file {
+            let _ = std::fs::remove_file(scratch.path().join(file));
+        }
+        let began = Instant::now();
+        drop(open(scratch.path()));
+        println!(
+            "cold start, {entries} entries, {how}: {:.2} s (bound 3 s for a million)",
+            began.elapsed().as_secs_f64()
+        );
+    }
+}
+
+fn open(state: &std::path::Path) -> FleetGate {
+    let options = FleetOptions {
+        contract: Contract::new(2, 10_000_000, Duration::ZERO, None),
+        predicates: Vec::new(),
+        keys: KeySource::Directory,
+        hands: Box::new(Idle),
+    };
+    FleetGate::open(state, options).expect("a fleet")
 }
 
 /// Every client asks for replicas, one after the other, and lets each go again.

@@ -44,6 +44,7 @@ fn filing(kind: &str) -> Filing {
         "quarantined"
         | "stop_condition_triggered"
         | "revoked"
+        | "workers_lost"
         | "epoch_bumped"
         | "clock_jumped" => file(DETECTION_FINDING, 1, HIGH, SUCCESS),
         "key_changed" => file(ENTITY_MANAGEMENT, 3, MEDIUM, SUCCESS),

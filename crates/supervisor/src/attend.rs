@@ -16,7 +16,7 @@ use belljar_gate::{Launch, Permit};
 use belljar_policy::Capability;
 use belljar_sandbox::Host;
 use belljar_sandbox::cgroup::Spending;
-use belljar_sandbox::native::{Gate, Standing, start};
+use belljar_sandbox::native::{Standing, Starting, start};
 use belljar_sandbox::plan::{Freezer, Plan};
 use belljar_sandbox::signals::SignalWatch;
 use std::fs::File;
@@ -53,7 +53,16 @@ pub struct Assignment<'a> {
     state: &'a StateDir,
     output: Output,
     reins: Option<Reins>,
-    freezer: Freezer,
+    held: Held,
+}
+
+/// Who may hold a box by its reins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Held {
+    /// Others: it is prepared to be frozen, and starts only when told to.
+    ByOthers,
+    /// Nobody, but to kill it.
+    ByNobody,
 }
 
 impl<'a> Assignment<'a> {
@@ -73,7 +82,7 @@ impl<'a> Assignment<'a> {
             state,
             output: Output::Capture,
             reins: None,
-            freezer: Freezer::Prepared,
+            held: Held::ByOthers,
         }
     }
 
@@ -91,10 +100,11 @@ impl<'a> Assignment<'a> {
         self
     }
 
-    /// Does without preparations to be frozen: starts sooner.
+    /// For a box that nobody means to freeze, or to refuse when its walls stand: it starts sooner. It can be frozen all
+    /// the same once it runs.
     #[must_use]
-    pub fn without_freezer(mut self) -> Self {
-        self.freezer = Freezer::AsItComes;
+    pub fn alone(mut self) -> Self {
+        self.held = Held::ByNobody;
         self
     }
 }
@@ -225,7 +235,7 @@ pub(crate) fn attend_on(
         state,
         output,
         reins,
-        freezer,
+        held,
     } = assignment;
     let reins = match reins {
         Some(reins) => reins,
@@ -234,7 +244,10 @@ pub(crate) fn attend_on(
     let _taken_up = reins.take_up()?;
     let started = Instant::now();
     let mut lowered = lower(id.as_str(), capability, command, host, state)?;
-    lowered.plan.freezer = freezer;
+    lowered.plan.freezer = match held {
+        Held::ByOthers => Freezer::Prepared,
+        Held::ByNobody => Freezer::AsItComes,
+    };
     let discard = DiscardOnFailure::new(lowered.overlay.clone());
     let record = record_of(&lowered, capability, command, host);
     let _held = state.hold(&record)?;
@@ -252,12 +265,17 @@ pub(crate) fn attend_on(
         Some(by) => RunError::KilledEarly { by },
         None => explain(error, &lowered),
     };
-    let starting =
-        start(&lowered.plan, host, &stdio, Gate::Closed).map_err(|error| early(error.into()))?;
+    let starting = start(&lowered.plan, host, &stdio).map_err(|error| early(error.into()))?;
     reins.born(starting.grip());
     // While the box's first walls go up.
     let stand_ins = put_stand_ins(&lowered, state)?;
+    starting.go_on().map_err(|error| early(error.into()))?;
+    // And while the others do.
     let permit = leave.obtain(&lowered.plan)?;
+    let go = match held {
+        Held::ByOthers => Go::WhenTold(permit),
+        Held::ByNobody => Go::early(&starting, permit)?,
+    };
     let standing = starting.stand().map_err(|error| early(error.into()))?;
     drop(stdio);
     let facts = Facts {
@@ -267,7 +285,7 @@ pub(crate) fn attend_on(
         reins: &reins,
     };
     admit(&reins, &facts, attendant)?;
-    let launched = let_go(standing, &reins, permit)?;
+    let launched = let_go(standing, &reins, go)?;
     attendant.started(&facts);
     // What was shown is in the box now; a fleet's worth of copies would be a waste.
     lowered.plan.shows = Vec::new();
@@ -294,11 +312,26 @@ fn admit(reins: &Reins, facts: &Facts<'_>, attendant: &mut dyn Attendant) -> Res
         .map_err(|Refusal { code, what, hint }| RunError::NotAdmitted { code, what, hint })
 }
 
-/// The one place where an agent's first instruction is let happen, and it takes a permit.
+/// Leave to run the first instruction. There are two ways to use it, and both take a permit.
+enum Go {
+    /// When the walls stand and nobody objects.
+    WhenTold(Permit<Launch>),
+    /// It was given: the program starts the moment its walls stand.
+    Given,
+}
+
+impl Go {
+    fn early(starting: &Starting, permit: Permit<Launch>) -> Result<Self, RunError> {
+        permit.spend();
+        starting.let_go_early()?;
+        Ok(Self::Given)
+    }
+}
+
 fn let_go(
     standing: Standing,
     reins: &Reins,
-    permit: Permit<Launch>,
+    go: Go,
 ) -> Result<belljar_sandbox::native::Launched, RunError> {
     // Killed while somebody thought about admission: it has not run an instruction, and will not.
     if let Some(by) = reins.ended_by() {
@@ -308,6 +341,11 @@ fn let_go(
         doing: "freezing the box",
         source: std::io::Error::other(error),
     })?;
-    permit.spend();
-    Ok(standing.go()?)
+    match go {
+        Go::WhenTold(permit) => {
+            permit.spend();
+            Ok(standing.go()?)
+        }
+        Go::Given => Ok(standing.gone()),
+    }
 }

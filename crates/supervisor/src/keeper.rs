@@ -108,7 +108,7 @@ impl<'a> Keeper<'a> {
             if ready.bell {
                 self.reins.answer_bell();
                 self.doomed |= self.reins.ended_by().is_some();
-                if self.is_stopped_by_signals() {
+                if self.reins.needs_holding() {
                     let soon = Instant::now() + LONGEST_LOOK;
                     self.next_look = Some(self.next_look.map_or(soon, |next| next.min(soon)));
                 }
@@ -249,7 +249,7 @@ impl<'a> Keeper<'a> {
             self.look_closer(spent.memory);
         }
         // Signals can be undone from inside.
-        if self.reins.is_held()
+        if self.reins.needs_holding()
             && (self.reins.state() == BoxState::Freezing || !self.launched.is_seen_still())
         {
             self.reins.hold_still();
@@ -286,16 +286,12 @@ impl<'a> Keeper<'a> {
             .launched
             .is_sampled()
             .then(|| LONGEST_LOOK.max(self.look_cost * 10).min(SELDOMEST));
-        let for_stillness = self.is_stopped_by_signals().then_some(LONGEST_LOOK);
+        let for_stillness = self.reins.needs_holding().then_some(LONGEST_LOOK);
         let soonest = [for_cpu, for_samples, for_stillness];
         self.next_look = match soonest.into_iter().flatten().min() {
             Some(wait) if !self.doomed => Some(Instant::now() + wait),
             _ => None,
         };
-    }
-
-    fn is_stopped_by_signals(&self) -> bool {
-        self.reins.is_held() && self.reins.frozen_by() == Some(FreezeMethod::Signals)
     }
 
     fn kill(&mut self, by: KilledBy) {

@@ -48,7 +48,7 @@ pub fn run(
     state.sweep(&host.cgroups);
     let assignment = Assignment::new(id, capability, command, state)
         .output(output)
-        .without_freezer();
+        .alone();
     Recorded::new(id, capability, command, state, recording).attend(&host, assignment)
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn attend_recorded(
 ) -> Result<RunResult, RunError> {
     let assignment = Assignment::new(id, capability, command, state)
         .reins(reins)
-        .without_freezer();
+        .alone();
     Recorded::new(id, capability, command, state, &Recording::default())
         .attend(&Host::probe(), assignment)
 }

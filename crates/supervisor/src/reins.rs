@@ -23,8 +23,15 @@ struct Held {
     phase: Phase,
     ended_by: Option<KilledBy>,
     wants: Wish,
-    /// How it was frozen, if it ever was.
-    frozen_by: Option<FreezeMethod>,
+}
+
+impl Held {
+    fn running(&self) -> Option<Arc<Grip>> {
+        match &self.phase {
+            Phase::Running(grip) => Some(Arc::clone(grip)),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -79,7 +86,6 @@ impl Reins {
                 phase: Phase::Waiting,
                 ended_by: None,
                 wants: Wish::Move,
-                frozen_by: None,
             }),
         })))
     }
@@ -94,47 +100,49 @@ impl Reins {
     /// hold. Returns when the order is given; [`Reins::state`] tells when it is carried out. A box that is still
     /// starting will not run its program before it is thawed.
     pub fn freeze(&self) -> Result<(), FreezeError> {
-        let mut held = self.held();
-        match &held.phase {
-            _ if held.ended_by.is_some() => return Err(FreezeError::Killed),
-            Phase::Ended => return Err(FreezeError::Killed),
-            Phase::Waiting | Phase::Starting(_) => {}
-            Phase::Running(grip) => held.frozen_by = Some(grip.freeze()?),
+        if let Some(grip) = self.wish(Wish::HoldStill)? {
+            grip.freeze()?;
         }
-        held.wants = Wish::HoldStill;
-        drop(held);
         self.ring();
         Ok(())
     }
 
     /// Lets a frozen box go on.
     pub fn thaw(&self) -> Result<(), FreezeError> {
-        let mut held = self.held();
-        match &held.phase {
-            _ if held.ended_by.is_some() => return Err(FreezeError::Killed),
-            Phase::Ended => return Err(FreezeError::Killed),
-            Phase::Waiting | Phase::Starting(_) => {}
-            Phase::Running(grip) => grip.thaw()?,
+        match self.wish(Wish::Move)? {
+            Some(grip) => grip.thaw(),
+            None => Ok(()),
         }
-        held.wants = Wish::Move;
-        Ok(())
     }
 
     /// What the box is doing now.
     pub fn state(&self) -> BoxState {
         let held = self.held();
-        match (&held.phase, held.ended_by) {
-            (Phase::Ended, _) => BoxState::Ended,
-            (_, Some(_)) => BoxState::Killed,
-            (Phase::Waiting, None) => BoxState::Waiting,
-            (Phase::Starting(_), None) => BoxState::Starting,
-            (Phase::Running(grip), None) => match grip.motion() {
-                Motion::Running => BoxState::Running,
-                Motion::Freezing(_) => BoxState::Freezing,
-                Motion::Frozen(method) => BoxState::Frozen { method },
-                Motion::Killed => BoxState::Killed,
-            },
+        let grip = match (&held.phase, held.ended_by) {
+            (Phase::Ended, _) => return BoxState::Ended,
+            (_, Some(_)) => return BoxState::Killed,
+            (Phase::Waiting, None) => return BoxState::Waiting,
+            (Phase::Starting(_), None) => return BoxState::Starting,
+            (Phase::Running(grip), None) => Arc::clone(grip),
+        };
+        drop(held);
+        match grip.motion() {
+            Motion::Running => BoxState::Running,
+            Motion::Freezing => BoxState::Freezing,
+            Motion::Frozen(method) => BoxState::Frozen { method },
+            Motion::Killed => BoxState::Killed,
         }
+    }
+
+    /// Notes what is wanted of the box; its grip, if it runs. Whatever is done with that may take a moment, and is not
+    /// done here, so that a kill never waits for it.
+    fn wish(&self, wish: Wish) -> Result<Option<Arc<Grip>>, FreezeError> {
+        let mut held = self.held();
+        if held.ended_by.is_some() || matches!(held.phase, Phase::Ended) {
+            return Err(FreezeError::Killed);
+        }
+        held.wants = wish;
+        Ok(held.running())
     }
 
     /// Ends the box for a reason; a later one changes nothing.
@@ -187,7 +195,7 @@ impl Reins {
         };
         let grip = Arc::clone(grip);
         if held.wants == Wish::HoldStill && held.ended_by.is_none() {
-            held.frozen_by = Some(grip.freeze()?);
+            grip.freeze()?;
         }
         held.phase = Phase::Running(grip);
         Ok(())
@@ -200,12 +208,17 @@ impl Reins {
 
     /// How the box was frozen, if it ever was.
     pub(crate) fn frozen_by(&self) -> Option<FreezeMethod> {
-        self.held().frozen_by
+        self.running()?.frozen_by()
     }
 
     /// Whether somebody wants the box to hold still.
     pub(crate) fn is_held(&self) -> bool {
         self.held().wants == Wish::HoldStill
+    }
+
+    /// Whether that takes looking after.
+    pub(crate) fn needs_holding(&self) -> bool {
+        self.is_held() && self.running().is_some_and(|grip| grip.needs_holding())
     }
 
     /// Becomes readable when the keeper should look at the box.
@@ -220,9 +233,13 @@ impl Reins {
 
     /// Stops again what may have been continued.
     pub(crate) fn hold_still(&self) {
-        if let Phase::Running(grip) = &self.held().phase {
+        if let Some(grip) = self.running() {
             grip.hold_still();
         }
+    }
+
+    fn running(&self) -> Option<Arc<Grip>> {
+        self.held().running()
     }
 
     fn ring(&self) {

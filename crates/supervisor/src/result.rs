@@ -120,7 +120,7 @@ pub struct RunResult {
     pub resource_usage: ResourceUsage,
     /// The limit or person that ended it, if one did.
     pub killed_by: Option<KilledBy>,
-    /// How it was frozen, if it was: `cgroup` or `signals`.
+    /// How it was frozen, if it was: `cgroup`, `tracing` or `signals`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frozen_by: Option<&'static str>,
     /// What it tried in vain.

@@ -66,3 +66,48 @@ pub(crate) fn is_program(shows: &[Show], path: &Path) -> bool {
         .iter()
         .any(|show| matches!(show, Show::Program { .. }) && show.name().path() == path)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use belljar_sandbox::plan::{Kind, Ownership};
+
+    fn host(path: &str, access: Access) -> View {
+        View {
+            path: path.into(),
+            shows: Shows::Host {
+                source: path.into(),
+                kind: Kind::Directory,
+                access,
+                ownership: Ownership::Host,
+            },
+        }
+    }
+
+    fn places(work: &str) -> Places {
+        Places {
+            home: "/home/user".into(),
+            work: work.into(),
+            homes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_hosts_own_directory_of_that_name_gives_way() {
+        let other = host("/belljars", Access::Read);
+        let mut view = vec![host("/belljar", Access::Read), other.clone()];
+        make_room(&mut view, &places("/work")).expect("room");
+        assert_eq!(view, [other]);
+    }
+
+    #[test]
+    fn a_box_that_works_there_is_refused() {
+        let refuses = |view: &[View], work: &str| {
+            let result = make_room(&mut view.to_vec(), &places(work));
+            matches!(result, Err(RunError::Refused { .. }))
+        };
+        assert!(refuses(&[host("/belljar/data", Access::Write)], "/work"));
+        assert!(refuses(&[], "/belljar/project"));
+        assert!(!refuses(&[host("/data", Access::Write)], "/work"));
+    }
+}

@@ -186,11 +186,6 @@ impl StateDir {
             .collect()
     }
 
-    /// Clears away the doors of keepers that were killed.
-    pub(crate) fn sweep_doors(&self) {
-        crate::door::sweep(&self.doors());
-    }
-
     /// Clears away what keepers that were killed could not.
     pub fn sweep(&self, cgroups: &Cgroups) {
         for (path, alive, record) in self.records() {
@@ -207,7 +202,7 @@ impl StateDir {
             }
             let _ = fs::remove_file(&path);
         }
-        self.sweep_doors();
+        crate::door::sweep(&self.doors());
     }
 }
 

@@ -207,32 +207,13 @@ fn kill_switch(command: KillSwitch) -> Result<u8, Failure> {
 
 fn validate(file: &std::path::Path, format: OutputFormat) -> Result<u8, Failure> {
     let contract = belljar_manifest::read_contract_file(file)?;
-    if let Err(invalid) = belljar_replication::check_conditions(&contract.stop_conditions) {
-        let what = belljar_gate::in_full(&invalid);
-        let line = contract
-            .stop_conditions
-            .iter()
-            .find(|condition| condition.name == invalid.name)
-            .map(|condition| condition.line);
-        let place = line.map_or_else(
-            || file.display().to_string(),
-            |line| format!("{}:{line}", file.display()),
-        );
+    if let Err(unsound) = check_conditions(file, &contract) {
         if format == OutputFormat::Json {
-            print::json(&json!({"valid": false, "error": {"place": place, "message": what}}));
+            let Unsound { place, message } = unsound;
+            print::json(&json!({"valid": false, "error": {"place": place, "message": message}}));
         } else {
-            print::line(Line::Error, &format!("{place}: {what}"));
-            print::line(
-                Line::Hint,
-                &format!(
-                    "known names: {}",
-                    belljar_replication::VARIABLES
-                        .iter()
-                        .map(|v| v.name)
-                        .collect::<Vec<_>>()
-                        .join(", ")
-                ),
-            );
+            print::line(Line::Error, &unsound.to_string());
+            print::line(Line::Hint, &known_names());
         }
         return Ok(exit::NO);
     }
@@ -250,6 +231,48 @@ fn validate(file: &std::path::Path, format: OutputFormat) -> Result<u8, Failure>
         },
     );
     Ok(exit::OK)
+}
+
+/// A contract that can be held to, down to the last stop condition.
+pub(crate) fn read_contract(file: &std::path::Path) -> Result<belljar_policy::Contract, Failure> {
+    let contract = belljar_manifest::read_contract_file(file)?;
+    match check_conditions(file, &contract) {
+        Ok(()) => Ok(contract),
+        Err(unsound) => Err(Failure::Invalid(unsound.to_string(), known_names())),
+    }
+}
+
+/// A stop condition that can't be used.
+struct Unsound {
+    place: String,
+    message: String,
+}
+
+impl std::fmt::Display for Unsound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.place, self.message)
+    }
+}
+
+fn check_conditions(
+    file: &std::path::Path,
+    contract: &belljar_policy::Contract,
+) -> Result<(), Unsound> {
+    belljar_replication::check_conditions(&contract.stop_conditions).map_err(|invalid| Unsound {
+        message: belljar_gate::in_full(&invalid),
+        place: match invalid.line {
+            0 => file.display().to_string(),
+            line => format!("{}:{line}", file.display()),
+        },
+    })
+}
+
+fn known_names() -> String {
+    let names: Vec<_> = belljar_replication::VARIABLES
+        .iter()
+        .map(|v| v.name)
+        .collect();
+    format!("known names: {}", names.join(", "))
 }
 
 fn after(on: &OnWorker, worker: &WorkerView) {

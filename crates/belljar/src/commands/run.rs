@@ -92,7 +92,7 @@ fn family(
     state: &StateDir,
 ) -> Result<RunResult, Failure> {
     let file = contract;
-    let contract = belljar_manifest::read_contract_file(file)?;
+    let contract = super::replication::read_contract(file)?;
     protect(&mut capability, file);
     let given = given_state.map(read_state).transpose()?;
     let setup = FleetSetup {
@@ -222,7 +222,10 @@ fn explain(by: KilledBy, result: &RunResult) -> (String, Option<&'static str>) {
             ),
             Some("raise --timeout, or resource_limits.max_wall_seconds in the capability file"),
         ),
-        _ => ("operator: the box was killed from outside".into(), None),
+        _ => (
+            format!("{}: the box was killed from outside", by.as_str()),
+            None,
+        ),
     }
 }
 

@@ -3,6 +3,9 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <time.h>
 #include <sys/ptrace.h>
 #include <sys/ipc.h>
 #include <sys/resource.h>
@@ -244,7 +247,40 @@ static int say_and_wait(int argc, char **argv)
 	return ALLOWED;
 }
 
+enum { TIMERS = 64 };
+static timer_t timers[TIMERS];
+
+/* Winds every timer up again: a stop takes those with it whose signal is just under way. */
+static void go_on(int signal)
+{
+	(void)signal;
+	for (int i = 0; i < TIMERS; i++) {
+		/* Half of them soon, half of them over the next third of a second: some are always to come. */
+		struct itimerspec when = { .it_value.tv_nsec = (i % 2 ? 10000000 : 200000) * (i / 2 + 1) };
+		timer_settime(timers[i], 0, &when, NULL);
+	}
+}
+
+/* Counts in FILE for ever, and has itself continued thousands of times a second. */
+static int self_continue(int argc, char **argv)
+{
+	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGCONT };
+	struct sigaction heed = { .sa_handler = go_on, .sa_flags = SA_RESTART };
+
+	(void)argc;
+	sigaction(SIGCONT, &heed, NULL);
+	for (int i = 0; i < TIMERS; i++)
+		if (timer_create(CLOCK_MONOTONIC, &event, &timers[i]) < 0)
+			broken("timer");
+	go_on(SIGCONT);
+	int fd = open(argv[1], O_CREAT | O_WRONLY | O_APPEND, 0600);
+	while (write(fd, "x", 1) == 1)
+		;
+	return report("self-continue", -1);
+}
+
 const struct command process_commands[] = {
+	{ "self-continue", "FILE", 1, self_continue },
 	{ "ptrace", "PID", 1, trace },
 	{ "vm-read", "PID ADDRESS", 2, read_memory },
 	{ "proc-mem", "PID ADDRESS", 2, read_proc_memory },

@@ -14,10 +14,15 @@ use super::{Scratch, Who, belljar, probe};
 
 const MARK: &str = "BELLJAR_TEST_APART";
 
+/// Whether this process was started for one test.
+pub(crate) fn is_apart() -> bool {
+    env::var_os(MARK).is_some()
+}
+
 /// Runs `body` in a process that belongs to `who`. `name` is the test's own.
 #[track_caller]
 pub(crate) fn apart(who: Who, name: &str, body: fn(Who)) {
-    if env::var_os(MARK).is_some() {
+    if is_apart() {
         return body(who);
     }
     who.require();

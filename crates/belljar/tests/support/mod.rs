@@ -15,6 +15,7 @@
 
 mod apart;
 mod build;
+mod family;
 mod jail;
 mod leftovers;
 mod outcome;
@@ -24,8 +25,9 @@ mod scratch;
 mod watch;
 mod yard;
 
-pub(crate) use apart::{apart, for_each_user_apart};
+pub(crate) use apart::{apart, for_each_user_apart, is_apart};
 pub(crate) use build::{belljar, probe};
+pub(crate) use family::{AGENT, Family, Refusal, Said, text};
 pub(crate) use jail::{AWS_SECRET, DOTENV_SECRET, Jail, NETRC_SECRET, SSH_SECRET};
 pub(crate) use leftovers::{cgroups_of, files_below, processes_marked};
 pub(crate) use outcome::{Attempt, Outcome, assert_all_allowed, assert_all_refused};

@@ -10,8 +10,8 @@ use belljar_gate::{Durability, Launch, RunGate};
 use belljar_policy::Capability;
 use belljar_sandbox::plan::Plan;
 use belljar_supervisor::{
-    Assignment, Attendant, BoxState, Command, Leave, Reins, RunError, RunResult, SandboxId,
-    StateDir, attend,
+    Assignment, Attendant, BoxState, Command, KillCode, Leave, Reins, RunError, RunResult,
+    SandboxId, StateDir, attend,
 };
 
 use super::leftovers::assert_nothing_left;
@@ -112,7 +112,9 @@ impl Yard {
         let reins = Reins::new().expect("reins");
         thread::scope(|scope| {
             let attending = scope.spawn(|| self.attend(command, &reins, &mut ()));
+            let guard = KillOnPanic(&reins);
             meddle(&reins);
+            drop(guard);
             eventually("the box ends", || attending.is_finished().then_some(()));
             attending.join().expect("no panic")
         })
@@ -131,5 +133,16 @@ impl Yard {
     #[track_caller]
     pub(crate) fn assert_nothing_left(&self) {
         assert_nothing_left(&self.jail.base, &self.jail.state, None);
+    }
+}
+
+/// A test that fails while its box runs ends the box, instead of waiting for it.
+struct KillOnPanic<'a>(&'a Reins);
+
+impl Drop for KillOnPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.kill(KillCode::OPERATOR);
+        }
     }
 }

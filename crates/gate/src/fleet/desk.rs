@@ -67,6 +67,8 @@ pub(crate) struct Desk {
     hands: Box<dyn Hands>,
     keys: KeyWatch,
     latch: Latch,
+    /// While a reset goes on record, the latch on disk is an old one.
+    is_resetting: bool,
     /// Set by the first failure to record; from then on nothing is granted.
     broken: Option<Unrecorded>,
     signed_ns: u64,
@@ -163,6 +165,7 @@ impl Desk {
             hands,
             keys,
             latch,
+            is_resetting: false,
             broken: None,
             signed_ns: now().boot_ns,
             snapshot_at,
@@ -218,8 +221,24 @@ impl Desk {
 
     /// Whoever could not reach us may have engaged the kill switch on disk.
     pub(crate) fn heed_latch(&mut self, at: Now) {
-        if !self.controller.state().is_kill_switch_engaged() && self.latch.engaged().is_some() {
+        let is_engaged = self.controller.state().is_kill_switch_engaged();
+        if !is_engaged && !self.is_resetting && self.latch.engaged().is_some() {
             self.turn(|controller| controller.engage_kill_switch(at, Scope::Fleet));
+        }
+    }
+
+    /// The latch is not heeded until the reset is on record and the latch gone too.
+    pub(crate) fn begin_reset(&mut self) {
+        self.is_resetting = true;
+    }
+
+    /// Takes the latch off, unless somebody engaged the switch again meanwhile.
+    pub(crate) fn finish_reset(&mut self) {
+        self.is_resetting = false;
+        if !self.controller.state().is_kill_switch_engaged()
+            && let Err(error) = self.latch.reset()
+        {
+            self.fail(&error);
         }
     }
 

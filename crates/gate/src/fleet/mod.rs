@@ -24,6 +24,7 @@ pub use papers::{Papers, PapersError, Standing};
 
 use desk::DeskHandle;
 use keys::SharedKeyring;
+use note::brief;
 
 use crate::latch::Latch;
 use crate::permit::Permit;
@@ -162,7 +163,7 @@ impl FleetGate {
             need: wish.need,
             lifetime: None,
         };
-        let reason = wish.reason.clone();
+        let reason = brief(&wish.reason);
         let admitted = self.desk.ask(move |desk| {
             let at = crate::clock::now();
             desk.heed_latch(at);
@@ -196,7 +197,7 @@ impl FleetGate {
             asked: wish.asked,
             need: wish.need,
         };
-        let reason = wish.reason.clone();
+        let reason = brief(&wish.reason);
         let admitted = self.desk.ask(move |desk| {
             let at = crate::clock::now();
             let parent = Some(request.parent);
@@ -225,7 +226,7 @@ impl FleetGate {
             worker: wish.worker,
             parent: Some(parent.worker()),
             jti,
-            detail: Some(what.clone()),
+            detail: Some(brief(&what)),
         };
         self.desk
             .decide(move |controller, at| controller.record_refusal(at, refused))?;
@@ -343,7 +344,7 @@ impl FleetGate {
             worker: WorkerId(0),
             parent: None,
             jti: Jti(0),
-            detail: Some(rejection.to_string()),
+            detail: Some(brief(&rejection.to_string())),
         };
         self.desk
             .decide(move |controller, at| controller.record_refusal(at, refused))?;
@@ -400,6 +401,7 @@ impl FleetGate {
 
     /// Something about a worker's box that is worth telling.
     pub fn note_box(&self, worker: WorkerId, why: String) {
+        let why = brief(&why);
         self.desk.tell(move |desk| {
             desk.note(crate::clock::now(), &FleetNote::BoxFailed { worker, why });
         });

@@ -66,6 +66,11 @@ pub enum FleetNote {
         /// The key that signs from here on.
         signing: String,
     },
+    /// A controller took over; these lived under the one before, whose end was theirs.
+    WorkersLost {
+        /// Who.
+        workers: Vec<WorkerId>,
+    },
     /// A writer was interrupted; what it had not finished was cut off.
     LogRecovered {
         /// Whole entries that were dropped; none of them was ever acknowledged.
@@ -83,4 +88,32 @@ pub enum FleetEntry {
     Event(Event),
     /// Ours.
     Note(Entry<FleetNote>),
+}
+
+/// The most characters of a text from outside that an entry holds.
+const BRIEF: usize = 1000;
+
+/// A text from outside, cut and cleaned for the log. An entry too long for the log would be one that can't be recorded,
+/// and that ends all grants: nobody may bring that about by what he calls his program.
+pub(crate) fn brief(text: &str) -> String {
+    let clean = |c: char| if c.is_control() { ' ' } else { c };
+    let mut brief: String = text.chars().take(BRIEF).map(clean).collect();
+    if text.chars().nth(BRIEF).is_some() {
+        brief.push('…');
+    }
+    brief
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_from_outside_is_cut_and_cleaned() {
+        assert_eq!(brief("as it was"), "as it was");
+        assert_eq!(brief("two\nlines\u{1b}[0m"), "two lines [0m");
+        let long = brief(&"\u{1}".repeat(100_000));
+        assert_eq!(long, " ".repeat(BRIEF) + "…");
+        assert_eq!(brief(&"x".repeat(BRIEF)).len(), BRIEF);
+    }
 }

@@ -16,6 +16,9 @@ use crate::keyring::{KeyDir, KeyError, KeySource};
 use crate::latch::Latch;
 use crate::log::{LogError, LogKind, open};
 
+/// The most workers that one entry names.
+const LOST_TOGETHER: usize = 500;
+
 /// How to open a fleet.
 pub struct FleetOptions {
     /// The contract.
@@ -109,6 +112,10 @@ impl FleetGate {
         }
         desk.carry_out(&taken_over.commands);
         desk.store(&taken_over.events);
+        for lost in taken_over.result.chunks(LOST_TOGETHER) {
+            let workers = lost.to_vec();
+            desk.note(at, &FleetNote::WorkersLost { workers });
+        }
         desk.agree_with_latch(at);
         let gate = Self {
             desk: DeskHandle::open(desk)?,

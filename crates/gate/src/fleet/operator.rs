@@ -5,6 +5,7 @@ use std::time::Instant;
 use belljar_replication::{Code, Controller, NotAlive, Now, Outcome, Scope, WorkerId};
 
 use super::desk::{Desk, Unrecorded};
+use super::note::brief;
 use super::{FleetGate, FleetNote};
 
 /// An act, and whom it is about.
@@ -116,6 +117,7 @@ impl FleetGate {
         let latch = self.latch.clone();
         let was_engaged = self.desk.ask(move |desk| {
             let at = crate::clock::now();
+            desk.begin_reset();
             let was_engaged = desk.act(
                 at,
                 "kill_switch_reset",
@@ -126,12 +128,7 @@ impl FleetGate {
             was_engaged | latch.engaged().is_some()
         })?;
         // On record first: a latch that is gone with no word of it in the log would be an unexplained reset.
-        let latch = self.latch.clone();
-        self.desk.ask(move |desk| {
-            if let Err(error) = latch.reset() {
-                desk.fail(&error);
-            }
-        })?;
+        self.desk.ask(Desk::finish_reset)?;
         Ok(was_engaged)
     }
 
@@ -159,6 +156,7 @@ impl FleetGate {
         self.desk.ask(move |desk| {
             let at = crate::clock::now();
             let act = "shutdown".to_owned();
+            let reason = brief(&reason);
             desk.note(
                 at,
                 &FleetNote::AgentSaid {
@@ -198,7 +196,7 @@ impl Desk {
         act: Act,
         carry_out: impl FnOnce(&mut Controller, Now) -> Outcome<T>,
     ) -> T {
-        let Act { reason, user } = act;
+        let (reason, user) = (brief(&act.reason), act.user);
         let act = name.to_owned();
         self.note(
             at,

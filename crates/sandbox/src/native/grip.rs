@@ -1,6 +1,7 @@
 //! A hold on a running box that any thread may use, while its keeper attends it.
 
 use super::message::{Kind, Message};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Signal, pidfd_send_signal};
@@ -12,8 +13,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub enum FreezeMethod {
     /// By its control group: the kernel runs none of its processes, whatever signals come.
     ControlGroup,
+    /// By the box's pid 1, which traces every thread: none goes on before it is let go, whatever signals come.
+    Tracing,
     /// By stopping every process, at once and again at every look: one that has armed a timer to continue itself
-    /// may run from that moment until the next look.
+    /// may run from that moment until the next look. Only where the host allows no tracing.
     Signals,
 }
 
@@ -22,6 +25,7 @@ impl FreezeMethod {
     pub fn as_str(self) -> &'static str {
         match self {
             FreezeMethod::ControlGroup => "cgroup",
+            FreezeMethod::Tracing => "tracing",
             FreezeMethod::Signals => "signals",
         }
     }
@@ -33,7 +37,7 @@ pub enum Motion {
     /// It runs.
     Running,
     /// It was told to hold still; some of it may still run.
-    Freezing(FreezeMethod),
+    Freezing,
     /// It holds still.
     Frozen(FreezeMethod),
     /// It was killed.
@@ -78,6 +82,26 @@ struct Pace {
     motion: Motion,
     /// The number of the latest order to stop, so that a late answer to an earlier one is known as such.
     order: i32,
+    frozen_by: Option<FreezeMethod>,
+    /// How often init could stop all, but not hold all.
+    doubts: u32,
+}
+
+/// How long an order waits for a pid 1 that takes none.
+const PATIENCE: Timespec = Timespec {
+    tv_sec: 10,
+    tv_nsec: 0,
+};
+
+/// After so many tries a box that can't be traced counts as frozen by signals alone. One try may fail by chance: a
+/// process can't be traced while it executes a new program.
+const DOUBTS: u32 = 8;
+
+impl Pace {
+    fn freeze_by(&mut self, method: FreezeMethod) {
+        self.motion = Motion::Frozen(method);
+        self.frozen_by = Some(method);
+    }
 }
 
 impl Grip {
@@ -89,6 +113,8 @@ impl Grip {
             pace: Mutex::new(Pace {
                 motion: Motion::Running,
                 order: 0,
+                frozen_by: None,
+                doubts: 0,
             }),
         }
     }
@@ -115,20 +141,21 @@ impl Grip {
 
     /// Makes every process hold still, pid 1 too where a control group does it. Returns when the order is given;
     /// [`Grip::motion`] tells when it is carried out.
-    pub fn freeze(&self) -> Result<FreezeMethod, FreezeError> {
+    pub fn freeze(&self) -> Result<(), FreezeError> {
         let mut pace = self.pace();
-        let method = match pace.motion {
+        match pace.motion {
             Motion::Killed => return Err(FreezeError::Killed),
-            Motion::Freezing(method) | Motion::Frozen(method) => return Ok(method),
-            Motion::Running => self.method(),
-        };
+            Motion::Freezing | Motion::Frozen(_) => return Ok(()),
+            Motion::Running => {}
+        }
         pace.order = pace.order.wrapping_add(1);
+        pace.doubts = 0;
         match &self.group {
             Some(group) => put_freeze(group, "1")?,
             None => self.tell(Message::new(Kind::Stop, pace.order, 0))?,
         }
-        pace.motion = Motion::Freezing(method);
-        Ok(method)
+        pace.motion = Motion::Freezing;
+        Ok(())
     }
 
     /// Lets every process go on.
@@ -137,7 +164,7 @@ impl Grip {
         match pace.motion {
             Motion::Killed => return Err(FreezeError::Killed),
             Motion::Running => return Ok(()),
-            Motion::Freezing(_) | Motion::Frozen(_) => {}
+            Motion::Freezing | Motion::Frozen(_) => {}
         }
         match &self.group {
             Some(group) => put_freeze(group, "0")?,
@@ -150,49 +177,63 @@ impl Grip {
     /// Whether it moves, asking the kernel where it can tell.
     pub fn motion(&self) -> Motion {
         let mut pace = self.pace();
-        if let (Motion::Freezing(method), Some(group)) = (pace.motion, &self.group) {
+        if let (Motion::Freezing, Some(group)) = (pace.motion, &self.group) {
             let events = std::fs::read_to_string(group.join("cgroup.events")).unwrap_or_default();
             if events.lines().any(|line| line == "frozen 1") {
-                pace.motion = Motion::Frozen(method);
+                pace.freeze_by(FreezeMethod::ControlGroup);
             }
         }
         pace.motion
     }
 
-    /// Stops again what may have been continued, where a box is frozen by signals.
+    /// How it was held still the last time, if it ever was.
+    pub fn frozen_by(&self) -> Option<FreezeMethod> {
+        self.pace().frozen_by
+    }
+
+    /// Whether freezing it takes looking after.
+    pub fn needs_holding(&self) -> bool {
+        self.group.is_none()
+    }
+
+    /// Stops again what may have been continued, or was not stopped yet, where no control group does it.
     pub fn hold_still(&self) {
         let pace = self.pace();
-        if matches!(
-            pace.motion,
-            Motion::Freezing(FreezeMethod::Signals) | Motion::Frozen(FreezeMethod::Signals)
-        ) {
+        let is_to_hold = matches!(pace.motion, Motion::Freezing | Motion::Frozen(_));
+        if is_to_hold && self.group.is_none() {
             let _ = Message::new(Kind::Stop, pace.order, 0).send(self.control.as_fd());
         }
     }
 
     /// Init says that it has stopped them all, as order number `order` says.
-    pub(super) fn note_stopped(&self, order: i32) {
+    pub(super) fn note_stopped(&self, order: i32, method: FreezeMethod) {
         let mut pace = self.pace();
-        if pace.order == order
-            && let Motion::Freezing(method) = pace.motion
-        {
-            pace.motion = Motion::Frozen(method);
+        if pace.order == order && matches!(pace.motion, Motion::Freezing | Motion::Frozen(_)) {
+            if method == FreezeMethod::Signals && pace.doubts < DOUBTS {
+                pace.doubts += 1;
+            } else {
+                pace.freeze_by(method);
+            }
         }
     }
 
-    fn method(&self) -> FreezeMethod {
-        match self.group {
-            Some(_) => FreezeMethod::ControlGroup,
-            None => FreezeMethod::Signals,
-        }
-    }
-
+    /// Gives init an order, waiting for room if need be: orders may come faster than they are carried out.
     fn tell(&self, message: Message) -> Result<(), FreezeError> {
-        message
-            .send(self.control.as_fd())
-            .map_err(|errno: Errno| FreezeError::Deaf {
-                source: errno.into(),
-            })
+        let deaf = |errno: Errno| FreezeError::Deaf {
+            source: errno.into(),
+        };
+        loop {
+            match message.send(self.control.as_fd()) {
+                Err(Errno::AGAIN) => {}
+                other => return other.map_err(deaf),
+            }
+            let mut room = [PollFd::new(&self.control, PollFlags::OUT)];
+            match poll(&mut room, Some(&PATIENCE)) {
+                Ok(0) => return Err(deaf(Errno::TIMEDOUT)),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(deaf(errno)),
+            }
+        }
     }
 
     fn pace(&self) -> MutexGuard<'_, Pace> {

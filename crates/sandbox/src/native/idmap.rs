@@ -1,5 +1,6 @@
 //! Showing root's files to a box that runs as nobody: id-mapped mounts, which only root can make.
 
+use super::init::{die_with, own_handle};
 use super::shown::FileId;
 use crate::plan::Identity;
 use crate::sys::{self, Fork, mount_flag};
@@ -15,15 +16,15 @@ pub(super) struct OwnerMap(OwnedFd);
 impl OwnerMap {
     /// The namespace outlives the short-lived process that it is made with.
     pub(super) fn new(identity: Identity) -> Result<Self, Errno> {
+        let keeper = own_handle()?;
         let (ours, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         match sys::clone_into(libc::CLONE_NEWUSER as u64, None)? {
             Fork::Child => {
                 drop(theirs);
-                // Until the keeper says so, or is gone. (Not until the other end is closed: a box that another thread
-                // starts meanwhile has a copy of it.)
-                let kill = rustix::process::Signal::KILL;
-                let _ = rustix::process::set_parent_process_death_signal(Some(kill));
-                let _ = rustix::io::read(&ours, &mut [0u8; 1]);
+                // Until the keeper says so, or is gone.
+                if die_with(keeper.as_fd()).is_ok() {
+                    let _ = rustix::io::read(&ours, &mut [0u8; 1]);
+                }
                 sys::exit_now(0)
             }
             Fork::Parent { pid, .. } => {

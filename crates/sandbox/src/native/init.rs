@@ -29,8 +29,10 @@ pub(super) struct Start<'a> {
     pub(super) terminal: Terminal,
     /// Whether the keeper wants a handle on the box's /proc.
     pub(super) send_proc: bool,
-    /// What the program's process waits for before its first instruction, if anything.
-    pub(super) gate: Option<BorrowedFd<'a>>,
+    /// What the program's process waits for before its first instruction.
+    pub(super) gate: BorrowedFd<'a>,
+    /// The keeper's process: readable once it is gone.
+    pub(super) keeper: BorrowedFd<'a>,
 }
 
 /// Who writes the user map.
@@ -71,7 +73,9 @@ pub(super) fn at(stage: Stage) -> impl Fn(Errno) -> Failure {
 pub(super) fn run(start: &Start<'_>) -> ! {
     // What is made for the box does not depend on how its keeper happens to make files; what the agent makes does.
     let umask = rustix::process::umask(Mode::from_raw_mode(0o022));
-    let Err(failure) = enclose(start).and_then(|()| begin(start, umask));
+    let Err(failure) = die_with_keeper(start)
+        .and_then(|()| enclose(start))
+        .and_then(|()| begin(start, umask));
     fail(start.control, &failure)
 }
 
@@ -120,9 +124,33 @@ fn become_box_user(start: &Start<'_>) -> Result<(), Failure> {
             sys::become_user(start.script.uid, start.script.gid).map_err(at(Stage::User))?;
         }
     }
-    // After the last change of user, which clears it. A keeper that is already gone is noticed on the socket.
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
-        .map_err(at(Stage::User))
+    // Once more: a change of user clears it.
+    die_with_keeper(start)
+}
+
+fn die_with_keeper(start: &Start<'_>) -> Result<(), Failure> {
+    die_with(start.keeper).map_err(at(Stage::User))
+}
+
+/// Has the kernel end this process with the thread that made it. A keeper that is gone already sends no signal any more,
+/// and no socket or pipe of its tells: copies of the other end live on in boxes that were started at the same moment.
+pub(super) fn die_with(keeper: BorrowedFd<'_>) -> Result<(), Errno> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    let mut gone = [PollFd::from_borrowed_fd(keeper, PollFlags::IN)];
+    let now = rustix::event::Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    match poll(&mut gone, Some(&now))? {
+        0 => Ok(()),
+        _ => Err(Errno::SRCH),
+    }
+}
+
+/// This process, for its children to hold.
+pub(super) fn own_handle() -> Result<OwnedFd, Errno> {
+    let flags = rustix::process::PidfdFlags::empty();
+    rustix::process::pidfd_open(rustix::process::getpid(), flags)
 }
 
 /// Forks the agent's process and stays as pid 1.
@@ -203,9 +231,7 @@ fn become_agent(
     Message::new(Kind::Applied, 0, 0)
         .send(start.control)
         .map_err(at(Stage::Execute))?;
-    if let Some(gate) = start.gate {
-        await_go(gate).map_err(at(Stage::Admission))?;
-    }
+    await_go(start.gate).map_err(at(Stage::Admission))?;
     let errno = sys::execute(&script.program, &script.argv, &script.env);
     Err(at(Stage::Execute)(errno))
 }
@@ -301,6 +327,14 @@ struct Stay<'a> {
     /// How often each rule was hit.
     hits: [u32; 128],
     reach: peer::Reach,
+    /// Whether all others are to hold still.
+    pace: Pace,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    Move,
+    HoldStill,
 }
 
 /// Pid 1's life.
@@ -322,6 +356,7 @@ fn stay(start: &Start<'_>, main: i32, children: &OwnedFd, listener: Option<Owned
         listener,
         hits: [0; 128],
         reach,
+        pace: Pace::Move,
     };
     loop {
         let mut sources = [
@@ -337,7 +372,7 @@ fn stay(start: &Start<'_>, main: i32, children: &OwnedFd, listener: Option<Owned
         let _ = poll(&mut sources, None);
         let [child, control, asked] = sources.each_ref().map(PollFd::revents);
         if !control.is_empty() {
-            obey(&stay);
+            obey(&mut stay);
         }
         if stay.listener.is_some() && asked.contains(PollFlags::IN) {
             stay.answer();
@@ -373,7 +408,7 @@ fn release_descriptors(start: &Start<'_>, children: &OwnedFd, listener: Option<&
 }
 
 /// Does what the keeper says. A keeper that is gone says: end.
-fn obey(stay: &Stay<'_>) {
+fn obey(stay: &mut Stay<'_>) {
     match Message::receive(stay.start.control, RecvFlags::DONTWAIT) {
         Ok(Some(Message {
             kind: Kind::Signal,
@@ -391,14 +426,20 @@ fn obey(stay: &Stay<'_>) {
             a: order,
             ..
         })) => {
-            if stillness::stop_all() == Stillness::Complete {
-                let _ = Message::new(Kind::Stopped, order, 0).send(stay.start.control);
+            stay.pace = Pace::HoldStill;
+            let reached = stillness::stop_all();
+            if reached != Stillness::Pending {
+                let held = i32::from(reached == Stillness::Held);
+                let _ = Message::new(Kind::Stopped, order, held).send(stay.start.control);
             }
         }
         Ok(Some(Message {
             kind: Kind::Continue,
             ..
-        })) => stillness::continue_all(),
+        })) => {
+            stay.pace = Pace::Move;
+            stillness::continue_all();
+        }
         Ok(None) => sys::exit_now(1),
         Ok(Some(_)) | Err(_) => {}
     }
@@ -411,6 +452,8 @@ impl Stay<'_> {
                 ChildState::Ended { pid, status } if pid == self.main => {
                     let _ = Message::new(Kind::MainEnded, status, 0).send(self.start.control);
                 }
+                ChildState::Stopped { pid, .. }
+                    if self.pace == Pace::Move && stillness::release_late(pid) => {}
                 ChildState::Stopped { pid, signal } if pid == self.main => {
                     let _ = Message::new(Kind::MainStopped, signal, 0).send(self.start.control);
                 }

@@ -1,6 +1,6 @@
 //! The keeper's side: starting a box, hearing from it, ending it.
 
-use super::grip::Grip;
+use super::grip::{FreezeMethod, Grip};
 use super::idmap::{self, OwnerMap};
 use super::init::{self, Start, Terminal, UserMap};
 use super::message::{Kind, LaunchError, Message, Stage};
@@ -98,27 +98,18 @@ impl std::fmt::Debug for Script {
     }
 }
 
-/// Whether a box waits before its program's first instruction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gate {
-    /// It does not: saves a message.
-    Open,
-    /// Until [`Standing::go`].
-    Closed,
-}
-
 /// A box whose walls go up. Dropping it kills the box.
 #[derive(Debug)]
 pub struct Starting {
     launched: Launched,
-    gate: Option<OwnedFd>,
+    gate: OwnedFd,
 }
 
 /// A box whose walls stand. Dropping it kills the box.
 #[derive(Debug)]
 pub struct Standing {
     launched: Launched,
-    gate: Option<OwnedFd>,
+    gate: OwnedFd,
 }
 
 impl Starting {
@@ -127,13 +118,23 @@ impl Starting {
         Arc::clone(&self.launched.grip)
     }
 
-    /// Goes on, now that the plan's stand-ins are in place, until all walls stand, or one does not.
-    pub fn stand(mut self) -> Result<Standing, LaunchError> {
-        if self.launched.script.awaits {
-            Message::new(Kind::Ready, 0, 0)
-                .send(self.launched.grip.control())
-                .map_err(LaunchError::at(Stage::View))?;
+    /// Lets the program start the moment its walls stand: nobody has to say so then.
+    pub fn let_go_early(&self) -> Result<(), LaunchError> {
+        open(&self.gate)
+    }
+
+    /// Goes on, now that the plan's stand-ins are in place.
+    pub fn go_on(&self) -> Result<(), LaunchError> {
+        if !self.launched.script.awaits {
+            return Ok(());
         }
+        Message::new(Kind::Ready, 0, 0)
+            .send(self.launched.grip.control())
+            .map_err(LaunchError::at(Stage::View))
+    }
+
+    /// Waits until all walls stand, or one does not. Call [`Starting::go_on`] before.
+    pub fn stand(mut self) -> Result<Standing, LaunchError> {
         self.launched.await_start()?;
         // What the walls were made from may be large, and is not needed any more.
         self.launched.script.steps = Vec::new();
@@ -151,20 +152,28 @@ impl Standing {
         self.launched.pid
     }
 
-    /// Lets the program start. Without a gate it has already.
+    /// The program was let start before.
+    pub fn gone(self) -> Launched {
+        self.launched
+    }
+
+    /// Lets the program start.
     pub fn go(self) -> Result<Launched, LaunchError> {
-        if let Some(gate) = &self.gate {
-            rustix::io::write(gate, &1u64.to_ne_bytes())
-                .map_err(LaunchError::at(Stage::Admission))?;
-        }
+        open(&self.gate)?;
         Ok(self.launched)
     }
 }
 
+fn open(gate: &OwnedFd) -> Result<(), LaunchError> {
+    rustix::io::write(gate, &1u64.to_ne_bytes())
+        .map(drop)
+        .map_err(LaunchError::at(Stage::Admission))
+}
+
 /// Starts to put up a box for `plan`: as far as it goes without the plan's stand-ins.
-pub fn start(plan: &Plan, host: &Host, stdio: &Stdio, gate: Gate) -> Result<Starting, LaunchError> {
+pub fn start(plan: &Plan, host: &Host, stdio: &Stdio) -> Result<Starting, LaunchError> {
     let mut cgroup = Cgroup::create(&host.cgroups, &plan.id, &plan.limits, plan.freezer)?;
-    match clone_init(plan, host, stdio, gate, &mut cgroup) {
+    match clone_init(plan, host, stdio, &mut cgroup) {
         Ok(starting) => Ok(starting),
         Err(error) => {
             // No process has entered it.
@@ -181,7 +190,6 @@ fn clone_init(
     plan: &Plan,
     host: &Host,
     stdio: &Stdio,
-    gate: Gate,
     cgroup: &mut Option<Cgroup>,
 ) -> Result<Starting, LaunchError> {
     let sampled = cgroup.is_none();
@@ -191,13 +199,9 @@ fn clone_init(
     }
     let terminal = terminal_for(stdio);
     let trees = clone_trees(plan, &script)?;
-    let gate = match gate {
-        Gate::Open => None,
-        Gate::Closed => Some(
-            rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)
-                .map_err(LaunchError::at(Stage::Admission))?,
-        ),
-    };
+    let gate = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)
+        .map_err(LaunchError::at(Stage::Admission))?;
+    let keeper = init::own_handle().map_err(LaunchError::at(Stage::Processes))?;
     let (control, theirs) = rustix::net::socketpair(
         rustix::net::AddressFamily::UNIX,
         rustix::net::SocketType::SEQPACKET,
@@ -221,7 +225,8 @@ fn clone_init(
             .map_or(UserMap::Keeper, |(uid, gid)| UserMap::Own { uid, gid }),
         terminal,
         send_proc: sampled,
-        gate: gate.as_ref().map(|fd| fd.as_fd()),
+        gate: gate.as_fd(),
+        keeper: keeper.as_fd(),
     };
     // A handler of the host program's must not run in the copy.
     let quiet = SignalsBlocked::new();
@@ -359,7 +364,11 @@ impl Launched {
                 errno: Errno::from_raw_os_error(message.b),
             }),
             Kind::Stopped => {
-                self.grip.note_stopped(message.a);
+                let method = match message.b {
+                    1 => FreezeMethod::Tracing,
+                    _ => FreezeMethod::Signals,
+                };
+                self.grip.note_stopped(message.a, method);
                 Some(Event::Stilled)
             }
             Kind::Mapped

@@ -39,7 +39,7 @@ pub(crate) enum Kind {
     Stop = 10,
     /// Keeper → init: let them all go on.
     Continue = 11,
-    /// Init → keeper: they all stand still, as order `a` said.
+    /// Init → keeper: they all stand still, as order `a` said; `b` is 1 if no signal can change that.
     Stopped = 12,
 }
 

@@ -19,5 +19,5 @@ mod view;
 
 pub use grip::{FreezeError, FreezeMethod, Grip, Motion};
 pub(crate) use launch::needs_mapped_owner;
-pub use launch::{Ended, Event, Gate, LONGEST_LOOK, Launched, Standing, Starting, Stdio, start};
+pub use launch::{Ended, Event, LONGEST_LOOK, Launched, Standing, Starting, Stdio, start};
 pub use message::{LaunchError, Stage};

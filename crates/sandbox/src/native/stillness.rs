@@ -5,36 +5,58 @@ use super::peer::Text;
 use crate::sys;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{Mode, OFlags, RawDir};
+use rustix::io::Errno;
 use std::mem::MaybeUninit;
 
-/// Whether a box holds still.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How still a box is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stillness {
-    Complete,
     /// Something is still on its way out of the kernel.
     Pending,
+    /// All is stopped, but could be continued from inside: a timer can send a signal.
+    Stopped,
+    /// All is stopped and held: no signal but the last one has any effect.
+    Held,
 }
 
-/// Stops every process. One call for all: the kernel lets no fork slip between.
+/// Stops every process and takes hold of it.
 pub(super) fn stop_all() -> Stillness {
     /// A process in the middle of a system call needs a moment. Who waits longer is asked again by the keeper.
     const LOOKS: usize = 20;
+    // One call for all: the kernel lets no fork slip between.
     sys::signal_all(libc::SIGSTOP);
+    let mut reached = Stillness::Pending;
     for _ in 0..LOOKS {
-        if all_stand_still() {
-            return Stillness::Complete;
+        let mut least = Stillness::Held;
+        let walked = every_thread(|tasks, thread| {
+            // Refused for one that is held already, or where the host lets nobody trace: then what its state says counts.
+            let _ = sys::hold_thread(thread);
+            least = least.min(stillness_of(tasks, thread));
+        });
+        reached = if walked { least } else { Stillness::Pending };
+        if reached == Stillness::Held {
+            break;
         }
         rustix::thread::sched_yield();
     }
-    Stillness::Pending
+    reached
 }
 
 /// Lets every process go on.
 pub(super) fn continue_all() {
+    every_thread(|_, thread| {
+        let _ = sys::release_thread(thread);
+    });
     sys::signal_all(libc::SIGCONT);
 }
 
-fn all_stand_still() -> bool {
+/// Lets go of a thread that stopped only when all were let go already; whether it was one.
+pub(super) fn release_late(thread: i32) -> bool {
+    u32::try_from(thread).is_ok_and(|thread| sys::release_thread(thread).is_ok())
+}
+
+/// Does something with every thread of the box but init's; whether all could be listed.
+fn every_thread(mut act: impl FnMut(BorrowedFd<'_>, u32)) -> bool {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(proc_directory) = rustix::fs::open(c"/proc", flags, Mode::empty()) else {
         return false;
@@ -42,32 +64,33 @@ fn all_stand_still() -> bool {
     every_number(proc_directory.as_fd(), |pid| {
         // Init itself is to go on.
         if pid == 1 {
-            return true;
+            return;
         }
         let mut path = Text::new();
         path.push_number(pid);
         path.push(b"/task");
-        let Some(path) = path.as_c_str() else {
-            return false;
-        };
-        match rustix::fs::openat(&proc_directory, path, flags, Mode::empty()) {
-            Ok(tasks) => every_number(tasks.as_fd(), |thread| stands_still(tasks.as_fd(), thread)),
-            // It has ended.
-            Err(_) => true,
+        let Some(path) = path.as_c_str() else { return };
+        // One that can't be opened has ended.
+        if let Ok(tasks) = rustix::fs::openat(&proc_directory, path, flags, Mode::empty()) {
+            every_number(tasks.as_fd(), |thread| act(tasks.as_fd(), thread));
         }
     })
 }
 
-/// Whether `holds` is true of every entry of a directory whose name is a number.
-fn every_number(directory: BorrowedFd<'_>, mut holds: impl FnMut(u32) -> bool) -> bool {
+/// Does something with every entry of a directory whose name is a number; whether all could be listed.
+fn every_number(directory: BorrowedFd<'_>, mut act: impl FnMut(u32)) -> bool {
     let mut space = [const { MaybeUninit::<u8>::uninit() }; 2048];
     let mut entries = RawDir::new(directory, &mut space);
     while let Some(entry) = entries.next() {
-        let Ok(entry) = entry else { return false };
-        if let Some(number) = number(entry.file_name().to_bytes())
-            && !holds(number)
-        {
-            return false;
+        match entry {
+            Ok(entry) => {
+                if let Some(number) = number(entry.file_name().to_bytes()) {
+                    act(number);
+                }
+            }
+            // The process has ended while it was looked at.
+            Err(Errno::NOENT | Errno::SRCH) => return true,
+            Err(_) => return false,
         }
     }
     true
@@ -82,26 +105,26 @@ fn number(name: &[u8]) -> Option<u32> {
     Some(number)
 }
 
-fn stands_still(tasks: BorrowedFd<'_>, thread: u32) -> bool {
+fn stillness_of(tasks: BorrowedFd<'_>, thread: u32) -> Stillness {
+    match state_of(tasks, thread) {
+        // `t`: held. The others have ended.
+        None | Some(b't' | b'Z' | b'X' | b'x') => Stillness::Held,
+        Some(b'T') => Stillness::Stopped,
+        Some(_) => Stillness::Pending,
+    }
+}
+
+/// The letter for what a thread does, unless it has ended.
+fn state_of(tasks: BorrowedFd<'_>, thread: u32) -> Option<u8> {
     let mut path = Text::new();
     path.push_number(thread);
     path.push(b"/stat");
-    let Some(path) = path.as_c_str() else {
-        return false;
-    };
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let Ok(file) = rustix::fs::openat(tasks, path, flags, Mode::empty()) else {
-        return true;
-    };
+    let file = rustix::fs::openat(tasks, path.as_c_str()?, flags, Mode::empty()).ok()?;
     let mut text = [0u8; 128];
-    let Ok(length) = rustix::io::read(&file, &mut text) else {
-        return true;
-    };
+    let length = rustix::io::read(&file, &mut text).ok()?;
     // The name, in parentheses, may contain anything, but has at most 15 characters; the state follows the last one.
-    let text = text.get(..length).unwrap_or_default();
-    let state = text
-        .iter()
-        .rposition(|byte| *byte == b')')
-        .and_then(|at| text.get(at + 2));
-    matches!(state, Some(b'T' | b't' | b'Z' | b'X' | b'x'))
+    let text = text.get(..length)?;
+    let end = text.iter().rposition(|byte| *byte == b')')?;
+    text.get(end + 2).copied()
 }

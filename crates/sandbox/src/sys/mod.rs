@@ -10,6 +10,7 @@ mod filter;
 mod landlock;
 mod notify;
 mod process;
+mod trace;
 
 pub(crate) use counter::{open_cpu_counter, read_cpu_counter};
 pub(crate) use diag::is_bound_here;
@@ -17,6 +18,7 @@ pub(crate) use filter::{SockFilter, has_notifications, install_filter};
 pub(crate) use landlock::{LandlockRules, landlock_abi};
 pub(crate) use notify::{Notification, Reply};
 pub(crate) use process::*;
+pub(crate) use trace::{hold_thread, release_thread};
 
 use rustix::io::Errno;
 

@@ -155,7 +155,7 @@ pub(crate) struct Refused(pub(crate) Status, pub(crate) Problem);
 
 impl From<belljar_gate::Unrecorded> for Refused {
     fn from(unrecorded: belljar_gate::Unrecorded) -> Self {
-        let problem = Problem::new("deny_unrecorded", unrecorded.to_string())
+        let problem = Problem::new("deny_unrecorded", &*unrecorded.0)
             .hint("an operator must see to the log: `belljar audit verify --log fleet`");
         Self(Status::UNAVAILABLE, problem)
     }

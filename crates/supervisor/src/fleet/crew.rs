@@ -35,7 +35,21 @@ struct Member {
     killed: Option<KillCode>,
     tag: Tag,
     post: Option<Arc<Employed>>,
+    keeping: Keeping,
 }
+
+/// Whether there is a box.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keeping {
+    /// A keeper has one, or is about to.
+    Kept,
+    /// The worker is between two tasks: nothing of it runs.
+    Idle,
+}
+
+/// A worker runs one task at a time: whoever holds the reins of one box must not lose those of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AtWork;
 
 /// A worker at work, as its replicas will inherit it.
 #[derive(Debug)]
@@ -56,17 +70,14 @@ impl Crew {
         members.next_tag += 1;
         let tag = Tag(members.next_tag);
         members.by_tag.insert(tag, worker);
-        let post = None;
-        let killed = None;
-        members.by_worker.insert(
-            worker,
-            Member {
-                reins,
-                killed,
-                tag,
-                post,
-            },
-        );
+        let member = Member {
+            reins,
+            killed: None,
+            tag,
+            post: None,
+            keeping: Keeping::Kept,
+        };
+        members.by_worker.insert(worker, member);
         tag
     }
 
@@ -87,20 +98,30 @@ impl Crew {
         self.left.notify_all();
     }
 
-    /// A worker's next box: the one before is gone.
-    pub(crate) fn rearm(&self, worker: WorkerId, reins: Reins) {
-        let mut members = self.members();
-        match members.by_worker.get_mut(&worker) {
-            Some(Member {
-                killed: None,
-                reins: held,
-                ..
-            }) => *held = reins,
-            Some(Member {
-                killed: Some(code), ..
-            }) => reins.kill(*code),
-            None => reins.kill(KillCode::new(Code::Exited.code())),
+    /// A worker has no box for now, and is about to have none: it waits for its next task.
+    pub(crate) fn stand_by(&self, worker: WorkerId) {
+        if let Some(member) = self.members().by_worker.get_mut(&worker) {
+            member.keeping = Keeping::Idle;
         }
+        self.left.notify_all();
+    }
+
+    /// A worker's next box. Whoever was killed has no next one: its reins are pulled before it starts.
+    pub(crate) fn rearm(&self, worker: WorkerId, reins: Reins) -> Result<(), AtWork> {
+        let mut members = self.members();
+        let Some(member) = members.by_worker.get_mut(&worker) else {
+            reins.kill(KillCode::new(Code::Exited.code()));
+            return Ok(());
+        };
+        if member.keeping == Keeping::Kept {
+            return Err(AtWork);
+        }
+        if let Some(code) = member.killed {
+            reins.kill(code);
+        }
+        member.reins = reins;
+        member.keeping = Keeping::Kept;
+        Ok(())
     }
 
     /// Whose door this is.
@@ -117,7 +138,8 @@ impl Crew {
 
     /// Boxes there are, or are about to be.
     pub(crate) fn len(&self) -> usize {
-        self.members().by_worker.len()
+        let members = self.members();
+        members.by_worker.values().filter(|m| is_kept(m)).count()
     }
 
     /// How many boxes are dying or dead.
@@ -137,7 +159,7 @@ impl Crew {
 
     /// Waits until nobody is left; says how many are at the deadline.
     pub(crate) fn await_everybody(&self, patience: Duration) -> u64 {
-        self.await_none(patience, |_| true)
+        self.await_none(patience, is_kept)
     }
 
     fn await_none(&self, patience: Duration, counts: impl Fn(&Member) -> bool) -> u64 {
@@ -181,8 +203,12 @@ impl Crew {
     }
 }
 
+fn is_kept(member: &Member) -> bool {
+    member.keeping == Keeping::Kept
+}
+
 fn is_dying(member: &Member) -> bool {
-    matches!(member.reins.state(), BoxState::Killed | BoxState::Ended)
+    is_kept(member) && matches!(member.reins.state(), BoxState::Killed | BoxState::Ended)
 }
 
 /// The gate's hands: they hold every box's reins.

@@ -96,7 +96,7 @@ impl Fleet {
         setup: FleetSetup,
     ) -> Result<Self, FleetError> {
         let _ = crate::raise_descriptor_limit();
-        state.sweep_doors();
+        state.sweep(&belljar_sandbox::Host::probe().cgroups);
         let crew = Arc::new(Crew::default());
         let gate = FleetGate::open(
             state.path(),
@@ -160,7 +160,7 @@ impl Fleet {
             .map_or_else(std::env::current_dir, Ok);
         let (_, places) = find_places(&work.map_err(system("finding the working directory"))?)?;
         let candidate = Candidate {
-            capability,
+            capability: self.post.narrowed(&capability),
             command: command.workdir(places.work.clone()),
             places,
             state,

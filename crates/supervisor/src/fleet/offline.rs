@@ -95,6 +95,10 @@ pub fn kill_lone_runs(state: &StateDir, spare: Option<u32>) -> LoneKills {
             .filter(|record| doomed.contains(&record.keeper_pid))
             .count();
         if left == 0 || Instant::now() >= until {
+            if killed > 0 {
+                // Who was killed cleared nothing away; after a kill switch there may be no next run to do it.
+                state.sweep(&belljar_sandbox::Host::probe().cgroups);
+            }
             return LoneKills {
                 killed,
                 survivors: u32::try_from(left).unwrap_or(u32::MAX),

@@ -41,6 +41,7 @@ pub(crate) struct Post {
 /// Somebody who is to have a box.
 #[derive(Debug)]
 pub(crate) struct Candidate {
+    /// Within the contract already; the gate sees to it that it is within the parent's.
     pub(crate) capability: Capability,
     pub(crate) command: Command,
     pub(crate) places: Places,
@@ -119,13 +120,13 @@ impl Post {
         worker: WorkerId,
         candidate: &Candidate,
     ) -> Result<Wish, RunError> {
-        let capability = self.narrowed(&candidate.capability);
+        let capability = &candidate.capability;
         Ok(Wish {
             worker,
             asked: candidate.asked,
             need: self.contract.box_need(&capability.own_need()),
             standing: Standing {
-                capability: self.document(parent, &capability, &candidate.places)?,
+                capability: self.document(parent, capability, &candidate.places)?,
                 program: self
                     .programs
                     .digest(&candidate.command, &candidate.places.work),
@@ -135,8 +136,9 @@ impl Post {
         })
     }
 
-    /// The capability of one box under the contract.
-    fn narrowed(&self, capability: &Capability) -> Capability {
+    /// The capability of one box under the contract: where a family begins. A replica starts from its parent's, and
+    /// one that asks for more is refused, not lowered in silence.
+    pub(crate) fn narrowed(&self, capability: &Capability) -> Capability {
         let mut capability = capability.clone();
         self.contract.resources.narrow(&mut capability.limits);
         capability
@@ -178,7 +180,6 @@ impl Post {
             state,
             ..
         } = candidate;
-        let capability = self.narrowed(&capability);
         let (Replicate { admitted, papers }, launch) = permit.into_launch();
         let worker = admitted.worker;
         let employed = Arc::new(Employed {

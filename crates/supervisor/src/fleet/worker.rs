@@ -26,6 +26,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use belljar_api::KillReport;
@@ -33,7 +34,7 @@ use belljar_gate::{FleetRefusal, Papers, Unrecorded};
 use belljar_policy::{Budget, Capability, Contract};
 use belljar_replication::{Asked, Jti, Scope, WorkerId};
 
-use super::crew::Employed;
+use super::crew::{AtWork, Employed};
 use super::operator_side::act;
 use super::post::{Candidate, HireError, Post, random};
 use super::{Fleet, FleetError, FleetSetup};
@@ -56,6 +57,7 @@ pub struct ReplicationController {
 pub struct SandboxOrchestrator {
     post: Arc<Post>,
     capability: Capability,
+    work: Option<PathBuf>,
 }
 
 /// Leave for one worker to exist, not yet used.
@@ -177,17 +179,26 @@ impl SandboxOrchestrator {
         Self {
             post: Arc::clone(controller.fleet.post()),
             capability,
+            work: None,
         }
     }
 
+    /// Has its boxes work in this directory; otherwise it is the one we work in.
+    #[must_use]
+    pub fn workdir(mut self, work: impl Into<PathBuf>) -> Self {
+        self.work = Some(work.into());
+        self
+    }
+
     fn candidate(&self, reason: &str, state: Option<&[u8]>) -> Result<Candidate, RunError> {
-        let work = std::env::current_dir().map_err(|source| RunError::System {
+        let work = self.work.clone().map_or_else(std::env::current_dir, Ok);
+        let work = work.map_err(|source| RunError::System {
             doing: "finding the working directory",
             source,
         })?;
         let (_, places) = find_places(&work)?;
         Ok(Candidate {
-            capability: self.capability.clone(),
+            capability: self.post.narrowed(&self.capability),
             command: Command::new(Vec::<String>::new()).workdir(places.work.clone()),
             places,
             state: state.map(<[u8]>::to_vec),
@@ -229,6 +240,7 @@ impl Worker {
 
     fn of(hired: super::post::Hired) -> Self {
         let (post, employed, own, state, tag) = hired.into_parts();
+        post.crew.stand_by(employed.worker);
         Self {
             post,
             employed,
@@ -250,11 +262,11 @@ impl Worker {
         &self.employed.papers
     }
 
-    /// Runs a command in a box of this worker's. Refused when it is ended, expired or in quarantine; ended when it
-    /// becomes so meanwhile.
+    /// Runs a command in a box of this worker's, one at a time. Refused when it is ended, expired or in quarantine;
+    /// ended when it becomes so meanwhile.
     pub fn perform_task(&self, command: &Command) -> Result<RunResult, WorkerError> {
         let reins = Reins::new()?;
-        self.post.crew.rearm(self.id(), reins.clone());
+        let _task = Task::begin(self, &reins)?;
         let launch = self.post.gate.task(self.id())?;
         let task = Employed {
             command: Command {
@@ -320,6 +332,26 @@ impl Worker {
         let ended = self.post.gate.shutdown_of(self.id(), reason.to_owned())?;
         self.post.crew.dismiss(self.id());
         Ok(ended)
+    }
+}
+
+/// A worker's time at one task. When it is over the worker stands by, whatever came of it.
+struct Task<'a>(&'a Worker);
+
+impl<'a> Task<'a> {
+    fn begin(worker: &'a Worker, reins: &Reins) -> Result<Self, RunError> {
+        let begun = worker.post.crew.rearm(worker.id(), reins.clone());
+        begun.map_err(|AtWork| RunError::Invalid {
+            what: "the worker is at another task".into(),
+            hint: "wait for it to end, or have a replica do this one".into(),
+        })?;
+        Ok(Self(worker))
+    }
+}
+
+impl Drop for Task<'_> {
+    fn drop(&mut self) {
+        self.0.post.crew.stand_by(self.0.id());
     }
 }
 

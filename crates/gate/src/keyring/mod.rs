@@ -1,20 +1,22 @@
 //! Keys on disk: the set everybody may read, and the secrets that only their owner may.
 
+mod error;
+mod files;
+
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use belljar_ledger::{KnownKey, SignError, Signer};
 use belljar_manifest::keys::{
-    Algorithm, InvalidKeyset, KeyId, KeyState, Keyset, KeysetError, MAX_KEYSET_BYTES, PreviousKey,
-    SecretKey,
+    Algorithm, KeyId, KeyState, Keyset, KeysetError, MAX_KEYSET_BYTES, PreviousKey, SecretKey,
 };
 use zeroize::Zeroizing;
 
-/// The most that is read of a secret key, from wherever it comes.
-const LONGEST_SECRET: u64 = 1024;
+pub use error::KeyError;
+use files::{file_error, read_bounded, read_secret_file, replace, secret_from_command};
 
 /// Where the secret of the signing key is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,93 +50,6 @@ pub(crate) struct Edition {
 pub struct Keyring {
     keyset: Arc<Keyset>,
     secret: Arc<SecretKey>,
-}
-
-/// Keys that can't be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum KeyError {
-    /// A file could not be read or written.
-    #[error("{}", path.display())]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The set is changed over and over.
-    #[error("the keys change faster than they can be read")]
-    Restless,
-    /// There is no key yet.
-    #[error("there is no key that signs")]
-    NoKey,
-    /// Others could read the secret.
-    #[error("{} can be read by others than its owner", path.display())]
-    Exposed {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The keyset file is damaged.
-    #[error("{}", path.display())]
-    Keyset {
-        /// The file.
-        path: PathBuf,
-        /// How.
-        source: InvalidKeyset,
-    },
-    /// What should be a secret key is none, or another one.
-    #[error("{from} does not hold the secret of key {id}")]
-    WrongSecret {
-        /// Where it came from.
-        from: String,
-        /// The key.
-        id: KeyId,
-    },
-    /// What should be a secret key is none.
-    #[error("{from} does not hold a secret key")]
-    NotSecret {
-        /// Where it came from.
-        from: String,
-    },
-    /// The command that prints the key failed.
-    #[error("the command that prints the key failed: {how}")]
-    Command {
-        /// How.
-        how: String,
-    },
-    /// The set does not take the change.
-    #[error("the change is not possible")]
-    Change(#[from] KeysetError),
-    /// No key, or more than one, begins like this.
-    #[error("{found} keys begin with {given:?}")]
-    Ambiguous {
-        /// As given.
-        given: String,
-        /// How many.
-        found: usize,
-    },
-}
-
-impl KeyError {
-    /// What to do about it.
-    #[must_use]
-    pub fn hint(&self) -> String {
-        match self {
-            Self::NoKey => "run `belljar keys init`, or `belljar keys rotate` for a new one".to_owned(),
-            Self::Restless => "see who runs `belljar keys` all the time".to_owned(),
-            Self::Exposed { path } => format!("chmod 600 {}", path.display()),
-            Self::Keyset { .. } => "put back a copy of keyset.json, or move the keys directory away to start anew".to_owned(),
-            Self::WrongSecret { .. } | Self::NotSecret { .. } => {
-                "a key file is one line: belljar-secret-key-v1, ed25519 or hmac, and 64 hexadecimal digits".to_owned()
-            }
-            Self::Command { .. } => "BELLJAR_KEY_COMMAND must print a key file and exit with 0".to_owned(),
-            Self::Ambiguous { .. } => "`belljar keys list` shows the ids".to_owned(),
-            Self::Change(KeysetError::Known(_)) => {
-                "first put another key where BELLJAR_KEY_FILE or BELLJAR_KEY_COMMAND finds it".to_owned()
-            }
-            Self::File { .. } | Self::Change(_) => "`belljar keys list` shows what there is".to_owned(),
-        }
-    }
 }
 
 impl KeyDir {
@@ -468,75 +383,4 @@ fn find(keyset: &Keyset, given: &str) -> Result<KeyId, KeyError> {
             found: several.len(),
         }),
     }
-}
-
-fn file_error(path: &Path, source: io::Error) -> KeyError {
-    KeyError::File {
-        path: path.to_owned(),
-        source,
-    }
-}
-
-fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(most).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
-fn read_secret_file(path: &Path) -> Result<SecretKey, KeyError> {
-    let fail = |source| file_error(path, source);
-    let file = File::open(path).map_err(fail)?;
-    let metadata = file.metadata().map_err(fail)?;
-    if metadata.is_file() && metadata.mode() & 0o077 != 0 {
-        return Err(KeyError::Exposed {
-            path: path.to_owned(),
-        });
-    }
-    // Sized beforehand: a buffer that grows leaves its old copies unwiped.
-    let mut text = Zeroizing::new(Vec::with_capacity(LONGEST_SECRET as usize + 1));
-    file.take(LONGEST_SECRET)
-        .read_to_end(&mut text)
-        .map_err(fail)?;
-    SecretKey::parse(&text).map_err(|_| KeyError::NotSecret {
-        from: path.display().to_string(),
-    })
-}
-
-fn secret_from_command(command: &str) -> Result<SecretKey, KeyError> {
-    use std::process::{Command, Stdio};
-    let failed = |how: String| KeyError::Command { how };
-    let mut child = Command::new("/bin/sh")
-        .args(["-c", command])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|error| failed(error.to_string()))?;
-    let mut text = Zeroizing::new(Vec::with_capacity(LONGEST_SECRET as usize + 1));
-    let read = match child.stdout.take() {
-        Some(out) => out.take(LONGEST_SECRET).read_to_end(&mut text),
-        None => Ok(0),
-    };
-    let status = child.wait().map_err(|error| failed(error.to_string()))?;
-    read.map_err(|error| failed(error.to_string()))?;
-    if !status.success() {
-        return Err(failed(status.to_string()));
-    }
-    SecretKey::parse(&text).map_err(|_| KeyError::NotSecret {
-        from: "BELLJAR_KEY_COMMAND".to_owned(),
-    })
-}
-
-/// A file replaced as a whole, durably.
-fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let fresh = path.with_extension("new");
-    let _ = fs::remove_file(&fresh);
-    let mut file = OpenOptions::new()
-        .create_new(true)
-        .write(true)
-        .mode(mode)
-        .open(&fresh)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&fresh, path)?;
-    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
