@@ -11,6 +11,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("replication", &["policy"]),
     ("gate", &["policy", "manifest", "ledger", "replication"]),
     ("sandbox", &[]),
+    ("egress", &["policy"]),
     (
         "supervisor",
         &[

@@ -2,18 +2,16 @@
 
 use std::sync::Arc;
 
-use belljar_policy::{
-    Capability, Degraded, EgressEffect, EgressRule, EnvAllow, FsMode, Permission, Rule, Source,
-    Tier, Workspace,
-};
+use belljar_policy::{Capability, Degraded, EnvAllow, FsMode, Permission, Source, Tier, Workspace};
 
 use crate::decode::{
-    Written, add_withheld, domain, limit, mebibytes, number, permission, ports, replace, seconds,
-    text, truth, unexpected, whole,
+    Written, add_withheld, limit, mebibytes, number, permission, replace, seconds, text, truth,
+    unexpected, whole,
 };
+use crate::egress_section::{EGRESS, egress};
 use crate::node::{Node, Problem};
 use crate::profiles;
-use crate::shape::{Case, Choice, Object, Shape, field, required};
+use crate::shape::{Case, Choice, Object, Shape, field};
 
 /// What to say of a file with nothing in it.
 pub(crate) const WHEN_EMPTY: &str = "the file is empty; `{}` means all defaults";
@@ -27,7 +25,7 @@ pub(crate) const MOST_MEBIBYTES: u64 = 16_777_216;
 /// Requests per minute when a rule does not say.
 pub(crate) const DEFAULT_RATE: u32 = 60;
 
-const MOST_ITEMS: usize = 10_000;
+pub(crate) const MOST_ITEMS: usize = 10_000;
 
 pub(crate) const PATH: Shape = Shape::Text { most: 4096 };
 pub(crate) const PATHS: Shape = Shape::List {
@@ -131,20 +129,6 @@ pub(crate) static CAPABILITY: Object = Object {
             Shape::OrNull(&TEXTS),
             "Variables the agent sees beside PATH, HOME, LANG and their like. Secrets never pass.",
         ),
-    ],
-};
-
-static EGRESS: Object = Object {
-    name: "a network_egress_rules item",
-    doc: "One destination.",
-    fields: &[
-        required(
-            "domain",
-            Shape::Text { most: 4096 },
-            "A host name, `*.suffix` for every host below it, an address, or an address block.",
-        ),
-        field("ports", PORTS, "Its ports; an empty list is all of them."),
-        field("rate_limit_per_min", RATE, "Requests per minute."),
     ],
 };
 
@@ -322,24 +306,6 @@ pub(crate) fn workspace(node: &Node<'_>) -> Result<Workspace, Problem> {
         "overlay" => Ok(Workspace::Overlay),
         _ => Err(unexpected(node)),
     }
-}
-
-fn egress(item: &Node<'_>, written: Written<'_>) -> Result<Rule<EgressRule>, Problem> {
-    let mut rule = EgressRule {
-        domain: item
-            .get("domain")
-            .map_or_else(|| Err(unexpected(item)), domain)?,
-        ports: Vec::new(),
-        rate_limit_per_min: DEFAULT_RATE,
-        effect: EgressEffect::Allow,
-    };
-    replace(&mut rule.ports, item.get("ports"), ports)?;
-    replace(
-        &mut rule.rate_limit_per_min,
-        item.get("rate_limit_per_min"),
-        whole,
-    )?;
-    Ok(Rule::new(rule, written.at(item)))
 }
 
 fn decode_filesystem(

@@ -8,6 +8,7 @@
 mod capability_file;
 mod contract_file;
 mod decode;
+mod egress_section;
 mod error;
 pub mod keys;
 pub mod lineage;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use belljar_policy::{
-    Capability, DomainPattern, EgressEffect, EgressRule, FsMode, PathRule, Rule, Source,
-    ToolPattern,
+    Capability, DomainPattern, EgressEffect, EgressRule, EgressTerms, FsMode, PathRule,
+    PrivateAddresses, Reach, Rule, Source, ToolPattern,
 };
 
 use crate::capability_file::{
@@ -289,6 +289,7 @@ fn decode_network(
         ports: Vec::new(),
         rate_limit_per_min: DEFAULT_RATE,
         effect: EgressEffect::Allow,
+        terms: EgressTerms::default(),
     };
     replace(&mut template.ports, section.get("allowed_ports"), ports)?;
     replace(
@@ -300,10 +301,15 @@ fn decode_network(
         let items = list.map(Node::items).unwrap_or_default().iter();
         items
             .map(|item| {
-                let value = EgressRule {
+                let mut value = EgressRule {
                     domain: domain(item)?,
                     ..template.clone()
                 };
+                // A rule that names the host itself, and its ports, reaches it.
+                let reach = Reach::of(&value.domain, &value.ports, PrivateAddresses::Refuse);
+                if value.effect == EgressEffect::Allow {
+                    value.terms.reach = reach;
+                }
                 Ok(Rule::new(value, written.at(item)))
             })
             .collect::<Result<Vec<_>, Problem>>()

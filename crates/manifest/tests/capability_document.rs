@@ -14,9 +14,10 @@ use std::time::Duration;
 use belljar_manifest::lineage::{CapabilityDocument, Envelope, Payload, Unrepresentable};
 use belljar_manifest::{PROFILES, profile};
 use belljar_policy::{
-    Capability, Degraded, DomainPattern, EgressEffect, EgressRule, EnvAllow, EnvPolicy, Filesystem,
-    FsMode, Limits, Origin, PathRule, Permission, Places, Rule, Source, Tier, ToolPattern,
-    ToolRules, Workspace,
+    Capability, Degraded, DomainPattern, EgressEffect, EgressRule, EgressTerms, EnvAllow,
+    EnvPolicy, Filesystem, FsMode, HttpTerms, Limits, Origin, PathPattern, PathRule, Permission,
+    Places, PrivateAddresses, Reach, Rule, Source, Tier, ToolPattern, ToolRules, WebSocket,
+    Workspace,
 };
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
@@ -222,25 +223,68 @@ fn egress() -> impl Strategy<Value = EgressRule> {
         "::ffff:0:0/96",
     ];
     let ports = btree_set(any::<u16>(), 0..4);
-    (select(domains.to_vec()), ports, any::<u32>(), any::<bool>()).prop_map(
-        |(domain, ports, rate_limit_per_min, deny)| {
-            let effect = if deny {
-                EgressEffect::Deny
-            } else {
-                EgressEffect::Allow
-            };
-            let domain = match (domain, deny) {
-                ("localhost", true) => DomainPattern::Any,
-                (domain, _) => DomainPattern::parse(domain).unwrap(),
-            };
-            EgressRule {
-                domain,
-                ports: ports.into_iter().collect(),
-                rate_limit_per_min,
-                effect,
-            }
-        },
+    let rule = (
+        select(domains.to_vec()),
+        ports,
+        any::<u32>(),
+        any::<bool>(),
+        terms(),
+    );
+    rule.prop_map(|(domain, ports, rate_limit_per_min, deny, mut terms)| {
+        let effect = if deny {
+            EgressEffect::Deny
+        } else {
+            EgressEffect::Allow
+        };
+        let domain = match (domain, deny) {
+            ("localhost", true) => DomainPattern::Any,
+            (domain, _) => DomainPattern::parse(domain).unwrap(),
+        };
+        let ports: Vec<u16> = ports.into_iter().collect();
+        let farthest = Reach::of(&domain, &ports, PrivateAddresses::Accept);
+        terms.reach = terms.reach.min(farthest);
+        EgressRule {
+            domain,
+            ports,
+            rate_limit_per_min,
+            effect,
+            terms,
+        }
+    })
+}
+
+fn terms() -> impl Strategy<Value = EgressTerms> {
+    let http = (
+        btree_set(select(vec!["GET", "POST", "M-SEARCH"]), 0..3),
+        vec(select(vec!["/", "/v1/*", "/a"]), 0..3),
+        select(vec![WebSocket::Refuse, WebSocket::Allow]),
+    );
+    let http = http.prop_map(|(methods, paths, websocket)| HttpTerms {
+        methods: methods.into_iter().map(str::to_owned).collect(),
+        paths: paths
+            .into_iter()
+            .map(|path| PathPattern::parse(path).unwrap())
+            .collect(),
+        websocket,
+    });
+    let reach = select(vec![
+        Reach::Public,
+        Reach::Private,
+        Reach::Host,
+        Reach::Metadata,
+    ]);
+    (
+        option::of(any::<u32>()),
+        option::of(0..1_u64 << 53),
+        reach,
+        option::of(http),
     )
+        .prop_map(|(max_connections, max_bytes, reach, http)| EgressTerms {
+            max_connections,
+            max_bytes,
+            reach,
+            http,
+        })
 }
 
 fn limits() -> impl Strategy<Value = Limits> {

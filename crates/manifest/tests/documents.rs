@@ -297,3 +297,38 @@ fn files_are_read_from_the_disk_under_the_bound() {
         "{missing}"
     );
 }
+
+#[test]
+fn an_egress_rule_says_its_terms() {
+    let text = "network_egress_rules:\n  - domain: api.example.com\n    ports: [443]\n    max_connections: 4\n    \
+                max_mb: 2\n    http:\n      methods: [GET, POST]\n      paths: [\"/v1/*\"]\n      websocket: allow\n  \
+                - domain: 10.0.0.0/8\n    allow_private: true\n  - domain: localhost\n    ports: [5432]\n  \
+                - domain: bad.example.com\n    effect: deny\n";
+    let capability = yaml(text);
+    let rules: Vec<_> = capability.egress.iter().map(|rule| &rule.value).collect();
+    let shown: Vec<_> = rules.iter().map(|rule| rule.to_string()).collect();
+    assert_eq!(
+        shown,
+        [
+            "api.example.com ports [443] at 60/min, 4 connections, 2097152 bytes, GET|POST /v1/*, websocket",
+            "10.0.0.0/8 at 60/min, private addresses too",
+            "localhost ports [5432] at 60/min, the host itself",
+            "bad.example.com blocked",
+        ]
+    );
+}
+
+#[test]
+fn terms_that_make_no_sense_are_refused() {
+    let check = |item: &str, expect: &str| {
+        let text = format!("network_egress_rules: [{{domain: x.com, {item}}}]\n");
+        let error = parse_capability("capability.yaml", text.as_bytes()).unwrap_err();
+        assert!(error.to_string().contains(expect), "{item}: {error}");
+    };
+    check("effect: deny, max_mb: 1", "a rule that blocks");
+    check("effect: maybe", "effect");
+    check("http: {methods: [get]}", "not a method");
+    check("http: {paths: [v1]}", "begins with `/`");
+    check("http: {paths: [\"/a/../b\"]}", "written plainly");
+    check("max_connections: 0", "max_connections");
+}

@@ -383,15 +383,16 @@ pub(crate) fn of_effect(
 }
 
 impl EgressRule {
-    /// Whether everything `other` matches this rule matches, at the same rate or more. The rate of
-    /// a deny rule says nothing.
+    /// Whether everything `other` matches this rule matches, at the same rate or more, on the same
+    /// terms or easier ones. The rate and terms of a deny rule say nothing.
     fn covers(&self, other: &Self) -> bool {
         let ports = self.ports.is_empty()
             || (!other.ports.is_empty()
                 && other.ports.iter().all(|port| self.ports.contains(port)));
         let rate = self.effect == EgressEffect::Deny
             || other.rate_limit_per_min <= self.rate_limit_per_min;
-        ports && rate && self.domain.covers(&other.domain)
+        let terms = self.effect == EgressEffect::Deny || self.terms.covers(&other.terms);
+        ports && rate && terms && self.domain.covers(&other.domain)
     }
 }
 
@@ -402,7 +403,7 @@ impl Display for EgressRule {
             write!(f, " ports {:?}", self.ports)?;
         }
         match self.effect {
-            EgressEffect::Allow => write!(f, " at {}/min", self.rate_limit_per_min),
+            EgressEffect::Allow => write!(f, " at {}/min{}", self.rate_limit_per_min, self.terms),
             EgressEffect::Deny => f.write_str(" blocked"),
         }
     }

@@ -29,7 +29,11 @@ pub use budget::{Amount, Budget, Dimension};
 pub use capability::{Capability, Degraded, Filesystem, FsMode, Permission, Tier, Workspace};
 pub use contract::{Contract, OnParentExit, OnTrigger, ResourceSpec, SignerKind, StopCondition};
 pub use decision::{Because, Decision, Reason, Verdict};
-pub use egress::{DomainPattern, EgressEffect, EgressRule, InvalidDomain, IpBlock, decide_host};
+pub use egress::{
+    AddressClass, CompiledRules, DomainPattern, EgressEffect, EgressRule, EgressTerms, Host,
+    HttpTerms, InvalidDomain, InvalidHost, InvalidPathPattern, IpBlock, Outcome, PathPattern,
+    PrivateAddresses, Reach, RuleId, WebSocket, decide_host, is_method, is_plain_path,
+};
 pub use env::{EnvAllow, EnvPolicy, decide_env};
 pub use limits::Limits;
 pub use origin::{Origin, Rule, Source};

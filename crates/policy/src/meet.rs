@@ -102,6 +102,9 @@ fn meet_egress(a: &[Rule<EgressRule>], b: &[Rule<EgressRule>]) -> Vec<Rule<Egres
             let Some(ports) = meet_ports(&own.value.ports, &other.value.ports) else {
                 continue;
             };
+            let Some(terms) = own.value.terms.meet(&other.value.terms) else {
+                continue;
+            };
             let rate_limit_per_min = own
                 .value
                 .rate_limit_per_min
@@ -111,6 +114,7 @@ fn meet_egress(a: &[Rule<EgressRule>], b: &[Rule<EgressRule>]) -> Vec<Rule<Egres
                 ports,
                 rate_limit_per_min,
                 effect: EgressEffect::Allow,
+                terms,
             };
             rules.push(Rule::new(value, other.origin.clone()));
         }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_policy::{
-    Capability, Degraded, DomainPattern, EgressEffect, EgressRule, EnvAllow, FsMode, Origin,
-    PathRule, Permission, Places, Rule, Source, Tier, ToolPattern, Workspace,
+    Capability, Degraded, DomainPattern, EgressEffect, EgressRule, EgressTerms, EnvAllow, FsMode,
+    Origin, PathRule, Permission, Places, Rule, Source, Tier, ToolPattern, Workspace,
 };
 
 fn places() -> Places {
@@ -41,6 +41,7 @@ fn egress(domain: &str, ports: &[u16], rate: u32, effect: EgressEffect) -> Rule<
         ports: ports.to_vec(),
         rate_limit_per_min: rate,
         effect,
+        terms: EgressTerms::default(),
     };
     Rule::new(value, origin(Source::Document))
 }

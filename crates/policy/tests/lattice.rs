@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_policy::{
-    Capability, Degraded, DomainPattern, EgressEffect, EgressRule, EnvAllow, EnvPolicy, FileOp,
-    Filesystem, FsMode, Limits, Origin, PathRule, Permission, Places, Reason, Rule, Source, Tier,
-    ToolPattern, ToolRules, Workspace, decide_env, decide_host, decide_tool,
+    Capability, CompiledRules, Degraded, DomainPattern, EgressEffect, EgressRule, EgressTerms,
+    EnvAllow, EnvPolicy, FileOp, Filesystem, FsMode, Host, HttpTerms, Limits, Origin, PathPattern,
+    PathRule, Permission, Places, Reach, Reason, Rule, Source, Tier, ToolPattern, ToolRules,
+    WebSocket, Workspace, decide_env, decide_host, decide_tool,
 };
 use proptest::collection::{btree_set, vec};
 use proptest::option;
@@ -52,6 +53,9 @@ const PATHS: &[&str] = &[
     "/usr",
     "/usr/lib",
 ];
+const METHODS: &[&str] = &["GET", "POST"];
+const PATH_PATTERNS: &[&str] = &["/", "/a", "/a/*", "/a/b", "/*"];
+const REQUEST_PATHS: &[&str] = &["/", "/a", "/a/b", "/a/b/c", "/z"];
 const NAMES: &[&str] = &["**/.env", "**/secrets", "**/x"];
 const PROBES: &[&str] = &[
     "/",
@@ -239,21 +243,57 @@ fn egress() -> impl Strategy<Value = Vec<Rule<EgressRule>>> {
         subsequence(PORTS.to_vec(), 0..=3),
         1..4_u32,
         select(effects),
+        terms(),
         origin(),
     )
-        .prop_map(|(domain, ports, rate_limit_per_min, effect, origin)| {
-            let domain = DomainPattern::parse(domain).unwrap();
-            Rule::new(
-                EgressRule {
-                    domain,
-                    ports,
-                    rate_limit_per_min,
-                    effect,
-                },
-                origin,
-            )
-        });
+        .prop_map(
+            |(domain, ports, rate_limit_per_min, effect, terms, origin)| {
+                let domain = DomainPattern::parse(domain).unwrap();
+                Rule::new(
+                    EgressRule {
+                        domain,
+                        ports,
+                        rate_limit_per_min,
+                        effect,
+                        terms,
+                    },
+                    origin,
+                )
+            },
+        );
     vec(rule, 0..4)
+}
+
+fn terms() -> impl Strategy<Value = EgressTerms> {
+    let reaches = vec![Reach::Public, Reach::Private, Reach::Host, Reach::Metadata];
+    (
+        option::of(1..4_u32),
+        option::of(1..4_u64),
+        select(reaches),
+        option::of(http_terms()),
+    )
+        .prop_map(|(max_connections, max_bytes, reach, http)| EgressTerms {
+            max_connections,
+            max_bytes,
+            reach,
+            http,
+        })
+}
+
+fn http_terms() -> impl Strategy<Value = HttpTerms> {
+    (
+        subsequence(METHODS.to_vec(), 0..=2),
+        subsequence(PATH_PATTERNS.to_vec(), 0..=2),
+        select(vec![WebSocket::Refuse, WebSocket::Allow]),
+    )
+        .prop_map(|(methods, paths, websocket)| HttpTerms {
+            methods: methods.into_iter().map(str::to_owned).collect(),
+            paths: paths
+                .into_iter()
+                .map(|path| PathPattern::parse(path).unwrap())
+                .collect(),
+            websocket,
+        })
 }
 
 fn environments() -> impl Strategy<Value = EnvPolicy> {
@@ -376,6 +416,8 @@ fn beyond(child: &Capability, parent: &Capability, places: &Places) -> Vec<Strin
             found.push(format!("env {name}"));
         }
     }
+    let compiled = |capability: &Capability| CompiledRules::new(capability.egress.clone());
+    let (own, theirs) = (compiled(parent), compiled(child));
     for (host, port) in HOSTS
         .iter()
         .flat_map(|host| PORTS.iter().map(move |port| (host, *port)))
@@ -384,6 +426,16 @@ fn beyond(child: &Capability, parent: &Capability, places: &Places) -> Vec<Strin
             && !decide_host(&parent.egress, host, port).is_allow()
         {
             found.push(format!("connect {host}:{port}"));
+        }
+        let host = Host::parse(host).unwrap();
+        for (method, path) in METHODS
+            .iter()
+            .flat_map(|method| REQUEST_PATHS.iter().map(move |path| (method, path)))
+        {
+            let may = |rules: &CompiledRules| rules.decide_request(&host, port, method, path);
+            if may(&theirs).is_some() && may(&own).is_none() {
+                found.push(format!("{method} {host}:{port}{path}"));
+            }
         }
     }
     for call in CALLS {

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use belljar_policy::{
-    Capability, Degraded, DomainPattern, EgressEffect, EgressRule, EnvAllow, EnvPolicy, Filesystem,
-    FsMode, Origin, PathRule, Permission, Places, Rule, Source, Tier, ToolPattern, ToolRules,
-    Workspace,
+    Capability, Degraded, EgressRule, EnvAllow, EnvPolicy, Filesystem, FsMode, Origin, PathRule,
+    Permission, Places, Rule, Source, Tier, ToolPattern, ToolRules, Workspace,
 };
 use serde::{Deserialize, Serialize};
 
 use super::capability_document::Unrepresentable;
+use super::egress_wire::EgressWire;
 use super::limits_wire::LimitsWire;
-use super::wire_text::{AbsolutePath, DomainText, PathText, ToolText};
+use super::wire_text::{AbsolutePath, PathText, ToolText};
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -57,15 +57,6 @@ struct FilesystemWire {
     readable: Vec<RuleWire<PathText>>,
     hidden: Vec<RuleWire<PathText>>,
     protected: Vec<RuleWire<PathText>>,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct EgressWire {
-    domain: DomainText,
-    ports: Vec<u16>,
-    rate_limit_per_min: u32,
-    effect: EgressEffect,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -191,17 +182,8 @@ impl RuleWire<ToolText> {
 
 impl RuleWire<EgressWire> {
     fn egress(self) -> Result<Rule<EgressRule>, Unrepresentable> {
-        increasing(&self.value.ports)?;
-        let everywhere = self.value.domain.0 == DomainPattern::Any;
-        if everywhere && self.value.effect == EgressEffect::Allow {
-            return Err(Unrepresentable::Rule);
-        }
-        Ok(self.rule(|wire| EgressRule {
-            domain: wire.domain.0,
-            ports: wire.ports,
-            rate_limit_per_min: wire.rate_limit_per_min,
-            effect: wire.effect,
-        }))
+        let Rule { value, origin } = self.rule(EgressWire::into_rule);
+        Ok(Rule::new(value?, origin))
     }
 }
 
@@ -214,19 +196,7 @@ fn tool_rule(rule: &Rule<ToolPattern>) -> RuleWire<ToolText> {
 }
 
 fn egress_rule(rule: &Rule<EgressRule>) -> RuleWire<EgressWire> {
-    let EgressRule {
-        domain,
-        ports,
-        rate_limit_per_min,
-        effect,
-    } = &rule.value;
-    let wire = EgressWire {
-        domain: DomainText(domain.clone()),
-        ports: ports.clone(),
-        rate_limit_per_min: *rate_limit_per_min,
-        effect: *effect,
-    };
-    RuleWire::new(wire, &rule.origin)
+    RuleWire::new(EgressWire::of(&rule.value), &rule.origin)
 }
 
 impl FilesystemWire {
@@ -324,7 +294,7 @@ impl ToolsWire {
 }
 
 /// A set is written in order, each member once, so that it has one spelling.
-fn increasing<T: Ord>(items: &[T]) -> Result<(), Unrepresentable> {
+pub(super) fn increasing<T: Ord>(items: &[T]) -> Result<(), Unrepresentable> {
     if items.is_sorted_by(|a, b| a < b) {
         Ok(())
     } else {

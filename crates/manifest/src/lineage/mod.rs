@@ -10,6 +10,7 @@
 mod capability_document;
 mod capability_wire;
 mod chain;
+mod egress_wire;
 mod envelope;
 mod ids;
 mod limits_wire;

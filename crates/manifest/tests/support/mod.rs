@@ -17,8 +17,8 @@ use belljar_manifest::lineage::{
     Rejection, Verified, WorkerId,
 };
 use belljar_policy::{
-    Amount, Budget, Capability, DomainPattern, EgressEffect, EgressRule, EnvAllow, FsMode, Origin,
-    PathRule, Permission, Places, Rule, Source, ToolPattern,
+    Amount, Budget, Capability, DomainPattern, EgressEffect, EgressRule, EgressTerms, EnvAllow,
+    FsMode, Origin, PathRule, Permission, Places, Rule, Source, ToolPattern,
 };
 use data_encoding::BASE64;
 use serde_json::{Value, json};
@@ -44,6 +44,7 @@ pub fn capability() -> Capability {
             ports: vec![80, 443],
             rate_limit_per_min: 60,
             effect: EgressEffect::Allow,
+            terms: EgressTerms::default(),
         },
         origin(10),
     )];

@@ -1,34 +1,11 @@
-//! Where an agent may connect.
+//! Which hosts a rule is about.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Serialize, Serializer};
 
-use crate::{Decision, Origin, Reason, Rule};
-
-/// What a rule does with a connection it matches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EgressEffect {
-    /// Lets it through.
-    Allow,
-    /// Stops it, whatever other rules say.
-    Deny,
-}
-
-/// One rule about connections. A deny rule wins over every allow rule.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct EgressRule {
-    /// The hosts it is about.
-    pub domain: DomainPattern,
-    /// The ports it is about, sorted, each once; empty means all.
-    pub ports: Vec<u16>,
-    /// Requests per minute (allow rules).
-    pub rate_limit_per_min: u32,
-    /// What it does.
-    pub effect: EgressEffect,
-}
+use super::host::{Host, ends_in_number, is_label, parse_ip};
 
 /// Which hosts a rule is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -128,13 +105,28 @@ impl DomainPattern {
         }
     }
 
-    fn matches(&self, host: &Host) -> bool {
-        match (self, host) {
-            (Self::Any, _) => true,
-            (Self::Exact(name), Host::Name(host)) => name == host,
-            (Self::Below(suffix), Host::Name(host)) => is_below(host, suffix),
-            (Self::Ip(own), Host::Address(address)) => own == address,
-            (Self::Block(block), Host::Address(address)) => block.contains(*address),
+    /// Whether it is about this host.
+    #[must_use]
+    pub fn matches(&self, host: &Host) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Exact(own) => host.name().is_some_and(|name| name == own),
+            Self::Below(suffix) => host.name().is_some_and(|name| is_below(name, suffix)),
+            Self::Ip(own) => host.address() == Some(*own),
+            Self::Block(block) => host
+                .address()
+                .is_some_and(|address| block.contains(address)),
+        }
+    }
+
+    /// Whether it is about the host's own addresses alone.
+    pub(super) fn is_loopback(&self) -> bool {
+        match self {
+            Self::Ip(address) => address.is_loopback(),
+            Self::Block(block) => {
+                let least = if block.network.is_ipv4() { 8 } else { 128 };
+                block.network.is_loopback() && block.prefix >= least
+            }
             _ => false,
         }
     }
@@ -182,6 +174,18 @@ impl IpBlock {
         })
     }
 
+    /// Its first address.
+    #[must_use]
+    pub fn network(self) -> IpAddr {
+        self.network
+    }
+
+    /// How many leading bits its addresses share.
+    #[must_use]
+    pub fn prefix(self) -> u8 {
+        self.prefix
+    }
+
     fn contains(self, address: IpAddr) -> bool {
         self.network.is_ipv4() == address.is_ipv4() && mask(address, self.prefix) == self.network
     }
@@ -191,7 +195,7 @@ impl IpBlock {
     }
 }
 
-fn mask(address: IpAddr, prefix: u8) -> IpAddr {
+pub(super) fn mask(address: IpAddr, prefix: u8) -> IpAddr {
     match address {
         IpAddr::V4(v4) => {
             let keep = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
@@ -202,33 +206,6 @@ fn mask(address: IpAddr, prefix: u8) -> IpAddr {
             IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & keep))
         }
     }
-}
-
-/// A host as a connection names it.
-enum Host {
-    Name(String),
-    Address(IpAddr),
-}
-
-impl Host {
-    fn parse(text: &str) -> Self {
-        match parse_ip(text) {
-            Some(address) => Self::Address(address),
-            None => Self::Name(text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase()),
-        }
-    }
-}
-
-/// Reads an address, with or without the brackets of a URL; an IPv4 address written inside IPv6 is
-/// that IPv4 address, so the two spellings can't be told apart by a rule.
-fn parse_ip(text: &str) -> Option<IpAddr> {
-    let bare = text
-        .strip_prefix('[')
-        .and_then(|t| t.strip_suffix(']'))
-        .unwrap_or(text);
-    bare.parse::<IpAddr>()
-        .ok()
-        .map(|address| address.to_canonical())
 }
 
 fn is_below(host: &str, suffix: &str) -> bool {
@@ -253,47 +230,10 @@ fn host_name(text: &str) -> Result<String, InvalidDomain> {
     if name.len() > 253 || !name.split('.').all(is_label) {
         return Err(InvalidDomain::Label);
     }
-    let last = name.rsplit('.').next().unwrap_or(name);
-    let hexadecimal = last.starts_with("0x") || last.starts_with("0X");
-    if hexadecimal || last.bytes().all(|b| b.is_ascii_digit()) {
+    if ends_in_number(name) {
         return Err(InvalidDomain::Numeric);
     }
     Ok(name.to_ascii_lowercase())
-}
-
-fn is_label(label: &str) -> bool {
-    (1..=63).contains(&label.len())
-        && label
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
-        && !label.starts_with('-')
-        && !label.ends_with('-')
-}
-
-/// Decides whether a connection to `host` (a name or an address) and `port` may be made.
-#[must_use]
-pub fn decide_host(rules: &[Rule<EgressRule>], host: &str, port: u16) -> Decision {
-    let parsed = Host::parse(host);
-    let matching = |effect| {
-        rules.iter().find(|rule| {
-            rule.value.effect == effect
-                && rule.value.domain.matches(&parsed)
-                && (rule.value.ports.is_empty() || rule.value.ports.contains(&port))
-        })
-    };
-    if let Some(rule) = matching(EgressEffect::Deny) {
-        let hint = format!("remove the rule at {} that blocks it", rule.origin);
-        return Decision::deny(Reason::DenyEgressBlocked, rule.origin.clone(), Some(hint));
-    }
-    match matching(EgressEffect::Allow) {
-        Some(rule) => Decision::allow(Reason::AllowEgressRule, rule.origin.clone()),
-        None => {
-            let hint = format!(
-                "add to capability.yaml: network_egress_rules: [{{domain: {host:?}, ports: [{port}]}}]"
-            );
-            Decision::deny(Reason::DenyNoEgressRule, Origin::built_in(), Some(hint))
-        }
-    }
 }
 
 impl fmt::Display for DomainPattern {
@@ -317,49 +257,6 @@ impl Serialize for DomainPattern {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn rule(domain: &str, ports: &[u16], effect: EgressEffect) -> Rule<EgressRule> {
-        let domain = DomainPattern::parse(domain).unwrap();
-        let value = EgressRule {
-            domain,
-            ports: ports.to_vec(),
-            rate_limit_per_min: 60,
-            effect,
-        };
-        Rule::new(value, Origin::built_in())
-    }
-
-    #[test]
-    fn hosts_match_as_written_and_a_deny_wins() {
-        let rules = [
-            rule("api.example.com", &[443], EgressEffect::Allow),
-            rule("*.example.org", &[], EgressEffect::Allow),
-            rule("bad.example.org", &[], EgressEffect::Deny),
-            rule("192.0.2.0/24", &[], EgressEffect::Allow),
-            rule("2001:db8::1", &[], EgressEffect::Allow),
-        ];
-        let check = |host, port, code: &str| {
-            assert_eq!(
-                decide_host(&rules, host, port).reason().code(),
-                code,
-                "{host}:{port}"
-            );
-        };
-        check("api.example.com", 443, "allow_egress_rule");
-        check("API.Example.com.", 443, "allow_egress_rule");
-        check("api.example.com", 80, "deny_no_egress_rule");
-        check("x.api.example.com", 443, "deny_no_egress_rule");
-        check("a.example.org", 22, "allow_egress_rule");
-        check("a.b.example.org", 22, "allow_egress_rule");
-        check("example.org", 22, "deny_no_egress_rule");
-        check("notexample.org", 22, "deny_no_egress_rule");
-        check(".example.org", 22, "deny_no_egress_rule");
-        check("bad.example.org", 443, "deny_egress_blocked");
-        check("192.0.2.77", 1, "allow_egress_rule");
-        check("::ffff:192.0.2.77", 1, "allow_egress_rule");
-        check("192.0.3.1", 1, "deny_no_egress_rule");
-        check("[2001:db8::1]", 1, "allow_egress_rule");
-    }
 
     #[test]
     fn domains_are_read_strictly() {

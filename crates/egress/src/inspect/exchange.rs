@@ -1,0 +1,306 @@
+//! One request and its answer.
+
+use std::sync::Arc;
+
+use belljar_policy::WebSocket;
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use hyper::header::{
+    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderValue, UPGRADE,
+};
+use hyper::http::request::Parts;
+use hyper::{Request, Response, StatusCode, Uri, Version};
+use hyper_util::rt::TokioIo;
+
+use super::body::{Metered, Passing, whole};
+use super::refusal;
+use super::request::{Becoming, check_host, origin_form, strip_connection};
+use super::secrets::HeaderSecret;
+use super::upstream::{Means, Spoken, Unsent, Upstream, Wire};
+use super::{Inspector, tunnel};
+use crate::gate::{Direction, Refused};
+use crate::llm::{Call, Denial, Metering};
+use crate::record::RefusalCode;
+use crate::serve::Shared;
+
+/// The largest request to a model: prompts with pictures are large, and they are read whole to know what they may cost.
+const LARGEST_PROMPT: usize = 32 * 1024 * 1024;
+
+/// Passes one request on and its answer back, or says why not.
+pub(super) async fn exchange(
+    shared: &Arc<Shared>,
+    upstream: &Upstream,
+    request: Request<Incoming>,
+) -> Response<Passing> {
+    match try_exchange(shared, upstream, request).await {
+        Ok(response) => response,
+        Err(Failure::Refused(refused)) => refusal::answer(refused),
+        Err(Failure::Budget(denial)) => {
+            refusal::with_body(denial.status(), denial.code(), denial.body())
+        }
+    }
+}
+
+enum Failure {
+    Refused(Refused),
+    Budget(Denial),
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Self {
+        Self::Refused(refused)
+    }
+}
+
+async fn try_exchange(
+    shared: &Arc<Shared>,
+    upstream: &Upstream,
+    mut request: Request<Incoming>,
+) -> Result<Response<Passing>, Failure> {
+    let inspector = &shared.inspector;
+    let admission = upstream.admission();
+    let agent_upgrade = hyper::upgrade::on(&mut request);
+    let (mut parts, body) = request.into_parts();
+    let becoming = check(upstream, &mut parts)?;
+    put_secrets(inspector, upstream, &mut parts.headers)?;
+    let (body, call) = meter(inspector, upstream, &mut parts, body).await?;
+    let outgoing = build(parts, body, becoming, upstream);
+    let means = Means {
+        dialer: &shared.dialer,
+        trust: &inspector.trust,
+        handshake: inspector.timeouts.connect,
+        response: inspector.timeouts.response,
+    };
+    let authority = authority(upstream);
+    let shape = |request: &mut Request<Passing>, spoken| {
+        shape(request, spoken, &authority, upstream.wire())
+    };
+    let mut response = match upstream.send(&means, outgoing, shape).await {
+        Ok(response) => response,
+        Err(unsent) => return Err(give_up(unsent, call)),
+    };
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        if becoming == Becoming::Nothing {
+            let detail = Some("an upgrade nobody asked for".to_owned());
+            return Err(admission
+                .refuse_request(RefusalCode::Malformed, detail)
+                .into());
+        }
+        let server_upgrade = hyper::upgrade::on(&mut response);
+        let (admission, idle) = (Arc::clone(admission), inspector.timeouts.idle);
+        tokio::spawn(async move {
+            // Either side may give up on the upgrade; then there is nothing to pass.
+            if let (Ok(agent), Ok(server)) = tokio::join!(agent_upgrade, server_upgrade) {
+                tunnel::pass(TokioIo::new(agent), TokioIo::new(server), &admission, idle).await;
+            }
+        });
+        return Ok(switched(&response));
+    }
+    let (mut parts, body) = response.into_parts();
+    strip_connection(&mut parts.headers);
+    parts.version = Version::HTTP_11;
+    let observer = call.and_then(|call| call.answered(parts.status, &parts.headers));
+    if observer.is_some() {
+        // The meter may take a chunk out that the agent did not ask for.
+        parts.headers.remove(CONTENT_LENGTH);
+    }
+    let body = Metered::new(
+        body,
+        Arc::clone(admission),
+        Direction::ToAgent,
+        inspector.timeouts.idle,
+    );
+    Ok(Response::from_parts(
+        parts,
+        body.observed_by(observer).boxed_unsync(),
+    ))
+}
+
+/// A call that was never sent costs nothing; one whose answer was lost may have cost all that was set aside.
+fn give_up(unsent: Unsent, call: Option<Call>) -> Failure {
+    match (unsent, call) {
+        (Unsent::Before(refused), Some(call)) => {
+            call.not_made();
+            refused.into()
+        }
+        (Unsent::Before(refused) | Unsent::After(refused), _) => refused.into(),
+    }
+}
+
+/// Host, rules, rate and upgrade.
+fn check(upstream: &Upstream, parts: &mut Parts) -> Result<Becoming, Refused> {
+    let admission = upstream.admission();
+    let (host, port) = (admission.host(), admission.port());
+    check_host(parts, host, port)
+        .map_err(|(code, detail)| admission.refuse_request(code, Some(detail)))?;
+    let becoming = strip_connection(&mut parts.headers);
+    let (method, path) = (parts.method.as_str(), parts.uri.path());
+    let rules = admission.gate().rules();
+    let Some(id) = rules.decide_request(host, port, method, path) else {
+        let shown = crate::record::printable(path.as_bytes());
+        return Err(
+            admission.refuse_request(RefusalCode::Request, Some(format!("{method} {shown}")))
+        );
+    };
+    admission.charge_request(id)?;
+    let websockets = rules
+        .rule(id)
+        .value
+        .terms
+        .http
+        .as_ref()
+        .map_or(WebSocket::Allow, |http| http.websocket);
+    if becoming == Becoming::WebSocket && websockets == WebSocket::Refuse {
+        return Err(admission.refuse_request(RefusalCode::WebSocket, None));
+    }
+    Ok(becoming)
+}
+
+fn put_secrets(
+    inspector: &Inspector,
+    upstream: &Upstream,
+    headers: &mut HeaderMap,
+) -> Result<(), Refused> {
+    let admission = upstream.admission();
+    // In the clear, anyone on the way could read it.
+    let secure = matches!(upstream.wire(), Wire::Tls(_));
+    let (host, port) = (admission.host(), admission.port());
+    let wanted = |secret: &&HeaderSecret| secure && secret.is_for(host, port);
+    for secret in inspector.secrets.iter().filter(wanted) {
+        if !secret.put(headers) {
+            let detail = Some("the secret for this host does not fit in a header".to_owned());
+            return Err(admission.refuse_request(RefusalCode::Malformed, detail));
+        }
+    }
+    Ok(())
+}
+
+/// The body to send, and the call it makes to a model, if it does.
+async fn meter(
+    inspector: &Inspector,
+    upstream: &Upstream,
+    parts: &mut Parts,
+    body: Incoming,
+) -> Result<(Passing, Option<Call>), Failure> {
+    let admission = upstream.admission();
+    let idle = inspector.timeouts.idle;
+    let metered = Metered::new(body, Arc::clone(admission), Direction::FromAgent, idle);
+    let Some(llm) = &inspector.llm else {
+        return Ok((metered.boxed_unsync(), None));
+    };
+    let refuse = |denial: Denial| {
+        admission.refuse_request(denial.code(), denial.detail());
+        Failure::Budget(denial)
+    };
+    let upgrading = parts.headers.contains_key("sec-websocket-key");
+    let metering = llm.recognise(
+        admission.host(),
+        admission.port(),
+        &parts.method,
+        parts.uri.path(),
+        upgrading,
+    );
+    let call = match metering {
+        Metering::None => return Ok((metered.boxed_unsync(), None)),
+        Metering::Refuse(denial) => return Err(refuse(denial)),
+        Metering::Meter(call) => call,
+    };
+    let limited = Limited::new(metered, LARGEST_PROMPT);
+    let Ok(collected) = limited.collect().await else {
+        let detail = Some("the request to a model broke off or is too large".to_owned());
+        return Err(admission
+            .refuse_request(RefusalCode::Malformed, detail)
+            .into());
+    };
+    let (bytes, call) = llm
+        .begin(call, &collected.to_bytes(), Arc::clone(admission.gate()))
+        .await
+        .map_err(refuse)?;
+    // What is compressed can't be counted while it streams.
+    parts
+        .headers
+        .insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    parts.headers.remove(hyper::header::CONTENT_ENCODING);
+    let length = HeaderValue::from(bytes.len());
+    parts.headers.insert(CONTENT_LENGTH, length);
+    Ok((whole(Bytes::from(bytes)), Some(call)))
+}
+
+fn build(
+    mut parts: Parts,
+    body: Passing,
+    becoming: Becoming,
+    upstream: &Upstream,
+) -> Request<Passing> {
+    parts.extensions.clear();
+    if becoming == Becoming::WebSocket {
+        parts
+            .headers
+            .insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        parts
+            .headers
+            .insert(UPGRADE, HeaderValue::from_static("websocket"));
+    }
+    parts.headers.remove(HOST);
+    if let Ok(value) = HeaderValue::from_str(&authority(upstream)) {
+        parts.headers.insert(HOST, value);
+    }
+    Request::from_parts(parts, body)
+}
+
+/// The host as a request names it: with its port, unless that goes without saying.
+fn authority(upstream: &Upstream) -> String {
+    let admission = upstream.admission();
+    let host = match admission.host().address() {
+        Some(std::net::IpAddr::V6(v6)) => format!("[{v6}]"),
+        _ => admission.host().to_string(),
+    };
+    let usual = match upstream.wire() {
+        Wire::Tls(_) => 443,
+        Wire::Plain => 80,
+    };
+    if admission.port() == usual {
+        host
+    } else {
+        format!("{host}:{}", admission.port())
+    }
+}
+
+/// Gives a request the form of the version that is spoken to the server.
+fn shape(request: &mut Request<Passing>, spoken: Spoken, authority: &str, wire: Wire) {
+    let path = origin_form(request.uri()).unwrap_or_default();
+    match spoken {
+        Spoken::One => {
+            *request.version_mut() = Version::HTTP_11;
+            *request.uri_mut() = path;
+        }
+        Spoken::Two => {
+            *request.version_mut() = Version::HTTP_2;
+            request.headers_mut().remove(HOST);
+            let scheme = if wire == Wire::Plain { "http" } else { "https" };
+            let whole = Uri::builder()
+                .scheme(scheme)
+                .authority(authority)
+                .path_and_query(path.path_and_query().map_or("/", |p| p.as_str()));
+            if let Ok(whole) = whole.build() {
+                *request.uri_mut() = whole;
+            }
+        }
+    }
+}
+
+/// The answer that makes a connection a WebSocket.
+fn switched<B>(response: &Response<B>) -> Response<Passing> {
+    let mut answer = Response::new(whole(Bytes::new()));
+    *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    *answer.headers_mut() = response.headers().clone();
+    strip_connection(answer.headers_mut());
+    answer
+        .headers_mut()
+        .insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    answer
+        .headers_mut()
+        .insert(UPGRADE, HeaderValue::from_static("websocket"));
+    answer
+}

@@ -1,0 +1,286 @@
+//! Looking at requests, where a rule, a secret or a budget asks for it, or where they are in the clear anyway.
+//!
+//! The agent's connection ends here and another one begins, so what goes out was read and written anew: no two readers can
+//! see two different requests in it. Bodies stream; nothing is kept whole but the calls to models that are metered.
+
+mod authority;
+mod body;
+mod exchange;
+mod refusal;
+mod request;
+mod secrets;
+mod stream;
+mod trust;
+mod tunnel;
+mod upstream;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+pub use authority::{Authority, AuthorityError};
+pub use secrets::{HeaderSecret, SecretPlace};
+pub use trust::{Roots, TrustError};
+
+use body::Passing;
+use exchange::exchange;
+use request::parse_authority;
+use stream::Rewound;
+use trust::{Offer, Trust};
+use upstream::{Upstream, Wire};
+
+use crate::config::Timeouts;
+use crate::gate::{Admission, Refused};
+use crate::llm::{Llm, LlmPolicy, LlmUsage};
+use crate::record::{RefusalCode, Way, printable};
+use crate::serve::Shared;
+
+const LARGEST_HEAD: usize = 64 * 1024;
+const MOST_HEADERS: usize = 128;
+const MOST_STREAMS: u32 = 64;
+const HTTP2_PREFACE: &[u8] = b"PRI ";
+
+/// Looks at requests.
+pub(crate) struct Inspector {
+    authority: Option<Arc<Authority>>,
+    trust: Trust,
+    secrets: Vec<HeaderSecret>,
+    llm: Option<Llm>,
+    timeouts: Timeouts,
+}
+
+/// Which version a client in the box speaks.
+#[derive(Clone, Copy)]
+enum Speaks {
+    One,
+    Two,
+}
+
+impl Inspector {
+    pub(crate) fn new(
+        authority: Option<Arc<Authority>>,
+        roots: Roots,
+        secrets: Vec<HeaderSecret>,
+        llm: Option<LlmPolicy>,
+        timeouts: Timeouts,
+    ) -> Result<Self, TrustError> {
+        Ok(Self {
+            authority,
+            trust: Trust::new(roots)?,
+            secrets,
+            llm: llm.map(Llm::new),
+            timeouts,
+        })
+    }
+
+    /// Whether the requests of a connection must be looked at.
+    pub(crate) fn must_inspect(&self, admission: &Admission) -> bool {
+        let (host, port) = (admission.host(), admission.port());
+        admission.gate().rules().looks_at_requests(host, port)
+            || self.secrets.iter().any(|secret| secret.is_for(host, port))
+            || self
+                .llm
+                .as_ref()
+                .is_some_and(|llm| llm.is_about(host, port))
+    }
+
+    pub(crate) fn llm_usage(&self) -> LlmUsage {
+        self.llm.as_ref().map(Llm::usage).unwrap_or_default()
+    }
+
+    /// Ends TLS here, in the host's name, and looks at what is inside.
+    pub(crate) async fn serve_tls(
+        &self,
+        shared: &Arc<Shared>,
+        client: TcpStream,
+        first: Vec<u8>,
+        admission: Admission,
+    ) {
+        let Some(authority) = &self.authority else {
+            let detail = Some("the box has no certificate authority to look inside TLS".to_owned());
+            admission.refuse(RefusalCode::NotTls, detail);
+            return;
+        };
+        let config = match authority.server_config(admission.host()) {
+            Ok(config) => config,
+            Err(error) => {
+                admission.refuse(RefusalCode::NotTls, Some(error.to_string()));
+                return;
+            }
+        };
+        let accepting = TlsAcceptor::from(config).accept(Rewound::new(first, client));
+        let stream = match timeout(self.timeouts.greeting, accepting).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                // Most often a client that does not trust the box's own authority.
+                admission.refuse(RefusalCode::NotTls, Some(format!("TLS: {error}")));
+                return;
+            }
+            Err(_) => return,
+        };
+        let speaks = match stream.get_ref().1.alpn_protocol() {
+            Some(b"h2") => Speaks::Two,
+            _ => Speaks::One,
+        };
+        let offer = match speaks {
+            Speaks::One => Offer::One,
+            Speaks::Two => Offer::Both,
+        };
+        let upstream = Upstream::new(Arc::new(admission), Wire::Tls(offer), None);
+        self.serve_http(shared, stream, speaks, Arc::new(upstream))
+            .await;
+    }
+
+    /// Looks at requests in the clear.
+    pub(crate) async fn serve_plain(
+        &self,
+        shared: &Arc<Shared>,
+        client: TcpStream,
+        first: Vec<u8>,
+        server: Option<TcpStream>,
+        admission: Admission,
+    ) {
+        if first.starts_with(HTTP2_PREFACE) {
+            let detail = Some("HTTP/2 without TLS".to_owned());
+            admission.refuse(RefusalCode::Malformed, detail);
+            return;
+        }
+        let upstream = Upstream::new(Arc::new(admission), Wire::Plain, server);
+        let stream = Rewound::new(first, client);
+        self.serve_http(shared, stream, Speaks::One, Arc::new(upstream))
+            .await;
+    }
+
+    async fn serve_http<S>(
+        &self,
+        shared: &Arc<Shared>,
+        stream: S,
+        speaks: Speaks,
+        upstream: Arc<Upstream>,
+    ) where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let service = service_fn(|request: Request<Incoming>| {
+            let (shared, upstream) = (Arc::clone(shared), Arc::clone(&upstream));
+            async move { Ok::<_, Infallible>(exchange(&shared, &upstream, request).await) }
+        });
+        let stream = TokioIo::new(stream);
+        let served = match speaks {
+            Speaks::One => {
+                self.http1()
+                    .serve_connection(stream, service)
+                    .with_upgrades()
+                    .await
+            }
+            Speaks::Two => self.http2().serve_connection(stream, service).await,
+        };
+        if let Err(error) = served
+            && error.is_parse()
+        {
+            let admission = upstream.admission();
+            admission.refuse_request(RefusalCode::Malformed, Some(error.to_string()));
+        }
+    }
+
+    /// Serves a client that uses the proxy without a tunnel: each request names its host.
+    pub(crate) async fn serve_forward(
+        &self,
+        shared: &Arc<Shared>,
+        client: TcpStream,
+        first: Vec<u8>,
+    ) {
+        let service = service_fn(|request: Request<Incoming>| {
+            let shared = Arc::clone(shared);
+            async move { Ok::<_, Infallible>(forward(&shared, request).await) }
+        });
+        let stream = TokioIo::new(Rewound::new(first, client));
+        let served = self
+            .http1()
+            .serve_connection(stream, service)
+            .with_upgrades()
+            .await;
+        if let Err(error) = served
+            && error.is_parse()
+        {
+            let detail = Some(error.to_string());
+            shared.gate.refuse(
+                Way::HttpProxy,
+                "",
+                None,
+                None,
+                RefusalCode::Malformed,
+                detail,
+            );
+        }
+    }
+
+    fn http1(&self) -> http1::Builder {
+        let mut builder = http1::Builder::new();
+        builder
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.timeouts.request)
+            .max_buf_size(LARGEST_HEAD)
+            .max_headers(MOST_HEADERS);
+        builder
+    }
+
+    fn http2(&self) -> http2::Builder<TokioExecutor> {
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder
+            .timer(TokioTimer::new())
+            .keep_alive_interval(self.timeouts.idle)
+            .keep_alive_timeout(self.timeouts.greeting)
+            .max_concurrent_streams(MOST_STREAMS)
+            .max_header_list_size(LARGEST_HEAD as u32);
+        builder
+    }
+}
+
+/// A request to the proxy itself: `GET http://host/path`.
+async fn forward(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Passing> {
+    match admit_forward(shared, &request) {
+        Err(refused) => refusal::answer(refused),
+        Ok(admission) => {
+            let upstream = Upstream::new(Arc::new(admission), Wire::Plain, None);
+            exchange(shared, &upstream, request).await
+        }
+    }
+}
+
+fn admit_forward(shared: &Shared, request: &Request<Incoming>) -> Result<Admission, Refused> {
+    let uri = request.uri();
+    let shown = printable(
+        uri.authority()
+            .map_or("", |authority| authority.as_str())
+            .as_bytes(),
+    );
+    let refuse = |code, detail: &str| {
+        let detail = Some(detail.to_owned());
+        shared
+            .gate
+            .refuse(Way::HttpProxy, &shown, None, None, code, detail)
+    };
+    if uri.scheme_str() != Some("http") {
+        return Err(refuse(
+            RefusalCode::Malformed,
+            "only http:// goes without CONNECT",
+        ));
+    }
+    let Some((host, port)) = parse_authority(&shown) else {
+        return Err(refuse(RefusalCode::InvalidHost, "not a host"));
+    };
+    let port = port.unwrap_or(80);
+    if shared.ports.tls.contains(&port) {
+        return Err(refuse(RefusalCode::NotTls, "plain HTTP to a port for TLS"));
+    }
+    shared.gate.admit(Way::HttpProxy, &host, port)
+}

@@ -1,0 +1,197 @@
+//! What a request must be like to be passed on.
+
+use belljar_policy::Host;
+use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderName, TE, TRANSFER_ENCODING, UPGRADE};
+use hyper::http::request::Parts;
+use hyper::{Method, Uri, Version};
+
+use crate::record::RefusalCode;
+
+/// Headers that are about one connection, not about the message.
+const HOP_BY_HOP: [&str; 7] = [
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "http2-settings",
+];
+
+/// Whether a request asks to become something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Becoming {
+    /// It stays what it is.
+    Nothing,
+    /// A WebSocket.
+    WebSocket,
+}
+
+/// Checks that a request is for `host` at `port`, and for nobody else however it is read.
+pub(super) fn check_host(
+    parts: &Parts,
+    host: &Host,
+    port: u16,
+) -> Result<(), (RefusalCode, String)> {
+    let malformed = |what: &str| Err((RefusalCode::Malformed, what.to_owned()));
+    if parts.method == Method::CONNECT {
+        return malformed("CONNECT inside a connection");
+    }
+    let mut named = Vec::new();
+    if let Some(authority) = parts.uri.authority() {
+        named.push(authority.as_str().as_bytes());
+    }
+    let hosts: Vec<_> = parts.headers.get_all(HOST).iter().collect();
+    let two = parts.version == Version::HTTP_2;
+    match hosts.as_slice() {
+        [] if two && !named.is_empty() => {}
+        [one] => named.push(one.as_bytes()),
+        _ => return malformed("not exactly one Host"),
+    }
+    for name in named {
+        let Some((given, given_port)) = std::str::from_utf8(name).ok().and_then(parse_authority)
+        else {
+            return Err((RefusalCode::NameMismatch, crate::record::printable(name)));
+        };
+        if given != *host || given_port.is_some_and(|given| given != port) {
+            return Err((RefusalCode::NameMismatch, crate::record::printable(name)));
+        }
+    }
+    Ok(())
+}
+
+/// `host` or `host:port`.
+pub(super) fn parse_authority(text: &str) -> Option<(Host, Option<u16>)> {
+    let after_brackets = text.rfind(']').map_or(0, |at| at + 1);
+    match text[after_brackets..].find(':') {
+        None => Some((Host::parse(text).ok()?, None)),
+        Some(colon) => {
+            let (host, port) = text.split_at(after_brackets + colon);
+            let port = &port[1..];
+            let decimal = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+            let port = port.parse().ok().filter(|_| decimal)?;
+            Some((Host::parse(host).ok()?, Some(port)))
+        }
+    }
+}
+
+/// Takes out what is about this connection alone, and says what the message asks to become.
+pub(super) fn strip_connection(headers: &mut HeaderMap) -> Becoming {
+    let words = |headers: &HeaderMap, name: HeaderName| -> Vec<String> {
+        let values = headers
+            .get_all(name)
+            .iter()
+            .filter_map(|value| value.to_str().ok());
+        let words = values
+            .flat_map(|value| value.split(','))
+            .map(|word| word.trim().to_ascii_lowercase());
+        words.collect()
+    };
+    let listed = words(headers, CONNECTION);
+    let becoming = match words(headers, UPGRADE).as_slice() {
+        [one] if one == "websocket" && listed.iter().any(|word| word == "upgrade") => {
+            Becoming::WebSocket
+        }
+        _ => Becoming::Nothing,
+    };
+    let trailers = words(headers, TE).iter().any(|word| word == "trailers");
+    for name in listed {
+        if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
+            // A client could otherwise have a header removed that says who or how long it is.
+            if name != HOST && name.as_str() != "content-length" {
+                headers.remove(name);
+            }
+        }
+    }
+    for name in HOP_BY_HOP {
+        headers.remove(name);
+    }
+    for name in [CONNECTION, TRANSFER_ENCODING, UPGRADE] {
+        headers.remove(name);
+    }
+    if trailers {
+        headers.insert(TE, hyper::header::HeaderValue::from_static("trailers"));
+    }
+    becoming
+}
+
+/// The path and query of a request, as HTTP/1.1 sends it.
+pub(super) fn origin_form(uri: &Uri) -> Option<Uri> {
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    path.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::Request;
+
+    use super::*;
+
+    fn parts(uri: &str, hosts: &[&str]) -> Parts {
+        let mut request = Request::builder().uri(uri);
+        for host in hosts {
+            request = request.header(HOST, *host);
+        }
+        request.body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn a_request_names_its_host_and_no_other() {
+        let host = Host::parse("a.com").unwrap();
+        let check = |uri: &str, hosts: &[&str], expect: Result<(), RefusalCode>| {
+            let found = check_host(&parts(uri, hosts), &host, 443).map_err(|(code, _)| code);
+            assert_eq!(found, expect, "{uri} {hosts:?}");
+        };
+        check("/", &["a.com"], Ok(()));
+        check("/", &["A.com.:443"], Ok(()));
+        check("https://a.com/", &["a.com"], Ok(()));
+        check("/", &[], Err(RefusalCode::Malformed));
+        check("/", &["a.com", "a.com"], Err(RefusalCode::Malformed));
+        check("/", &["b.com"], Err(RefusalCode::NameMismatch));
+        check("/", &["a.com:444"], Err(RefusalCode::NameMismatch));
+        check("/", &["a.com:"], Err(RefusalCode::NameMismatch));
+        check("/", &["x@a.com"], Err(RefusalCode::NameMismatch));
+        check("/", &["a.com, b.com"], Err(RefusalCode::NameMismatch));
+        check("https://b.com/", &["a.com"], Err(RefusalCode::NameMismatch));
+        check("https://a.com/", &["b.com"], Err(RefusalCode::NameMismatch));
+    }
+
+    #[test]
+    fn authorities_with_addresses_are_read() {
+        let check = |text: &str, expect: Option<(&str, Option<u16>)>| {
+            let found = parse_authority(text).map(|(host, port)| (host.to_string(), port));
+            assert_eq!(
+                found,
+                expect.map(|(host, port)| (host.to_owned(), port)),
+                "{text}"
+            );
+        };
+        check("[::1]:80", Some(("::1", Some(80))));
+        check("[::1]", Some(("::1", None)));
+        check("127.1:80", Some(("127.0.0.1", Some(80))));
+        check("a.com:+80", None);
+        check("a.com:80:81", None);
+    }
+
+    #[test]
+    fn what_is_about_one_connection_stays_there() {
+        let mut headers = parts("/", &["a.com"]).headers;
+        for (name, value) in [
+            ("connection", "close, X-Own, host, content-length"),
+            ("x-own", "1"),
+            ("content-length", "5"),
+            ("transfer-encoding", "chunked"),
+            ("proxy-authorization", "x"),
+            ("upgrade", "h2c"),
+            ("te", "gzip, trailers"),
+            ("accept", "*/*"),
+        ] {
+            headers.append(name, value.parse().unwrap());
+        }
+        assert_eq!(strip_connection(&mut headers), Becoming::Nothing);
+        let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["accept", "content-length", "host", "te"]);
+        assert_eq!(headers["te"], "trailers");
+    }
+}

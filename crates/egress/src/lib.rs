@@ -1,0 +1,41 @@
+//! The agent's only way out.
+//!
+//! A box has no network but the sockets its [`Engine`] listens on. The engine answers name lookups for allowed names alone,
+//! takes every connection the agent makes, asks the rules, resolves on the host, checks the address, and passes bytes on. It
+//! runs where the agent can't reach it; when it ends, its sockets close and the box's network with them.
+//!
+//! - A name's address inside the box stands for the name, so a connection is known by the name it was made for, whatever is
+//!   spoken on it.
+//! - TLS is passed on untouched once the name in its greeting agrees. Where a rule asks about requests, or a secret or a
+//!   budget is concerned, it is looked at, with a certificate authority of the box's own.
+//! - Everything that is refused is handed to a [`Recorder`], with the line that would allow it.
+
+mod config;
+mod dial;
+mod dns;
+mod engine;
+mod gate;
+mod hello;
+mod inspect;
+mod llm;
+mod proxy;
+mod rate;
+mod record;
+mod relay;
+mod secret;
+mod serve;
+
+pub use config::{
+    Arrival, Config, EncryptedHello, EngineLimits, NameBlock, ProtocolPorts, Timeouts, Transparent,
+    Ways,
+};
+pub use dial::{ProxyResolution, UpstreamProxy};
+pub use dns::{Resolve, ResolveError, Resolving, SystemResolver};
+pub use engine::{Engine, StartError, Usage};
+pub use inspect::{Authority, AuthorityError, HeaderSecret, Roots, SecretPlace, TrustError};
+pub use llm::{
+    Charge, InvalidPrices, LlmApi, LlmBudget, LlmEndpoint, LlmPolicy, LlmUsage, ModelUsage,
+    PicoUsd, PriceTable, Tokens,
+};
+pub use record::{Connection, Event, Recorder, Refusal, RefusalCode, Way};
+pub use secret::SecretText;

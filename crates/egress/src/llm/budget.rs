@@ -1,0 +1,390 @@
+//! A budget that parallel calls can't overdraw: what a call may use is set aside before it is made.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use tokio::sync::Notify;
+
+use super::money::PicoUsd;
+use super::usage::Tokens;
+
+/// What calls to models may use, and what they have used. Shared by every engine that draws on it.
+#[derive(Debug)]
+pub struct LlmBudget {
+    account: Mutex<Account>,
+    settled: Notify,
+    /// First come, first served: a large call is not passed by small ones for ever.
+    queue: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug)]
+struct Account {
+    left: Amounts,
+    reserved: u32,
+    usage: LlmUsage,
+}
+
+/// Tokens and money; `None` is without limit.
+#[derive(Clone, Copy, Debug)]
+struct Amounts {
+    tokens: Option<u64>,
+    cost: Option<PicoUsd>,
+}
+
+/// What calls to models have used.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct LlmUsage {
+    /// All calls together.
+    pub total: ModelUsage,
+    /// By model.
+    pub models: BTreeMap<String, ModelUsage>,
+}
+
+/// What calls to one model have used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct ModelUsage {
+    /// Calls made.
+    pub calls: u64,
+    /// Tokens, by kind.
+    #[serde(flatten)]
+    pub tokens: Tokens,
+    /// What they cost, where the model has a price.
+    #[serde(rename = "cost_usd")]
+    pub cost: PicoUsd,
+    /// Calls that did not say what they used and were charged an estimate.
+    pub estimated: u64,
+}
+
+/// Which budget is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exhausted {
+    Tokens,
+    Cost,
+}
+
+/// What a call asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish {
+    /// More tokens than its prompt can come to.
+    pub(crate) input: u64,
+    /// Tokens it would like in each answer.
+    pub(crate) output: u64,
+    /// How many answers.
+    pub(crate) answers: u64,
+    /// The most a token can cost; `None` for a model without a price.
+    pub(crate) rates: Option<(PicoUsd, PicoUsd)>,
+}
+
+/// More models than a box calls; the others are counted together.
+const MOST_MODELS: usize = 256;
+
+impl LlmBudget {
+    /// A budget; `None` is without limit.
+    #[must_use]
+    pub fn new(tokens: Option<u64>, cost: Option<PicoUsd>) -> Arc<Self> {
+        Arc::new(Self {
+            account: Mutex::new(Account {
+                left: Amounts { tokens, cost },
+                reserved: 0,
+                usage: LlmUsage::default(),
+            }),
+            settled: Notify::new(),
+            queue: tokio::sync::Mutex::new(()),
+        })
+    }
+
+    /// What was used so far.
+    #[must_use]
+    pub fn usage(&self) -> LlmUsage {
+        self.account().usage.clone()
+    }
+
+    /// Whether tokens or money are limited at all.
+    pub(crate) fn is_limited(&self) -> bool {
+        let left = self.account().left;
+        left.tokens.is_some() || left.cost.is_some()
+    }
+
+    /// Whether money is limited.
+    pub(crate) fn limits_cost(&self) -> bool {
+        self.account().left.cost.is_some()
+    }
+
+    /// Sets aside what a call may use at worst. When other calls hold what it needs, it waits for them; when nobody does, its
+    /// answers are cut to what is left.
+    pub(crate) async fn reserve(self: &Arc<Self>, wish: Wish) -> Result<Reservation, Exhausted> {
+        let _turn = self.queue.lock().await;
+        loop {
+            let settled = self.settled.notified();
+            tokio::pin!(settled);
+            // Listening before looking, so that no settlement falls between.
+            settled.as_mut().enable();
+            match self.try_reserve(wish) {
+                Some(outcome) => return outcome,
+                None => settled.await,
+            }
+        }
+    }
+
+    /// `None` when it is worth waiting.
+    fn try_reserve(self: &Arc<Self>, wish: Wish) -> Option<Result<Reservation, Exhausted>> {
+        let mut account = self.account();
+        let affordable = account.left.affordable(&wish);
+        let output = match affordable {
+            Ok(most) if most >= wish.output => wish.output,
+            _ if account.reserved > 0 => return None,
+            Ok(most) => most,
+            Err(exhausted) => return Some(Err(exhausted)),
+        };
+        let held = wish.held(output);
+        account.left.take(held);
+        account.reserved += 1;
+        Some(Ok(Reservation {
+            budget: Arc::clone(self),
+            wish,
+            output,
+            held,
+            open: true,
+        }))
+    }
+
+    fn account(&self) -> MutexGuard<'_, Account> {
+        self.account.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wish {
+    fn held(&self, output: u64) -> (u64, PicoUsd) {
+        let output = output.saturating_mul(self.answers);
+        let cost = self.rates.map_or(PicoUsd(0), |(input_rate, output_rate)| {
+            input_rate.times(self.input).plus(output_rate.times(output))
+        });
+        (self.input.saturating_add(output), cost)
+    }
+}
+
+impl Amounts {
+    /// The longest answers that are affordable. One token each is the least.
+    fn affordable(&self, wish: &Wish) -> Result<u64, Exhausted> {
+        let answers = wish.answers.max(1);
+        let by_tokens = match self.tokens {
+            None => u64::MAX,
+            Some(left) => left.checked_sub(wish.input).ok_or(Exhausted::Tokens)? / answers,
+        };
+        let by_cost = match (self.cost, wish.rates) {
+            (Some(left), Some((input_rate, output_rate))) => {
+                let input = input_rate.times(wish.input);
+                let left = left.0.checked_sub(input.0).ok_or(Exhausted::Cost)?;
+                left.checked_div(output_rate.times(answers).0)
+                    .unwrap_or(u64::MAX)
+            }
+            _ => u64::MAX,
+        };
+        // A call without an answer, such as an embedding, needs nothing more.
+        let least = u64::from(wish.output > 0);
+        match (by_tokens >= least, by_cost >= least) {
+            (true, true) => Ok(by_tokens.min(by_cost)),
+            (false, _) => Err(Exhausted::Tokens),
+            (true, false) => Err(Exhausted::Cost),
+        }
+    }
+
+    fn take(&mut self, (tokens, cost): (u64, PicoUsd)) {
+        self.tokens = self.tokens.map(|left| left.saturating_sub(tokens));
+        self.cost = self.cost.map(|left| left.minus(cost));
+    }
+
+    fn give_back(&mut self, (tokens, cost): (u64, PicoUsd)) {
+        self.tokens = self.tokens.map(|left| left.saturating_add(tokens));
+        self.cost = self.cost.map(|left| left.plus(cost));
+    }
+}
+
+/// What is set aside for one call. Dropped without being settled, all of it counts as used.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    budget: Arc<LlmBudget>,
+    wish: Wish,
+    output: u64,
+    held: (u64, PicoUsd),
+    open: bool,
+}
+
+/// How a settlement came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    Reported,
+    Estimated,
+}
+
+impl Reservation {
+    /// Tokens each answer may have.
+    pub(crate) fn output(&self) -> u64 {
+        self.output
+    }
+
+    /// More tokens than the prompt can come to.
+    pub(crate) fn input(&self) -> u64 {
+        self.wish.input
+    }
+
+    /// How many answers there are.
+    pub(crate) fn answers(&self) -> u64 {
+        self.wish.answers
+    }
+
+    /// Sets more aside, for answers that turn out longer.
+    pub(crate) fn extend(&mut self, output: u64) -> Result<(), Exhausted> {
+        let wanted = self.wish.held(output);
+        let more = (
+            wanted.0.saturating_sub(self.held.0),
+            wanted.1.minus(self.held.1),
+        );
+        let mut account = self.budget.account();
+        if account.left.tokens.is_some_and(|left| left < more.0) {
+            return Err(Exhausted::Tokens);
+        }
+        if account.left.cost.is_some_and(|left| left < more.1) {
+            return Err(Exhausted::Cost);
+        }
+        account.left.take(more);
+        self.held = (self.held.0.max(wanted.0), self.held.1.max(wanted.1));
+        self.output = self.output.max(output);
+        Ok(())
+    }
+
+    /// Charges what was used, and gives the rest back.
+    pub(crate) fn settle(mut self, model: &str, tokens: Tokens, cost: PicoUsd, source: Source) {
+        self.close(Some((model, tokens, cost, source)));
+    }
+
+    /// Gives everything back: the call was never made.
+    pub(crate) fn release(mut self) {
+        self.close(None);
+    }
+
+    fn close(&mut self, used: Option<(&str, Tokens, PicoUsd, Source)>) {
+        if !std::mem::take(&mut self.open) {
+            return;
+        }
+        let mut account = self.budget.account();
+        account.reserved -= 1;
+        account.left.give_back(self.held);
+        if let Some((model, tokens, cost, source)) = used {
+            account.left.take((tokens.total(), cost));
+            account.usage.add(model, tokens, cost, source);
+        }
+        drop(account);
+        self.budget.settled.notify_waiters();
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let tokens = Tokens {
+            input: self.wish.input,
+            output: self.output.saturating_mul(self.wish.answers),
+            ..Tokens::default()
+        };
+        let cost = self.held.1;
+        self.close(Some(("unknown", tokens, cost, Source::Estimated)));
+    }
+}
+
+impl LlmUsage {
+    fn add(&mut self, model: &str, tokens: Tokens, cost: PicoUsd, source: Source) {
+        let room = self.models.len() < MOST_MODELS || self.models.contains_key(model);
+        let model = if room { model } else { "others" };
+        for usage in [
+            &mut self.total,
+            self.models.entry(model.to_owned()).or_default(),
+        ] {
+            usage.calls += 1;
+            usage.tokens = usage.tokens.plus(&tokens);
+            usage.cost = usage.cost.plus(cost);
+            usage.estimated += u64::from(source == Source::Estimated);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish(input: u64, output: u64) -> Wish {
+        Wish {
+            input,
+            output,
+            answers: 1,
+            rates: Some((PicoUsd(1), PicoUsd(10))),
+        }
+    }
+
+    fn used(input: u64, output: u64) -> Tokens {
+        Tokens {
+            input,
+            output,
+            ..Tokens::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn answers_are_cut_to_what_is_left_and_then_refused() {
+        let budget = LlmBudget::new(None, Some(PicoUsd(125)));
+        let first = budget.reserve(wish(10, 5)).await.unwrap();
+        assert_eq!(first.output(), 5);
+        first.settle("m", used(10, 5), PicoUsd(60), Source::Reported);
+        let second = budget.reserve(wish(10, 50)).await.unwrap();
+        assert_eq!(second.output(), 5);
+        second.settle("m", used(10, 5), PicoUsd(60), Source::Reported);
+        assert_eq!(
+            budget.reserve(wish(1, 1)).await.err(),
+            Some(Exhausted::Cost)
+        );
+        assert_eq!(budget.usage().total.cost, PicoUsd(120));
+        let tokens = LlmBudget::new(Some(3), None);
+        assert_eq!(
+            tokens.reserve(wish(3, 1)).await.err(),
+            Some(Exhausted::Tokens)
+        );
+        assert!(tokens.reserve(wish(3, 0)).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_call_waits_for_what_others_hold() {
+        let budget = LlmBudget::new(Some(100), None);
+        let first = budget.reserve(wish(50, 50)).await.unwrap();
+        assert!(budget.try_reserve(wish(10, 10)).is_none());
+        let waiting = tokio::spawn({
+            let budget = Arc::clone(&budget);
+            async move { budget.reserve(wish(10, 10)).await.map(|held| held.output()) }
+        });
+        tokio::task::yield_now().await;
+        first.settle("m", used(5, 5), PicoUsd(0), Source::Reported);
+        assert_eq!(waiting.await.unwrap(), Ok(10));
+    }
+
+    #[tokio::test]
+    async fn a_reservation_that_is_lost_counts_as_used() {
+        let budget = LlmBudget::new(Some(100), None);
+        drop(budget.reserve(wish(50, 10)).await.unwrap());
+        assert_eq!(budget.usage().total.tokens.total(), 60);
+        assert_eq!(budget.usage().total.estimated, 1);
+        budget.reserve(wish(30, 10)).await.unwrap().release();
+        assert_eq!(budget.reserve(wish(30, 50)).await.unwrap().output(), 10);
+    }
+
+    #[tokio::test]
+    async fn more_can_be_set_aside_while_there_is_more() {
+        let budget = LlmBudget::new(Some(100), None);
+        let mut held = budget.reserve(wish(10, 10)).await.unwrap();
+        assert_eq!(held.extend(90), Ok(()));
+        assert_eq!(held.extend(91), Err(Exhausted::Tokens));
+        held.settle("m", used(10, 90), PicoUsd(0), Source::Reported);
+        assert_eq!(
+            budget.reserve(wish(0, 1)).await.err(),
+            Some(Exhausted::Tokens)
+        );
+    }
+}

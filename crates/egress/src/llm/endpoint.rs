@@ -1,0 +1,214 @@
+//! Which requests are calls to a model.
+
+use belljar_policy::Host;
+use hyper::Method;
+
+/// How a provider is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LlmApi {
+    /// OpenAI's chat completions, responses, completions and embeddings, and servers compatible with them.
+    OpenAi,
+    /// Anthropic's messages.
+    Anthropic,
+    /// Gemini's generateContent.
+    Gemini,
+}
+
+/// A host that serves models.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LlmEndpoint {
+    /// The host.
+    pub host: Host,
+    /// Its port; `None` is every port.
+    pub port: Option<u16>,
+    /// How it is spoken to.
+    pub api: LlmApi,
+    /// Whose prices apply: the first column of the price table.
+    pub provider: String,
+}
+
+/// What a call does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    Chat,
+    Completions,
+    Responses,
+    Embeddings,
+    Messages,
+    Gemini,
+    GeminiStream,
+}
+
+/// What a request to an endpoint is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind<'a> {
+    /// A call to a model; some name it in their path.
+    Call(Action, Option<&'a str>),
+    /// Something that costs nothing.
+    Free,
+    /// Something that may cost and does not say what.
+    Unmetered,
+}
+
+impl LlmEndpoint {
+    /// The endpoints everyone knows.
+    #[must_use]
+    pub fn well_known() -> Vec<Self> {
+        let known = [
+            ("api.openai.com", LlmApi::OpenAi, "openai"),
+            ("api.anthropic.com", LlmApi::Anthropic, "anthropic"),
+            (
+                "generativelanguage.googleapis.com",
+                LlmApi::Gemini,
+                "gemini",
+            ),
+            ("api.mistral.ai", LlmApi::OpenAi, "mistral"),
+            ("api.deepseek.com", LlmApi::OpenAi, "deepseek"),
+            ("api.x.ai", LlmApi::OpenAi, "xai"),
+            ("api.groq.com", LlmApi::OpenAi, "groq"),
+            ("api.together.xyz", LlmApi::OpenAi, "together_ai"),
+            ("api.fireworks.ai", LlmApi::OpenAi, "fireworks_ai"),
+            ("api.perplexity.ai", LlmApi::OpenAi, "perplexity"),
+        ];
+        let endpoints = known.into_iter().filter_map(|(host, api, provider)| {
+            Some(Self {
+                host: Host::parse(host).ok()?,
+                port: None,
+                api,
+                provider: provider.to_owned(),
+            })
+        });
+        endpoints.collect()
+    }
+
+    pub(crate) fn is_about(&self, host: &Host, port: u16) -> bool {
+        self.host == *host && self.port.is_none_or(|own| own == port)
+    }
+}
+
+/// What a request is. Paths are taken by their end, as compatible servers have prefixes of their own.
+pub(crate) fn kind<'a>(api: LlmApi, method: &Method, path: &'a str) -> Kind<'a> {
+    if matches!(
+        *method,
+        Method::GET | Method::HEAD | Method::OPTIONS | Method::DELETE
+    ) {
+        return Kind::Free;
+    }
+    // A path that servers read differently could be another endpoint to them.
+    if *method != Method::POST || !belljar_policy::is_plain_path(path) {
+        return Kind::Unmetered;
+    }
+    let path = path.trim_end_matches('/');
+    let ends = |end: &str| path.ends_with(end);
+    match api {
+        LlmApi::OpenAi if ends("/chat/completions") => Kind::Call(Action::Chat, None),
+        LlmApi::OpenAi if ends("/completions") => Kind::Call(Action::Completions, None),
+        LlmApi::OpenAi if ends("/responses") => Kind::Call(Action::Responses, None),
+        LlmApi::OpenAi if ends("/embeddings") => Kind::Call(Action::Embeddings, None),
+        LlmApi::Anthropic if ends("/v1/messages") => Kind::Call(Action::Messages, None),
+        LlmApi::Anthropic if ends("/v1/messages/count_tokens") => Kind::Free,
+        LlmApi::Gemini => match path
+            .rsplit('/')
+            .next()
+            .and_then(|last| last.split_once(':'))
+        {
+            Some((model, "generateContent")) => Kind::Call(Action::Gemini, Some(model)),
+            Some((model, "streamGenerateContent")) => Kind::Call(Action::GeminiStream, Some(model)),
+            Some((_, "countTokens")) => Kind::Free,
+            _ => Kind::Unmetered,
+        },
+        _ => Kind::Unmetered,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_told_from_what_is_free_and_what_is_not_metered() {
+        let check =
+            |api, method, path, expect| assert_eq!(kind(api, &method, path), expect, "{path}");
+        let post = || Method::POST;
+        check(
+            LlmApi::OpenAi,
+            post(),
+            "/v1/chat/completions",
+            Kind::Call(Action::Chat, None),
+        );
+        check(
+            LlmApi::OpenAi,
+            post(),
+            "/openai/v1/chat/completions/",
+            Kind::Call(Action::Chat, None),
+        );
+        check(
+            LlmApi::OpenAi,
+            post(),
+            "/v1/responses",
+            Kind::Call(Action::Responses, None),
+        );
+        check(
+            LlmApi::OpenAi,
+            post(),
+            "/v1/embeddings",
+            Kind::Call(Action::Embeddings, None),
+        );
+        check(LlmApi::OpenAi, Method::GET, "/v1/models", Kind::Free);
+        check(LlmApi::OpenAi, post(), "/v1/batches", Kind::Unmetered);
+        check(
+            LlmApi::OpenAi,
+            post(),
+            "/v1/images/generations",
+            Kind::Unmetered,
+        );
+        check(
+            LlmApi::OpenAi,
+            post(),
+            "/v1/batches/%2e%2e/responses",
+            Kind::Unmetered,
+        );
+        check(
+            LlmApi::OpenAi,
+            Method::PUT,
+            "/v1/responses",
+            Kind::Unmetered,
+        );
+        check(
+            LlmApi::Anthropic,
+            post(),
+            "/v1/messages",
+            Kind::Call(Action::Messages, None),
+        );
+        check(
+            LlmApi::Anthropic,
+            post(),
+            "/v1/messages/count_tokens",
+            Kind::Free,
+        );
+        check(
+            LlmApi::Anthropic,
+            post(),
+            "/v1/messages/batches",
+            Kind::Unmetered,
+        );
+        let stream = "/v1beta/models/gemini-2.5-pro:streamGenerateContent";
+        check(
+            LlmApi::Gemini,
+            post(),
+            stream,
+            Kind::Call(Action::GeminiStream, Some("gemini-2.5-pro")),
+        );
+        check(
+            LlmApi::Gemini,
+            post(),
+            "/v1beta/models/x:batchGenerateContent",
+            Kind::Unmetered,
+        );
+    }
+
+    #[test]
+    fn the_well_known_endpoints_are_all_there() {
+        assert_eq!(LlmEndpoint::well_known().len(), 10);
+    }
+}

@@ -1,0 +1,207 @@
+//! Budgets for calls to models: reserve, count, cut, settle.
+//!
+//! Before a call goes out, the most it could cost is set aside, and its answer is limited to what that covers. While the
+//! answer streams by it is counted; at its end the provider's own figures are charged and the rest is given back. What can't
+//! be metered is refused while a budget is set.
+
+mod bill;
+mod budget;
+mod denial;
+mod endpoint;
+mod money;
+mod observer;
+mod prices;
+mod prompt;
+mod usage;
+
+use std::sync::Arc;
+
+use belljar_policy::Host;
+use hyper::header::HeaderMap;
+use hyper::{Method, StatusCode};
+
+pub use bill::Charge;
+pub use budget::{LlmBudget, LlmUsage, ModelUsage};
+pub use endpoint::{LlmApi, LlmEndpoint};
+pub use money::PicoUsd;
+pub use prices::{InvalidPrices, PriceTable};
+pub use usage::Tokens;
+
+pub(crate) use denial::Denial;
+pub(crate) use observer::{Cut, Observer};
+
+use bill::Bill;
+use budget::Wish;
+use denial::Why;
+use endpoint::{Action, Kind, kind};
+use prompt::Prompt;
+
+use crate::gate::Gate;
+
+/// What calls to models may cost, and where they go.
+#[derive(Clone, Debug)]
+pub struct LlmPolicy {
+    /// The hosts that serve models.
+    pub endpoints: Vec<LlmEndpoint>,
+    /// What may be used.
+    pub budget: Arc<LlmBudget>,
+    /// What tokens cost.
+    pub prices: Arc<PriceTable>,
+}
+
+/// Meters calls.
+pub(crate) struct Llm {
+    policy: LlmPolicy,
+}
+
+/// What to do with a request to a host that serves models.
+pub(crate) enum Metering {
+    /// Let it through.
+    None,
+    /// Read it and meter it.
+    Meter(Metered),
+    /// Refuse it.
+    Refuse(Denial),
+}
+
+/// A call that is to be metered.
+pub(crate) struct Metered {
+    endpoint: LlmEndpoint,
+    action: Action,
+    model: Option<String>,
+}
+
+/// A call that is under way.
+pub(crate) struct Call {
+    bill: Option<Bill>,
+}
+
+impl Llm {
+    pub(crate) fn new(policy: LlmPolicy) -> Self {
+        Self { policy }
+    }
+
+    pub(crate) fn usage(&self) -> LlmUsage {
+        self.policy.budget.usage()
+    }
+
+    pub(crate) fn is_about(&self, host: &Host, port: u16) -> bool {
+        self.endpoint(host, port).is_some()
+    }
+
+    fn endpoint(&self, host: &Host, port: u16) -> Option<&LlmEndpoint> {
+        self.policy
+            .endpoints
+            .iter()
+            .find(|endpoint| endpoint.is_about(host, port))
+    }
+
+    /// What to do with a request.
+    pub(crate) fn recognise(
+        &self,
+        host: &Host,
+        port: u16,
+        method: &Method,
+        path: &str,
+        upgrading: bool,
+    ) -> Metering {
+        let Some(endpoint) = self.endpoint(host, port) else {
+            return Metering::None;
+        };
+        let limited = self.policy.budget.is_limited();
+        let refuse = |what| Metering::Refuse(Denial::new(endpoint.api, Why::Unmetered(what)));
+        if upgrading && limited {
+            return refuse("a WebSocket");
+        }
+        match kind(endpoint.api, method, path) {
+            Kind::Free => Metering::None,
+            Kind::Unmetered if limited => refuse("this endpoint"),
+            Kind::Unmetered => Metering::None,
+            Kind::Call(action, model) => Metering::Meter(Metered {
+                endpoint: endpoint.clone(),
+                action,
+                model: model.map(str::to_owned),
+            }),
+        }
+    }
+
+    /// Reads a call, sets aside what it may cost, and gives back what to send.
+    pub(crate) async fn begin(
+        &self,
+        metered: Metered,
+        body: &[u8],
+        gate: Arc<Gate>,
+    ) -> Result<(Vec<u8>, Call), Denial> {
+        let Metered {
+            endpoint,
+            action,
+            model,
+        } = metered;
+        let deny = |why| Denial::new(endpoint.api, why);
+        let prompt =
+            Prompt::read(action, model.as_deref(), body).ok_or_else(|| deny(Why::Unreadable))?;
+        let budget = &self.policy.budget;
+        if let Some(what) = prompt.unmetered
+            && budget.is_limited()
+        {
+            return Err(deny(Why::Unmetered(what)));
+        }
+        let price = self
+            .policy
+            .prices
+            .price(&endpoint.provider, &prompt.model)
+            .cloned();
+        if price.is_none() && budget.limits_cost() {
+            return Err(deny(Why::UnknownModel(prompt.model)));
+        }
+        let wish = Wish {
+            input: prompt.most_input(price.as_ref()),
+            output: prompt.wanted_output(price.as_ref()),
+            answers: prompt.answers,
+            rates: price
+                .as_ref()
+                .map(|price| (price.dearest_input(), price.dearest_output())),
+        };
+        let reservation = budget
+            .reserve(wish)
+            .await
+            .map_err(|exhausted| deny(Why::Exhausted(exhausted)))?;
+        let granted = reservation.output();
+        let bill = Bill {
+            reservation,
+            api: endpoint.api,
+            model: prompt.model.clone(),
+            hides_usage: prompt.hide_usage,
+            price,
+            gate,
+            provider: endpoint.provider,
+        };
+        let bytes = prompt.write(&bill.provider, granted, bill.price.as_ref());
+        Ok((bytes, Call { bill: Some(bill) }))
+    }
+}
+
+impl Call {
+    /// The provider began to answer.
+    pub(crate) fn answered(mut self, status: StatusCode, headers: &HeaderMap) -> Option<Observer> {
+        self.bill
+            .take()
+            .map(|bill| Observer::new(bill, status, headers))
+    }
+
+    /// The call was never made.
+    pub(crate) fn not_made(mut self) {
+        if let Some(bill) = self.bill.take() {
+            bill.free();
+        }
+    }
+}
+
+impl Drop for Call {
+    /// The agent went away before the provider answered, which may be at work all the same.
+    fn drop(&mut self) {
+        if let Some(bill) = self.bill.take() {
+            bill.lost();
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Watching an answer go by: what it says it used, how much of it there is, and when to cut it.
+
+use bytes::Bytes;
+use hyper::StatusCode;
+use hyper::header::{CONTENT_TYPE, HeaderMap};
+use serde_json::Value;
+
+use super::LlmApi;
+use super::bill::Bill;
+use super::budget::{Exhausted, Source};
+use super::denial::{Denial, Why};
+use super::usage::{Tokens, take_usage, text_bytes};
+
+/// The largest answer that is read whole to find its usage; a larger one is charged what was set aside.
+const LARGEST_ANSWER: usize = 8 * 1024 * 1024;
+/// The largest event of a stream that is read.
+const LARGEST_EVENT: usize = 4 * 1024 * 1024;
+/// Few tokens are longer than this on average, in any language.
+const BYTES_PER_TOKEN: u64 = 4;
+
+/// Watches one answer. When it is dropped, the call is settled with what is known by then.
+pub(crate) struct Observer {
+    api: LlmApi,
+    bill: Option<Bill>,
+    form: Form,
+    hides_usage: bool,
+    tokens: Tokens,
+    reported: bool,
+    complete: bool,
+    pieces: u64,
+    text: u64,
+}
+
+enum Form {
+    /// An error of the provider's: it costs nothing.
+    Free,
+    /// One JSON text.
+    Whole(Vec<u8>),
+    /// More than is read.
+    TooLarge,
+    /// A stream of events.
+    Events(Event),
+}
+
+/// An event that is not whole yet.
+#[derive(Default)]
+struct Event {
+    bytes: Vec<u8>,
+    on_line: usize,
+}
+
+/// The budget is used up, and with it the answer. It holds what the agent is told last.
+pub(crate) struct Cut {
+    pub(crate) denial: Denial,
+    pub(crate) last_words: Bytes,
+}
+
+impl Observer {
+    pub(crate) fn new(bill: Bill, status: StatusCode, headers: &HeaderMap) -> Self {
+        let kind = headers
+            .get(CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
+        let form = if !status.is_success() {
+            Form::Free
+        } else if kind
+            .trim_start()
+            .to_ascii_lowercase()
+            .starts_with("text/event-stream")
+        {
+            Form::Events(Event::default())
+        } else {
+            Form::Whole(Vec::new())
+        };
+        Self {
+            api: bill.api(),
+            hides_usage: bill.hides_usage() && matches!(form, Form::Events(_)),
+            bill: Some(bill),
+            form,
+            tokens: Tokens::default(),
+            reported: false,
+            complete: false,
+            pieces: 0,
+            text: 0,
+        }
+    }
+
+    /// Sees a chunk; gives back what goes on to the agent, which may be nothing yet.
+    pub(crate) fn see(&mut self, data: Bytes) -> Result<Bytes, Cut> {
+        match &mut self.form {
+            Form::Free | Form::TooLarge => Ok(data),
+            Form::Whole(seen) => {
+                if seen.len() + data.len() > LARGEST_ANSWER {
+                    self.form = Form::TooLarge;
+                } else {
+                    seen.extend_from_slice(&data);
+                }
+                Ok(data)
+            }
+            Form::Events(event) => {
+                let event = std::mem::take(event);
+                self.see_events(event, data)
+            }
+        }
+    }
+
+    fn see_events(&mut self, mut event: Event, data: Bytes) -> Result<Bytes, Cut> {
+        let mut shown = Vec::new();
+        for byte in &data {
+            if !event.push(*byte) {
+                continue;
+            }
+            let hidden = self.see_event(&event.bytes) && self.hides_usage;
+            if self.hides_usage && !hidden {
+                shown.extend_from_slice(&event.bytes);
+            }
+            event.bytes.clear();
+        }
+        // Too long to be read, too long to be held back: it can't be one that tells the usage.
+        if event.bytes.len() > LARGEST_EVENT {
+            shown.append(&mut event.bytes);
+        }
+        self.form = Form::Events(event);
+        let output = self.output();
+        if let Some(bill) = &mut self.bill
+            && let Err(exhausted) = bill.cover(output)
+        {
+            return Err(self.cut(exhausted));
+        }
+        Ok(if self.hides_usage {
+            Bytes::from(shown)
+        } else {
+            data
+        })
+    }
+
+    fn cut(&mut self, exhausted: Exhausted) -> Cut {
+        let denial = Denial::new(self.api, Why::Exhausted(exhausted));
+        let name = if self.api == LlmApi::Anthropic {
+            "event: error\n"
+        } else {
+            ""
+        };
+        let last_words = Bytes::from(format!("{name}data: {}\n\n", denial.body()));
+        Cut { denial, last_words }
+    }
+
+    /// Reads one event; `true` when it tells the usage and nothing else.
+    fn see_event(&mut self, event: &[u8]) -> bool {
+        let data = event_data(event);
+        if data == b"[DONE]" {
+            self.complete = true;
+            return false;
+        }
+        let Ok(message) = serde_json::from_slice::<Value>(&data) else {
+            return false;
+        };
+        let told = take_usage(self.api, &message, &mut self.tokens);
+        self.reported |= told;
+        self.complete |= matches!(
+            message["type"].as_str(),
+            Some("message_stop" | "response.completed" | "response.incomplete" | "response.failed")
+        );
+        let text = text_bytes(&message);
+        self.text += text;
+        self.pieces += u64::from(text > 0);
+        told && message["choices"].as_array().is_some_and(Vec::is_empty)
+    }
+
+    /// Tokens of the answers so far, as far as anyone can tell.
+    fn output(&self) -> u64 {
+        let guessed = self
+            .pieces
+            .min(self.text)
+            .max(self.text.div_ceil(BYTES_PER_TOKEN));
+        // A report that came at the end is exact; an earlier one may lag behind.
+        if self.reported && self.complete {
+            self.tokens.output
+        } else {
+            self.tokens.output.max(guessed)
+        }
+    }
+
+    /// The answer is complete. What was held back is given back, if it belongs to the agent.
+    pub(crate) fn finish(&mut self) -> Bytes {
+        let rest = match &mut self.form {
+            Form::Events(event) => std::mem::take(&mut event.bytes),
+            Form::Whole(seen) => {
+                let seen = std::mem::take(seen);
+                if let Ok(message) = serde_json::from_slice::<Value>(&seen) {
+                    self.reported = take_usage(self.api, &message, &mut self.tokens);
+                    self.text = text_bytes(&message);
+                }
+                Vec::new()
+            }
+            Form::Free | Form::TooLarge => Vec::new(),
+        };
+        let hidden = !rest.is_empty() && self.see_event(&rest) && self.hides_usage;
+        self.complete = true;
+        self.settle();
+        if self.hides_usage && !hidden {
+            Bytes::from(rest)
+        } else {
+            Bytes::new()
+        }
+    }
+
+    fn settle(&mut self) {
+        let Some(bill) = self.bill.take() else {
+            return;
+        };
+        match self.form {
+            Form::Free => return bill.free(),
+            // Broken off, or too large: the usage was to come, and could have been all of it.
+            Form::TooLarge => return bill.lost(),
+            Form::Whole(_) if !self.complete => return bill.lost(),
+            Form::Whole(_) | Form::Events(_) => {}
+        }
+        let mut tokens = self.tokens;
+        tokens.output = self.output();
+        // OpenAI tells it once, at the end; so it is exact although the agent may not have waited for the rest.
+        let exact = self.reported && (self.complete || self.api == LlmApi::OpenAi);
+        if !self.reported {
+            tokens.input = bill.most_input();
+        }
+        bill.settle(
+            tokens,
+            if exact {
+                Source::Reported
+            } else {
+                Source::Estimated
+            },
+        );
+    }
+}
+
+impl Drop for Observer {
+    fn drop(&mut self) {
+        self.settle();
+    }
+}
+
+impl Event {
+    /// Takes a byte; `true` when the event is whole: an empty line ends it.
+    fn push(&mut self, byte: u8) -> bool {
+        self.bytes.push(byte);
+        match byte {
+            b'\n' => std::mem::take(&mut self.on_line) == 0,
+            b'\r' => false,
+            _ => {
+                self.on_line += 1;
+                false
+            }
+        }
+    }
+}
+
+/// What an event says: its data lines, joined.
+fn event_data(event: &[u8]) -> Vec<u8> {
+    let lines = event.split(|byte| *byte == b'\n').filter_map(|line| {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let data = line.strip_prefix(b"data:")?;
+        Some(data.strip_prefix(b" ").unwrap_or(data))
+    });
+    lines.collect::<Vec<_>>().join(&b'\n')
+}
