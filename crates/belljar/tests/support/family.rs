@@ -360,10 +360,13 @@ impl Family {
     /// Waits for the controller's own end.
     #[track_caller]
     pub(crate) fn await_controller(&mut self) -> ExitStatus {
-        let mut controller = self.controller.take().expect("a controller");
-        eventually("the controller ends", || {
+        // Ours until it has ended: one that never does is killed when the family is dropped.
+        let controller = self.controller.as_mut().expect("a controller");
+        let ended = eventually("the controller ends", || {
             controller.try_wait().expect("wait for the controller")
-        })
+        });
+        self.controller = None;
+        ended
     }
 
     /// Nothing of the boxes is left: no process, control group, mount, record or door.
