@@ -12,6 +12,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("gate", &["policy", "manifest", "ledger", "replication"]),
     ("sandbox", &[]),
     ("egress", &["policy"]),
+    ("egress", &["policy"]),
     (
         "supervisor",
         &[
