@@ -9,6 +9,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("api", &[]),
     ("ledger", &[]),
     ("replication", &["policy"]),
+    ("experiment", &["policy", "manifest", "replication"]),
     ("gate", &["policy", "manifest", "ledger", "replication"]),
     ("sandbox", &[]),
     (
@@ -30,6 +31,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "api",
             "ledger",
             "replication",
+            "experiment",
             "gate",
             "sandbox",
             "supervisor",
