@@ -11,8 +11,11 @@ mod desk;
 mod file;
 pub mod law;
 pub mod referee;
+pub mod report;
 pub mod rng;
 mod scenario;
+pub mod stats;
+mod store;
 mod tally;
 mod world;
 
@@ -22,5 +25,6 @@ pub use file::{
     TEMPLATES, TooLarge, preset_source, schema, template, template_source,
 };
 pub use scenario::{Faults, Group, Operation, Partition, SAMPLES, Scenario, Strategy, Use};
+pub use store::{Manifest, RESULTS, Results, StoreError, begun, load, run_all, run_into};
 pub use tally::{Life, MAX_TRACED, Run, RunEnd, Trace};
 pub use world::{RunKey, open, simulate, simulate_at, simulate_traced};

@@ -140,6 +140,8 @@ pub enum Operation {
     KillSwitch,
     /// Resets it.
     Reset,
+    /// Starts another root, like those of the first group.
+    AdmitRoot,
     /// Freezes every root.
     QuarantineRoots,
     /// Releases them.

@@ -241,6 +241,7 @@ fn operation(node: &Node<'_>) -> Result<Operation, Problem> {
     Ok(match text(node)? {
         "kill_switch" => Operation::KillSwitch,
         "reset" => Operation::Reset,
+        "admit_root" => Operation::AdmitRoot,
         "quarantine_roots" => Operation::QuarantineRoots,
         "release_roots" => Operation::ReleaseRoots,
         "acknowledge_clock" => Operation::AcknowledgeClock,

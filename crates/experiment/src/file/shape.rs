@@ -5,7 +5,7 @@ use belljar_manifest::document::{CONTRACT, Object, Shape, field, required, words
 use super::parameter::Parameter;
 
 /// The most runs of one experiment: cells times replicates.
-pub const MAX_RUNS: u64 = 1_000_000;
+pub const MAX_RUNS: u64 = 200_000;
 /// The most cells of a sweep.
 pub const MAX_CELLS: u64 = 10_000;
 
@@ -328,6 +328,7 @@ static OPERATION: Object = Object {
             Shape::Choice(&words(&[
                 "kill_switch",
                 "reset",
+                "admit_root",
                 "quarantine_roots",
                 "release_roots",
                 "acknowledge_clock",

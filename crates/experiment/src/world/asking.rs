@@ -16,7 +16,7 @@ impl<D: Desk> World<'_, D> {
         if !body.is_registered || !body.is_running || body.wants == 0 {
             return;
         }
-        if body.is_quarantined || self.is_cut_off(slot) {
+        if body.is_frozen || self.is_cut_off(slot) {
             self.tally.unanswered += 1;
             return self.later(group.pace_ns, slot, Act::Step);
         }

@@ -27,7 +27,10 @@ pub(crate) struct Body {
     pub(crate) is_registered: bool,
     /// Whether its box runs.
     pub(crate) is_running: bool,
+    /// Whether an operator or a condition wants it in quarantine.
     pub(crate) is_quarantined: bool,
+    /// Whether its box is frozen.
+    pub(crate) is_frozen: bool,
     pub(crate) born_ns: u64,
     pub(crate) expires_ns: u64,
     pub(crate) last_child_ns: u64,
@@ -53,6 +56,7 @@ impl Body {
             is_registered: false,
             is_running: false,
             is_quarantined: false,
+            is_frozen: false,
             born_ns: 0,
             expires_ns: NEVER,
             last_child_ns: NEVER,

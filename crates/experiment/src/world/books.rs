@@ -28,6 +28,7 @@ impl<D: Desk> World<'_, D> {
         body.is_registered = true;
         body.is_running = true;
         body.is_quarantined = false;
+        body.is_frozen = false;
         body.born_ns = now_ns;
         body.beat_ns = now_ns;
         body.expires_ns = own_ns.min(ceiling_ns);

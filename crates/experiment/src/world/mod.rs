@@ -109,6 +109,9 @@ struct World<'a, D> {
     boots: u128,
     jtis: u128,
     roots: Vec<u32>,
+    /// Roots that an operator will start.
+    roots_to_come: u32,
+    stream: Stream,
 }
 
 impl<'a, D: Desk> World<'a, D> {
@@ -130,20 +133,21 @@ impl<'a, D: Desk> World<'a, D> {
             boots: 1,
             jtis: 0,
             roots: Vec::new(),
+            roots_to_come: 0,
+            stream: Stream::of_run(key.seed, u64::from(key.stream), u64::from(key.replicate)),
         };
-        let stream = Stream::of_run(key.seed, u64::from(key.stream), u64::from(key.replicate));
-        world.place_roots(stream);
+        world.place_roots();
         world
     }
 
     /// Reserves the roots' slots, so that plans can name them.
-    fn place_roots(&mut self, stream: Stream) {
+    fn place_roots(&mut self) {
         let mut ordinal = 0;
         for (at, group) in self.scenario.groups.iter().enumerate() {
             for _ in 0..group.roots {
                 let slot = self.bodies.reserve();
                 let body = self.bodies.of_mut(slot);
-                body.stream = stream.child(ordinal);
+                body.stream = self.stream.child(ordinal);
                 body.group = u32::try_from(at).unwrap_or(0);
                 self.roots.push(slot);
                 ordinal += 1;
@@ -153,6 +157,8 @@ impl<'a, D: Desk> World<'a, D> {
 
     fn begin(&mut self) {
         for (at_ns, operation) in &self.scenario.operations {
+            let comes = *operation == Operation::AdmitRoot && *at_ns <= self.scenario.horizon_ns;
+            self.roots_to_come += u32::from(comes);
             self.plan(*at_ns, Plan::Operate(*operation));
         }
         for at_ns in &self.scenario.faults.crashes_ns {
@@ -162,18 +168,22 @@ impl<'a, D: Desk> World<'a, D> {
             self.plan(*at_ns, Plan::Jump(*by_ms));
         }
         for slot in self.roots.clone() {
-            let request = RootRequest {
-                worker: self.bodies.id(slot),
-                jti: self.fresh_jti(),
-                asked: Asked::default(),
-                need: self.need(slot),
-                lifetime: None,
-            };
-            let now = self.now();
-            let outcome = self.desk.admit_root(now, &request);
-            // A refusal is in the tally.
-            let _ = self.enter(slot, NOBODY, outcome);
+            self.admit_root(slot);
         }
+    }
+
+    fn admit_root(&mut self, slot: u32) {
+        let request = RootRequest {
+            worker: self.bodies.id(slot),
+            jti: self.fresh_jti(),
+            asked: Asked::default(),
+            need: self.need(slot),
+            lifetime: None,
+        };
+        let now = self.now();
+        let outcome = self.desk.admit_root(now, &request);
+        // A refusal is in the tally.
+        let _ = self.enter(slot, NOBODY, outcome);
     }
 
     fn go_on(&mut self) {
@@ -199,7 +209,8 @@ impl<'a, D: Desk> World<'a, D> {
                 _ => return,
             }
             self.check_conservation();
-            if self.tally.is_extinct() || self.tally.workers >= self.scenario.max_workers {
+            let is_over = self.tally.is_extinct() && self.roots_to_come == 0;
+            if is_over || self.tally.workers >= self.scenario.max_workers {
                 return;
             }
         }
@@ -352,7 +363,8 @@ impl<'a, D: Desk> World<'a, D> {
 
     fn set_quarantined(&mut self, id: belljar_replication::WorkerId, is: bool) {
         if let Some(slot) = self.bodies.find(id) {
-            self.bodies.of_mut(slot).is_quarantined = is;
+            let body = self.bodies.of_mut(slot);
+            (body.is_quarantined, body.is_frozen) = (is, is);
         }
     }
 }

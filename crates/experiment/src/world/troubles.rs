@@ -35,7 +35,7 @@ impl<D: Desk> World<'_, D> {
             return;
         }
         let is_lost = body.stream.uniform() < self.scenario.faults.lost_heartbeats;
-        if !is_lost && !self.is_cut_off(slot) && !self.bodies.of(slot).is_quarantined {
+        if !is_lost && !self.is_cut_off(slot) && !self.bodies.of(slot).is_frozen {
             let now = self.now();
             let id = self.bodies.id(slot);
             if self.desk.heartbeat(now, id).is_ok() {
@@ -54,7 +54,7 @@ impl<D: Desk> World<'_, D> {
             micro_usd: per_second.micro_usd,
         };
         let body = self.bodies.of(slot);
-        if !body.is_running || body.is_quarantined {
+        if !body.is_running || body.is_frozen {
             return;
         }
         if !body.is_registered {
@@ -75,7 +75,7 @@ impl<D: Desk> World<'_, D> {
     /// A worker ends by itself.
     pub(super) fn exit(&mut self, slot: u32) {
         let body = self.bodies.of(slot);
-        if !body.is_running || body.is_quarantined {
+        if !body.is_running || body.is_frozen {
             return;
         }
         if !body.is_registered || self.now_ns < self.down_until_ns {
@@ -167,6 +167,15 @@ impl<D: Desk> World<'_, D> {
                 self.is_latched = false;
                 let outcome = self.desk.controller_mut().reset_kill_switch(now);
                 self.apply(outcome);
+            }
+            Operation::AdmitRoot => {
+                self.roots_to_come -= 1;
+                let slot = self.bodies.reserve();
+                let ordinal = self.roots.len() as u64;
+                let body = self.bodies.of_mut(slot);
+                (body.stream, body.group) = (self.stream.child(ordinal), 0);
+                self.roots.push(slot);
+                self.admit_root(slot);
             }
             Operation::QuarantineRoots => self.each_root(|world, slot| {
                 world.bodies.of_mut(slot).is_quarantined = true;
