@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use belljar_experiment::law::Span;
-use belljar_experiment::{Group, RunKey, Scenario, Strategy, simulate};
+use belljar_experiment::{Experiment, Group, RunKey, Scenario, Strategy, simulate};
 use belljar_policy::Contract;
 
 const SECOND: u64 = 1_000_000_000;
@@ -42,43 +42,74 @@ fn resident_mb() -> f64 {
         / 1024.0
 }
 
-/// Everybody asks each second and lives for ten; the contract bounds depth, number, pace and age.
-fn greedy(live: u32, total: u64) -> Scenario {
+/// Everybody asks each second; the contract bounds depth, number, pace and age, and ends children with their parent.
+fn growth(total: u64) -> Scenario {
     let contract = Contract::new(
         1000,
-        live,
+        u32::MAX,
         Duration::from_millis(500),
-        Some(Duration::from_secs(100_000)),
+        Some(Duration::from_secs(3600)),
     );
-    let group = Group {
-        lifetime: Span::Exponential(10.0),
-        ..Group::new(Strategy::Greedy)
-    };
-    let mut scenario = Scenario::new(contract, group, 100_000 * SECOND);
-    scenario.contract.on_parent_exit = belljar_policy::OnParentExit::Keep;
+    let mut scenario = Scenario::new(contract, Group::new(Strategy::Greedy), 3000 * SECOND);
     scenario.max_workers = total;
     scenario
 }
 
+/// The same, but everybody exits after ten seconds or so, and children go on.
+fn churn(total: u64) -> Scenario {
+    let mut scenario = growth(total);
+    scenario.contract.on_parent_exit = belljar_policy::OnParentExit::Keep;
+    scenario.contract.max_replicas = 50_000;
+    scenario.groups[0].roots = 100;
+    scenario.groups[0].lifetime = Span::Exponential(10.0);
+    scenario
+}
+
+/// Workers simulated in a second of processor time.
+fn rate(scenario: &Scenario) -> f64 {
+    let (mut took, mut workers, mut at) = (0.0, 0, 0);
+    while took < 1.0 {
+        let begun = cpu_seconds();
+        workers += simulate(scenario, key(at)).expect("a run").workers;
+        took += cpu_seconds() - begun;
+        at += 1;
+    }
+    workers as f64 / took / 1e6
+}
+
 fn main() {
-    for (live, total) in [
-        (1_000_000, 20_000),
-        (10_000_000, 2_000_000),
-        (10_000_000, 10_000_000),
-    ] {
-        let scenario = greedy(live, total);
-        let (mut took, mut workers) = (0.0, 0);
-        let mut at = 0;
-        while took < 1.0 {
-            let begun = cpu_seconds();
-            workers += simulate(&scenario, key(at)).expect("a run").workers;
-            took += cpu_seconds() - begun;
-            at += 1;
-        }
-        let rate = workers as f64 / took / 1e6;
+    for total in [10_000, 100_000, 1_000_000] {
         println!(
-            "greedy, {total:>8} workers a run: {rate:.2} M workers/s, {:.0} MB",
+            "greedy, growth to {total:>8}: {:.2} M workers/s, {:.0} MB",
+            rate(&growth(total)),
             resident_mb()
         );
     }
+    for total in [1_000_000, 10_000_000] {
+        println!(
+            "greedy, churn of {total:>9}: {:.2} M workers/s, {:.0} MB",
+            rate(&churn(total)),
+            resident_mb()
+        );
+    }
+    let balanced = Experiment::preset("balanced")
+        .expect("shipped")
+        .expect("valid");
+    let (mut took, rounds) = (0.0, 50);
+    for _ in 0..rounds {
+        let begun = cpu_seconds();
+        for replicate in 0..200 {
+            assert!(
+                simulate(&balanced.scenario, key(replicate))
+                    .expect("a run")
+                    .broken
+                    .is_empty()
+            );
+        }
+        took += cpu_seconds() - begun;
+    }
+    println!(
+        "200 balanced runs: {:.2} ms",
+        took / f64::from(rounds) * 1e3
+    );
 }

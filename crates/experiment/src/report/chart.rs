@@ -10,6 +10,7 @@ const LEFT: f64 = 64.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 36.0;
 const BOTTOM: f64 = 48.0;
+const ROW: f64 = 17.0;
 
 /// Colours that people who see few colours can tell apart (Okabe and Ito).
 pub(super) const COLOURS: [&str; 6] = [
@@ -45,8 +46,16 @@ impl Chart {
     }
 
     /// A chart with two axes.
-    pub(super) fn new(title: &str, x: (f64, f64), y: (f64, f64), labels: (&str, &str)) -> Self {
-        let mut chart = Self::blank(title, HEIGHT);
+    pub(super) fn new(
+        title: &str,
+        x: (f64, f64),
+        y: (f64, f64),
+        labels: (&str, &str),
+        legend: &[(String, &str)],
+    ) -> Self {
+        // Names of lines stand below the axes: they may be long.
+        let mut chart = Self::blank(title, HEIGHT + ROW * legend.len() as f64);
+        chart.legend(legend);
         chart.x = widened(x);
         chart.y = widened(y);
         for tick in ticks(chart.y) {
@@ -118,18 +127,15 @@ impl Chart {
         self.svg.push_str(marks);
     }
 
-    /// Names of lines, at the top right, one below the other.
-    pub(super) fn legend(&mut self, names: &[(String, &str)]) {
+    fn legend(&mut self, names: &[(String, &str)]) {
         for (at, (name, colour)) in names.iter().enumerate() {
-            let y = TOP + 8.0 + 17.0 * at as f64;
+            let y = HEIGHT + 6.0 + ROW * at as f64;
             let _ = write!(
                 self.svg,
-                "<rect x=\"{0}\" y=\"{1}\" width=\"14\" height=\"10\" fill=\"{colour}\"/>\
-                 <text x=\"{2}\" y=\"{3}\" text-anchor=\"end\" stroke=\"#ffffff\" stroke-width=\"3\" paint-order=\"stroke\">{4}</text>",
-                WIDTH - RIGHT - 16.0,
+                "<rect x=\"{LEFT}\" y=\"{0}\" width=\"14\" height=\"10\" fill=\"{colour}\"/>\
+                 <text x=\"{1}\" y=\"{y}\">{2}</text>",
                 y - 9.0,
-                WIDTH - RIGHT - 22.0,
-                y,
+                LEFT + 22.0,
                 escaped(name)
             );
         }

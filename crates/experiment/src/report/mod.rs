@@ -116,10 +116,10 @@ pub(crate) fn shown(value: f64) -> String {
         format!("{:.2}M", value / 1e6)
     } else if value.abs() >= 100.0 || value.fract() == 0.0 {
         format!("{value:.0}")
-    } else if value.abs() >= 1.0 {
-        format!("{value:.2}")
     } else {
-        format!("{value:.4}")
+        let digits = if value.abs() >= 1.0 { 2 } else { 4 };
+        let text = format!("{value:.digits$}");
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
     }
 }
 

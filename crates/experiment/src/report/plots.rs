@@ -68,6 +68,13 @@ fn chosen(results: &Results) -> Vec<usize> {
         .collect()
 }
 
+fn legend(results: &Results, cells: &[usize]) -> Vec<(String, &'static str)> {
+    let named = cells.iter().zip(COLOURS.iter().cycle());
+    named
+        .map(|(cell, colour)| (cell_name(results, *cell), *colour))
+        .collect()
+}
+
 fn horizon(results: &Results) -> f64 {
     results.experiment.scenario.horizon_ns as f64 / 1e9
 }
@@ -114,15 +121,13 @@ fn population(results: &Results) -> Plot {
         (0.0, horizon(results)),
         (0.0, top * 1.05),
         ("seconds", "boxes"),
+        &legend(results, &cells),
     );
-    let mut names = Vec::new();
     for (at, [low, middle, high]) in lines.iter().enumerate() {
         let colour = COLOURS[at % COLOURS.len()];
         chart.band(low, high, colour);
         chart.line(middle, colour);
-        names.push((cell_name(results, cells[at]), colour));
     }
-    chart.legend(&names);
     Plot {
         name: "population",
         caption: "The median of all runs, and the band that holds nine of ten.".to_owned(),
@@ -132,14 +137,14 @@ fn population(results: &Results) -> Plot {
 
 /// The part of families that are alive, over time.
 fn survival(results: &Results) -> Plot {
+    let cells = chosen(results);
     let mut chart = Chart::new(
         "Families alive",
         (0.0, horizon(results)),
         (0.0, 1.0),
         ("seconds", "part of runs"),
+        &legend(results, &cells),
     );
-    let cells = chosen(results);
-    let mut names = Vec::new();
     for (at, cell) in cells.iter().enumerate() {
         let runs = results.cell(*cell as u32);
         let mut ends: Vec<f64> = runs
@@ -156,9 +161,7 @@ fn survival(results: &Results) -> Plot {
         points.push((horizon(results), points.last().map_or(1.0, |point| point.1)));
         let colour = COLOURS[at % COLOURS.len()];
         chart.line(&points, colour);
-        names.push((cell_name(results, *cell), colour));
     }
-    chart.legend(&names);
     Plot {
         name: "survival",
         caption: "How many families have anybody left.".to_owned(),
@@ -211,11 +214,22 @@ fn denials(results: &Results) -> Plot {
 fn lineage(results: &Results, trace: &Trace) -> Plot {
     let shown_lives = trace.lives.len().min(MOST_LIVES);
     let rows = order(trace, shown_lives);
+    let deepest = trace
+        .lives
+        .iter()
+        .take(shown_lives)
+        .map(|life| life.depth)
+        .max()
+        .unwrap_or(0) as usize;
+    let names: Vec<(String, &str)> = (0..=deepest.min(COLOURS.len() - 1))
+        .map(|depth| (format!("depth {depth}"), COLOURS[depth]))
+        .collect();
     let mut chart = Chart::new(
         "Lineage of run 0 of the first cell",
         (0.0, horizon(results)),
         (0.0, shown_lives.max(1) as f64),
         ("seconds", "workers, by branch"),
+        &names,
     );
     let mut marks = String::new();
     let stroke = (220.0 / shown_lives.max(1) as f64).clamp(0.8, 6.0);
@@ -243,17 +257,6 @@ fn lineage(results: &Results, trace: &Trace) -> Plot {
         );
     }
     chart.raw(&marks);
-    let deepest = trace
-        .lives
-        .iter()
-        .take(shown_lives)
-        .map(|life| life.depth)
-        .max()
-        .unwrap_or(0) as usize;
-    let names: Vec<(String, &str)> = (0..=deepest.min(COLOURS.len() - 1))
-        .map(|depth| (format!("depth {depth}"), COLOURS[depth]))
-        .collect();
-    chart.legend(&names);
     let rest = trace.lives.len() - shown_lives;
     let more = if rest > 0 {
         format!(" The first {shown_lives} workers are shown.")

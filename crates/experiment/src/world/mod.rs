@@ -116,11 +116,17 @@ struct World<'a, D> {
 
 impl<'a, D: Desk> World<'a, D> {
     fn new(scenario: &'a Scenario, key: RunKey, desk: D, trace: Option<Trace>) -> Self {
+        let pace_ns = scenario
+            .groups
+            .iter()
+            .map(|group| group.pace_ns)
+            .min()
+            .unwrap_or(1);
         let mut world = Self {
             scenario,
             desk,
             bodies: Bodies::default(),
-            queue: Queue::new(scenario.horizon_ns),
+            queue: Queue::new(scenario.horizon_ns, pace_ns),
             plans: Vec::new(),
             tally: Tally::new(scenario.horizon_ns),
             trace,

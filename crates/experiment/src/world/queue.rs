@@ -4,7 +4,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-const BUCKETS: usize = 1024;
+/// The fewest buckets, and the most.
+const BUCKETS: (u64, u64) = (256, 65_536);
 
 /// Something that is to happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,10 +51,13 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub(crate) fn new(horizon_ns: u64) -> Self {
+    /// A calendar up to the horizon. `pace_ns` is how far ahead most entries are put: they ought to fall into other buckets than the
+    /// one at hand.
+    pub(crate) fn new(horizon_ns: u64, pace_ns: u64) -> Self {
+        let count = (horizon_ns / (pace_ns / 2).max(1)).clamp(BUCKETS.0, BUCKETS.1);
         Self {
-            buckets: vec![Vec::new(); BUCKETS],
-            width_ns: horizon_ns / BUCKETS as u64 + 1,
+            buckets: vec![Vec::new(); count as usize],
+            width_ns: horizon_ns / count + 1,
             at: 0,
             sorted: Vec::new(),
             late: BinaryHeap::new(),
@@ -119,7 +123,7 @@ mod tests {
     #[test]
     fn everything_comes_once_and_in_order() {
         let mut stream = Stream::keyed(5);
-        let mut queue = Queue::new(1_000_000);
+        let mut queue = Queue::new(1_000_000, 1000);
         let (mut put, mut taken) = (0u32, Vec::new());
         for _ in 0..500 {
             queue.push(stream.below(900_000), put, 0, Act::Step);
