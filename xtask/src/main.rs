@@ -19,6 +19,7 @@ usage: cargo xtask bench launch
     start time, file system calls, CPU limit and memory of a box, against bare processes and bwrap;
     measures target/release/belljar, which `make bench` builds first
 usage: cargo xtask bench experiment
+    simulated workers a second, and memory
 usage: cargo xtask bench replication [memory | ledger | gate | boxes]
     decisions in memory, the log, durable grants of many clients, and real boxes: starting and killing them";
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use belljar_experiment::law::Span;
+use belljar_experiment::law::{Offspring, Span};
 use belljar_experiment::{Experiment, Group, RunKey, Scenario, Strategy, simulate};
 use belljar_policy::Contract;
 
@@ -55,13 +55,13 @@ fn growth(total: u64) -> Scenario {
     scenario
 }
 
-/// The same, but everybody exits after ten seconds or so, and children go on.
+/// Everybody exits after ten seconds or so and has had one child on average, which goes on.
 fn churn(total: u64) -> Scenario {
     let mut scenario = growth(total);
     scenario.contract.on_parent_exit = belljar_policy::OnParentExit::Keep;
-    scenario.contract.max_replicas = 50_000;
-    scenario.groups[0].roots = 100;
-    scenario.groups[0].lifetime = Span::Exponential(10.0);
+    scenario.groups[0].roots = 50_000;
+    scenario.groups[0].offspring = Offspring::Poisson(1.1);
+    scenario.groups[0].lifetime = Span::Fixed(10.0);
     scenario
 }
 

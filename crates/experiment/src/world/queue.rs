@@ -56,7 +56,7 @@ impl Queue {
     pub(crate) fn new(horizon_ns: u64, pace_ns: u64) -> Self {
         let count = (horizon_ns / (pace_ns / 2).max(1)).clamp(BUCKETS.0, BUCKETS.1);
         Self {
-            buckets: vec![Vec::new(); count as usize],
+            buckets: Vec::new(),
             width_ns: horizon_ns / count + 1,
             at: 0,
             sorted: Vec::new(),
@@ -83,6 +83,10 @@ impl Queue {
         if bucket <= self.at {
             self.late.push(Reverse(entry));
         } else {
+            // Made as they are needed: many families die out long before the horizon.
+            if bucket >= self.buckets.len() {
+                self.buckets.resize_with(bucket + 1, Vec::new);
+            }
             self.buckets[bucket].push(entry);
         }
     }
@@ -95,8 +99,8 @@ impl Queue {
             if let Some(first) = sorted.into_iter().chain(late).min() {
                 return Some(first);
             }
+            let bucket = self.buckets.get_mut(self.at + 1)?;
             self.at += 1;
-            let bucket = self.buckets.get_mut(self.at)?;
             self.sorted = std::mem::take(bucket);
             // Entries come in order of `order`; by time they are often sorted already, which the sort notices.
             self.sorted.sort_unstable_by(|a, b| b.cmp(a));
