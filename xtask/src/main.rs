@@ -18,6 +18,8 @@ usage: cargo xtask vm-test [--guest-only] [--timeout SECONDS]
 usage: cargo xtask bench launch
     start time, file system calls, CPU limit and memory of a box, against bare processes and bwrap;
     measures target/release/belljar, which `make bench` builds first
+usage: cargo xtask bench experiment
+    simulated workers a second, and memory
 usage: cargo xtask bench replication [memory | ledger | gate | boxes]
     decisions in memory, the log, durable grants of many clients, and real boxes: starting and killing them";
 
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
             vm::Options::parse(options).and_then(|options| vm::test(&options))
         }
         ["bench", "launch"] => bench::launch(&release_binary()),
+        ["bench", "experiment"] => bench::experiment(),
         ["bench", "replication", parts @ ..] => bench::replication(parts, &release_binary()),
         ["bench", "calls"] => bench::calls(),
         ["bench", "stamp", file] => bench::stamp(file),

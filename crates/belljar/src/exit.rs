@@ -2,6 +2,7 @@
 
 use crate::print::{self, Line};
 use belljar_api::CallError;
+use belljar_experiment::StoreError;
 use belljar_gate::OpenFleetError;
 use belljar_gate::in_full;
 use belljar_gate::keyring::KeyError;
@@ -32,6 +33,11 @@ pub(crate) const NOT_EXECUTABLE: u8 = 126;
 pub(crate) const NOT_FOUND: u8 = 127;
 /// Added to the number of the signal that ended the program.
 pub(crate) const SIGNAL_BASE: i32 = 128;
+
+/// A policy gate fails.
+pub(crate) const GATE_FAILS: u8 = 1;
+/// A policy gate warns.
+pub(crate) const GATE_WARNS: u8 = 2;
 
 /// A log was tampered with.
 pub(crate) const TAMPERED: u8 = 1;
@@ -71,6 +77,8 @@ pub(crate) enum Failure {
     Log(LogError),
     /// A log is not as it should be.
     Fault(LogKind, Fault),
+    /// An experiment can't be run or read.
+    Experiment(StoreError),
     /// A message and a hint of a command's own.
     Invalid(String, String),
 }
@@ -105,6 +113,12 @@ impl From<CallError> for Failure {
 impl From<ApplyError> for Failure {
     fn from(error: ApplyError) -> Self {
         Failure::Apply(error)
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Failure::Experiment(error)
     }
 }
 
@@ -174,6 +188,8 @@ impl Failure {
             Failure::Keys(KeyError::Exposed { .. }) => REFUSED,
             Failure::Keys(KeyError::File { .. }) | Failure::Log(_) => INTERNAL,
             Failure::Keys(_) => INVALID,
+            Failure::Experiment(StoreError::Io { .. }) => INTERNAL,
+            Failure::Experiment(_) => INVALID,
             Failure::Run(RunError::Refused { .. } | RunError::NotAdmitted { .. }) => REFUSED,
             Failure::Run(RunError::NotFound { .. }) => NOT_FOUND,
             Failure::Run(RunError::NotExecutable { .. }) => NOT_EXECUTABLE,
@@ -195,6 +211,7 @@ impl Failure {
             Failure::Config(_) => "invalid_config",
             Failure::Keys(_) => "keys",
             Failure::Log(_) => "log",
+            Failure::Experiment(_) => "experiment",
             Failure::Fault(_, fault) => fault_word(fault),
             Failure::Apply(ApplyError::Conflicts(_)) => "conflict",
             Failure::Fleet(FleetError::Hire(HireError::Refused(refusal))) => refusal.code(),
@@ -217,6 +234,7 @@ impl Failure {
             Failure::Call(error) => in_full(error),
             Failure::Keys(error) => in_full(error),
             Failure::Log(error) => in_full(error),
+            Failure::Experiment(error) => in_full(error),
             Failure::Fault(log, fault) => {
                 format!("the log of {}: {}", log.as_str(), in_full(fault))
             }
@@ -242,6 +260,7 @@ impl Failure {
             Failure::Apply(_) | Failure::Fleet(_) => None,
             Failure::Keys(error) => Some(error.hint()),
             Failure::Log(error) => Some(error.hint()),
+            Failure::Experiment(error) => Some(error.hint().to_owned()),
             Failure::Fault(log, fault) => Some(fault_hint(*log, fault)),
             Failure::Invalid(_, hint) => Some(hint.clone()),
         }

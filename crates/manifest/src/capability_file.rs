@@ -68,7 +68,9 @@ pub(crate) const OPEN_FILES: Shape = Shape::Whole {
     most: 1_048_576,
 };
 
-pub(crate) const fn words(words: &'static [&'static str]) -> Choice {
+/// One of these words, spelled so.
+#[must_use]
+pub const fn words(words: &'static [&'static str]) -> Choice {
     Choice {
         words,
         case: Case::Exact,

@@ -31,7 +31,7 @@ const MOST_USD: f64 = 1e9;
 const MICRO: f64 = 1e6;
 
 /// The whole document.
-pub(crate) static CONTRACT: Object = Object {
+pub static CONTRACT: Object = Object {
     name: "",
     doc: "How many copies of itself an agent may make, how deep, how fast, for how long, and what they may use together.",
     fields: &[
@@ -190,7 +190,10 @@ static STOP_CONDITION: Object = Object {
 };
 
 /// Turns a tree into a contract.
-pub(crate) fn decode(root: &Node<'_>, file: &Arc<str>) -> Result<Contract, Problem> {
+///
+/// # Errors
+/// The first thing wrong with it.
+pub fn decode(root: &Node<'_>, file: &Arc<str>) -> Result<Contract, Problem> {
     Shape::Object(&CONTRACT).check(root, "a contract file")?;
     let mut contract = Contract::new(
         needed(root, "max_depth", whole)?,

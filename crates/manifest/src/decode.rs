@@ -84,7 +84,10 @@ impl Written<'_> {
 }
 
 /// Replaces a list where the document has one.
-pub(crate) fn replace<T>(
+///
+/// # Errors
+/// When it is something else.
+pub fn replace<T>(
     target: &mut T,
     node: Option<&Node<'_>>,
     read: impl FnOnce(&Node<'_>) -> Result<T, Problem>,
@@ -96,7 +99,10 @@ pub(crate) fn replace<T>(
 }
 
 /// Replaces a limit where the document has one; null lifts it.
-pub(crate) fn limit<T>(
+///
+/// # Errors
+/// When it is something else.
+pub fn limit<T>(
     target: &mut Option<T>,
     node: Option<&Node<'_>>,
     read: impl FnOnce(&Node<'_>) -> Result<T, Problem>,
@@ -130,14 +136,22 @@ pub(crate) fn add_withheld(
     Ok(())
 }
 
-pub(crate) fn text<'n>(node: &'n Node<'_>) -> Result<&'n str, Problem> {
+/// Text.
+///
+/// # Errors
+/// When it is something else.
+pub fn text<'n>(node: &'n Node<'_>) -> Result<&'n str, Problem> {
     match &node.value {
         Value::Text(text) => Ok(text),
         _ => Err(unexpected(node)),
     }
 }
 
-pub(crate) fn truth(node: &Node<'_>) -> Result<bool, Problem> {
+/// True or false.
+///
+/// # Errors
+/// When it is something else.
+pub fn truth(node: &Node<'_>) -> Result<bool, Problem> {
     match node.value {
         Value::Bool(value) => Ok(value),
         _ => Err(unexpected(node)),
@@ -145,7 +159,10 @@ pub(crate) fn truth(node: &Node<'_>) -> Result<bool, Problem> {
 }
 
 /// A whole number of any unsigned type.
-pub(crate) fn whole<T: TryFrom<u64>>(node: &Node<'_>) -> Result<T, Problem> {
+///
+/// # Errors
+/// When it is something else.
+pub fn whole<T: TryFrom<u64>>(node: &Node<'_>) -> Result<T, Problem> {
     let wide = match node.value {
         Value::Int(value) => u64::try_from(value).ok(),
         // The cast saturates, and the shape has checked that nothing is lost.
@@ -156,7 +173,11 @@ pub(crate) fn whole<T: TryFrom<u64>>(node: &Node<'_>) -> Result<T, Problem> {
         .ok_or_else(|| unexpected(node))
 }
 
-pub(crate) fn number(node: &Node<'_>) -> Result<f64, Problem> {
+/// A number.
+///
+/// # Errors
+/// When it is something else.
+pub fn number(node: &Node<'_>) -> Result<f64, Problem> {
     match node.value {
         Value::Int(value) => Ok(value as f64),
         Value::Float(value) if value.is_finite() => Ok(value),
@@ -164,7 +185,11 @@ pub(crate) fn number(node: &Node<'_>) -> Result<f64, Problem> {
     }
 }
 
-pub(crate) fn seconds(node: &Node<'_>) -> Result<Duration, Problem> {
+/// A time above zero, in seconds.
+///
+/// # Errors
+/// When it is something else.
+pub fn seconds(node: &Node<'_>) -> Result<Duration, Problem> {
     let seconds = Duration::try_from_secs_f64(number(node)?).map_err(|_| unexpected(node))?;
     // Above zero in the file stays above zero here.
     Ok(seconds.max(Duration::from_nanos(1)))
@@ -199,7 +224,9 @@ pub(crate) fn ports(list: &Node<'_>) -> Result<Vec<u16>, Problem> {
     Ok(ports)
 }
 
-pub(crate) fn unexpected(node: &Node<'_>) -> Problem {
+/// What to say of a value that a shape ought to have refused.
+#[must_use]
+pub fn unexpected(node: &Node<'_>) -> Problem {
     Problem::new(
         node.span,
         format!("{} is not accepted here", node.value.describe()),

@@ -8,6 +8,7 @@
 mod capability_file;
 mod contract_file;
 mod decode;
+pub mod document;
 mod egress_section;
 mod error;
 pub mod keys;
@@ -78,7 +79,11 @@ pub fn read_contract_file(path: &Path) -> Result<Contract, ReadError> {
     Ok(parse_contract(&name, &bytes)?)
 }
 
-fn read_bounded(path: &Path, name: &str) -> Result<Vec<u8>, ReadError> {
+/// Reads a file from the disk, and never more of it than a policy file may hold.
+///
+/// # Errors
+/// When it can't be read or is no regular file.
+pub fn read_bounded(path: &Path, name: &str) -> Result<Vec<u8>, ReadError> {
     let failed = |source| ReadError::Io {
         file: name.to_owned(),
         source,

@@ -10,7 +10,7 @@ use crate::text::Text;
 
 /// A place in a document: byte range, 1-based line and column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
+pub struct Span {
     pub(crate) start: usize,
     pub(crate) end: usize,
     pub(crate) line: u32,
@@ -30,9 +30,10 @@ impl Span {
 
 /// A value and where it stands.
 #[derive(Clone, Debug)]
-pub(crate) struct Node<'a> {
+pub struct Node<'a> {
     pub(crate) value: Value<'a>,
-    pub(crate) span: Span,
+    /// Where it stands.
+    pub span: Span,
 }
 
 #[derive(Clone, Debug)]
@@ -56,7 +57,9 @@ pub(crate) struct Key<'a> {
 }
 
 impl<'a> Node<'a> {
-    pub(crate) fn get(&self, key: &str) -> Option<&Node<'a>> {
+    /// The value of a key, if this is a mapping that has it.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Node<'a>> {
         match &self.value {
             Value::Map(entries) => entries
                 .iter()
@@ -66,11 +69,15 @@ impl<'a> Node<'a> {
         }
     }
 
-    pub(crate) fn is_null(&self) -> bool {
+    /// Whether it is null.
+    #[must_use]
+    pub fn is_null(&self) -> bool {
         matches!(self.value, Value::Null)
     }
 
-    pub(crate) fn items(&self) -> &[Node<'a>] {
+    /// The items, if it is a list.
+    #[must_use]
+    pub fn items(&self) -> &[Node<'a>] {
         match &self.value {
             Value::List(items) => items,
             _ => &[],
@@ -126,14 +133,15 @@ pub(crate) fn quoted(text: &str) -> String {
 
 /// Something wrong in a document, before the file is known.
 #[derive(Debug)]
-pub(crate) struct Problem {
+pub struct Problem {
     pub(crate) span: Span,
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
 }
 
 impl Problem {
-    pub(crate) fn new(span: Span, message: impl Into<String>) -> Self {
+    /// Something wrong at a place.
+    pub fn new(span: Span, message: impl Into<String>) -> Self {
         Self {
             span,
             message: message.into(),
@@ -141,7 +149,9 @@ impl Problem {
         }
     }
 
-    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
+    /// With what to write instead.
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }

@@ -28,7 +28,9 @@ pub fn schema_contract() -> Value {
     )
 }
 
-fn document(shape: &Object, title: &str) -> Value {
+/// The JSON Schema of a document with this shape.
+#[must_use]
+pub fn document(shape: &Object, title: &str) -> Value {
     let mut schema = object(shape);
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     schema["title"] = json!(title);

@@ -7,34 +7,51 @@ use crate::node::{Key, Node, Problem, Span, Value, quoted, shown_float};
 
 /// What a value may be.
 #[derive(Debug)]
-pub(crate) enum Shape {
+pub enum Shape {
+    /// A mapping.
     Object(&'static Object),
+    /// A list.
     List {
+        /// What each item may be.
         item: &'static Shape,
+        /// The most items.
         most: usize,
     },
+    /// Text, not empty.
     Text {
+        /// The most characters.
         most: usize,
     },
+    /// One of a few words.
     Choice(&'static Choice),
+    /// A whole number.
     Whole {
+        /// The least.
         least: u64,
+        /// The most.
         most: u64,
     },
     /// Above `above`, at most `most`, and a number at all.
     Number {
+        /// The bound below, itself not allowed.
         above: f64,
+        /// The most.
         most: f64,
     },
     /// At least `least`, at most `most`, and a number at all.
     NumberFrom {
+        /// The least.
         least: f64,
+        /// The most.
         most: f64,
     },
+    /// `true` or `false`.
     Bool,
     /// `true` and nothing else: what can't be switched off, and the answer to whoever tries.
     OnlyTrue {
+        /// What to say to `false`.
         refusal: &'static str,
+        /// What to do instead.
         hint: &'static str,
     },
     /// The shape inside, or null.
@@ -43,15 +60,18 @@ pub(crate) enum Shape {
 
 /// A mapping with known keys.
 #[derive(Debug)]
-pub(crate) struct Object {
+pub struct Object {
     /// How messages name it; empty for the whole document.
-    pub(crate) name: &'static str,
-    pub(crate) doc: &'static str,
-    pub(crate) fields: &'static [Field],
+    pub name: &'static str,
+    /// What it is for.
+    pub doc: &'static str,
+    /// Its keys.
+    pub fields: &'static [Field],
 }
 
+/// A key of a mapping.
 #[derive(Debug)]
-pub(crate) struct Field {
+pub struct Field {
     pub(crate) key: &'static str,
     pub(crate) doc: &'static str,
     pub(crate) shape: Shape,
@@ -66,7 +86,7 @@ pub(crate) enum Presence {
 
 /// One of a few words.
 #[derive(Debug)]
-pub(crate) struct Choice {
+pub struct Choice {
     pub(crate) words: &'static [&'static str],
     pub(crate) case: Case,
     /// Words someone may well write, and why they are not offered.
@@ -79,7 +99,9 @@ pub(crate) enum Case {
     Ignored,
 }
 
-pub(crate) const fn field(key: &'static str, shape: Shape, doc: &'static str) -> Field {
+/// A key that may be left out.
+#[must_use]
+pub const fn field(key: &'static str, shape: Shape, doc: &'static str) -> Field {
     Field {
         key,
         doc,
@@ -88,7 +110,9 @@ pub(crate) const fn field(key: &'static str, shape: Shape, doc: &'static str) ->
     }
 }
 
-pub(crate) const fn required(key: &'static str, shape: Shape, doc: &'static str) -> Field {
+/// A key that must be there.
+#[must_use]
+pub const fn required(key: &'static str, shape: Shape, doc: &'static str) -> Field {
     Field {
         key,
         doc,
@@ -110,7 +134,10 @@ impl Choice {
 
 impl Shape {
     /// Checks a tree. `name` is how messages call the value.
-    pub(crate) fn check(&self, node: &Node<'_>, name: &str) -> Result<(), Problem> {
+    ///
+    /// # Errors
+    /// The first thing that does not fit.
+    pub fn check(&self, node: &Node<'_>, name: &str) -> Result<(), Problem> {
         match (self, &node.value) {
             (Self::OrNull(_), Value::Null) => Ok(()),
             (Self::OrNull(inner), _) => inner.check(node, name),

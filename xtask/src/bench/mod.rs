@@ -1,8 +1,10 @@
 //! Benchmarks: contenders take turns in one run, and only ratios or stated bounds are judged.
 
+mod experiment;
 mod launch;
 mod replication;
 
+pub(crate) use experiment::experiment;
 pub(crate) use launch::{calls, launch};
 pub(crate) use replication::{replication, stamp};
 

@@ -34,7 +34,7 @@ pub(crate) fn replication(parts: &[&str], belljar: &Path) -> Result<(), Failure>
 }
 
 /// A crate's own measurement; its lines are the report.
-fn example(package: &str, name: &str) -> Result<Value, Failure> {
+pub(super) fn example(package: &str, name: &str) -> Result<Value, Failure> {
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args([
             "run",

@@ -1,5 +1,6 @@
 //! The command line's one definition: help, completions and man pages all come from here.
 
+pub(crate) mod experiment;
 mod proof;
 pub(crate) mod replication;
 
@@ -40,6 +41,9 @@ pub(crate) enum Command {
     /// Watch and stop a family of agents
     #[command(subcommand)]
     Replication(replication::Replication),
+    /// Study contracts: simulate populations of agents with the controller that enforces them
+    #[command(subcommand)]
+    Experiment(experiment::Experiment),
     /// In a box: ask your keeper for a replica, a sign of life, your manifest
     #[command(subcommand)]
     Agent(replication::Agent),
@@ -246,6 +250,8 @@ pub(crate) enum SchemaFile {
     Sandbox,
     /// contract.yaml
     Contract,
+    /// experiment.yaml
+    Experiment,
 }
 
 /// A positive number of seconds, at most a century.

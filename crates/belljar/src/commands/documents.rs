@@ -108,6 +108,7 @@ pub(crate) fn schema(file: SchemaFile) -> Result<u8, Failure> {
         SchemaFile::Capability => belljar_manifest::schema_capability(),
         SchemaFile::Sandbox => belljar_manifest::schema_sandbox_toml(),
         SchemaFile::Contract => belljar_manifest::schema_contract(),
+        SchemaFile::Experiment => belljar_experiment::schema(),
     };
     print::out(&format!(
         "{}\n",

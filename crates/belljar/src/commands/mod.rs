@@ -5,6 +5,7 @@ mod audit;
 mod check;
 mod doctor;
 mod documents;
+mod experiment;
 mod files;
 mod kept;
 mod keys;
@@ -26,6 +27,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Ps(format) => list::ps(&format),
         Command::Check(question) => check::check(&question),
         Command::Replication(command) => replication::replication(command),
+        Command::Experiment(command) => experiment::experiment(&command),
         Command::Agent(command) => agent::agent(command),
         Command::Profile(what) => documents::profile(&what),
         Command::Doctor(format) => doctor::doctor(&format),

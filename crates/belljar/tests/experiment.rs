@@ -1,0 +1,188 @@
+//! `belljar experiment` with the real binary: runs, interruptions, gates, mistakes.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const SLOW: &str = "\
+contract: {max_depth: 12, max_replicas: 3000, cooldown_seconds: 1}
+population: [{strategy: greedy, lifetime: {law: exponential, seconds: 30}}]
+horizon_seconds: 60
+replicates: 60
+max_workers: 3000
+";
+
+fn belljar(directory: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_belljar"));
+    command
+        .args(words)
+        .current_dir(directory)
+        .stdin(Stdio::null());
+    command
+}
+
+fn output(directory: &Path, words: &[&str]) -> Output {
+    belljar(directory, words).output().unwrap()
+}
+
+#[test]
+fn gates_tell_by_the_exit_code() {
+    let scratch = tempfile::tempdir().unwrap();
+    let ran = output(
+        scratch.path(),
+        &["experiment", "run", "minimal", "--out", "out"],
+    );
+    assert!(ran.status.success(), "{ran:?}");
+    assert!(String::from_utf8_lossy(&ran.stdout).contains("every control held"));
+    for (gate, code) in [
+        ("{metric: peak, op: '<=', threshold: 5}", 0),
+        ("{metric: peak, op: '<', threshold: 5}", 1),
+        ("{metric: peak, op: '<', threshold: 5, severity: warn}", 2),
+    ] {
+        std::fs::write(
+            scratch.path().join("gates.yaml"),
+            format!("gates: [{gate}]\n"),
+        )
+        .unwrap();
+        let judged = output(scratch.path(), &["experiment", "gate", "gates.yaml", "out"]);
+        assert_eq!(judged.status.code(), Some(code), "{gate}");
+    }
+    let compared = output(
+        scratch.path(),
+        &["experiment", "compare", "out", "out", "--output", "json"],
+    );
+    let compared: serde_json::Value = serde_json::from_slice(&compared.stdout).unwrap();
+    assert_eq!(compared["metrics"][0]["difference"]["mean"], 0.0);
+}
+
+#[test]
+fn a_run_that_was_killed_goes_on_to_the_same_bytes() {
+    let scratch = tempfile::tempdir().unwrap();
+    std::fs::write(scratch.path().join("slow.yaml"), SLOW).unwrap();
+    let whole = output(
+        scratch.path(),
+        &[
+            "experiment",
+            "run",
+            "slow.yaml",
+            "--out",
+            "whole",
+            "--threads",
+            "2",
+        ],
+    );
+    assert!(whole.status.success(), "{whole:?}");
+    let mut child = belljar(
+        scratch.path(),
+        &[
+            "experiment",
+            "run",
+            "slow.yaml",
+            "--out",
+            "cut",
+            "--threads",
+            "1",
+        ],
+    )
+    .stdout(Stdio::null())
+    .stderr(Stdio::null())
+    .spawn()
+    .unwrap();
+    // Killed once something is done; on a quick machine all of it may be, which must do no harm either.
+    let progress = scratch.path().join("cut/progress.jsonl");
+    let until = Instant::now() + Duration::from_secs(60);
+    while std::fs::metadata(&progress).map_or(0, |data| data.len()) == 0
+        && child.try_wait().unwrap().is_none()
+    {
+        assert!(Instant::now() < until, "nothing was done");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let resumed = output(
+        scratch.path(),
+        &["experiment", "resume", "cut", "--threads", "2"],
+    );
+    assert!(resumed.status.success(), "{resumed:?}");
+    for file in [
+        "results.jsonl",
+        "manifest.json",
+        "results.csv",
+        "report.html",
+    ] {
+        let [one, two] = ["whole", "cut"]
+            .map(|name| std::fs::read(scratch.path().join(name).join(file)).unwrap());
+        assert!(one == two, "{file} differs");
+    }
+}
+
+#[test]
+fn mistakes_are_told_with_their_place_and_costs_before_the_start() {
+    let scratch = tempfile::tempdir().unwrap();
+    std::fs::write(
+        scratch.path().join("bad.yaml"),
+        SLOW.replace("greedy", "greedi"),
+    )
+    .unwrap();
+    let bad = output(
+        scratch.path(),
+        &["experiment", "run", "bad.yaml", "--out", "out"],
+    );
+    let told = String::from_utf8_lossy(&bad.stderr).into_owned();
+    assert_eq!(bad.status.code(), Some(121));
+    assert!(
+        told.contains("bad.yaml:2:25") && told.contains("did you mean 'greedy'"),
+        "{told}"
+    );
+    std::fs::write(
+        scratch.path().join("long.yaml"),
+        format!("{SLOW}limits: {{workers: 1000}}\n"),
+    )
+    .unwrap();
+    let long = output(
+        scratch.path(),
+        &["experiment", "run", "long.yaml", "--out", "out"],
+    );
+    let told = String::from_utf8_lossy(&long.stderr).into_owned();
+    assert_eq!(long.status.code(), Some(121));
+    assert!(
+        told.contains("180000 workers") && told.contains("limits.workers"),
+        "{told}"
+    );
+    assert!(!scratch.path().join("out").exists(), "nothing was begun");
+}
+
+#[test]
+fn the_loosest_contract_is_printed() {
+    let scratch = tempfile::tempdir().unwrap();
+    std::fs::write(
+        scratch.path().join("gates.yaml"),
+        "gates: [{metric: peak, op: '<=', threshold: 3}]\n",
+    )
+    .unwrap();
+    let words = [
+        "experiment",
+        "optimise",
+        "minimal",
+        "--gates",
+        "gates.yaml",
+        "--vary",
+        "max_replicas=1..5",
+    ];
+    let found = output(scratch.path(), &words);
+    assert_eq!(String::from_utf8_lossy(&found.stdout), "max_replicas: 3\n");
+    let no_range = output(
+        scratch.path(),
+        &[
+            "experiment",
+            "optimise",
+            "minimal",
+            "--gates",
+            "gates.yaml",
+            "--vary",
+            "max_replica=1..5",
+        ],
+    );
+    assert_eq!(no_range.status.code(), Some(2));
+}

@@ -1,0 +1,115 @@
+//! How fast simulations are, in processor time: `cargo run --release -p belljar-experiment --example speed`.
+#![allow(clippy::print_stdout, clippy::expect_used)]
+
+use std::time::Duration;
+
+use belljar_experiment::law::{Offspring, Span};
+use belljar_experiment::{Experiment, Group, RunKey, Scenario, Strategy, simulate};
+use belljar_policy::Contract;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Seconds this thread has had on a processor: what others do on the machine is not counted.
+fn cpu_seconds() -> f64 {
+    let text =
+        std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux with schedstat");
+    let ns = text
+        .split_whitespace()
+        .next()
+        .and_then(|ns| ns.parse::<f64>().ok());
+    ns.expect("a number of nanoseconds") / 1e9
+}
+
+fn key(replicate: u32) -> RunKey {
+    RunKey {
+        seed: 1,
+        cell: 0,
+        replicate,
+        stream: 0,
+    }
+}
+
+fn resident_mb() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/status").expect("Linux");
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("VmHWM:"))
+        .expect("VmHWM");
+    line.split_whitespace()
+        .nth(1)
+        .and_then(|kb| kb.parse::<f64>().ok())
+        .expect("kilobytes")
+        / 1024.0
+}
+
+/// Everybody asks each second; the contract bounds depth, number, pace and age, and ends children with their parent.
+fn growth(total: u64) -> Scenario {
+    let contract = Contract::new(
+        1000,
+        u32::MAX,
+        Duration::from_millis(500),
+        Some(Duration::from_secs(3600)),
+    );
+    let mut scenario = Scenario::new(contract, Group::new(Strategy::Greedy), 3000 * SECOND);
+    scenario.max_workers = total;
+    scenario
+}
+
+/// Everybody exits after ten seconds or so and has had one child on average, which goes on.
+fn churn(total: u64) -> Scenario {
+    let mut scenario = growth(total);
+    scenario.contract.on_parent_exit = belljar_policy::OnParentExit::Keep;
+    scenario.groups[0].roots = 50_000;
+    scenario.groups[0].offspring = Offspring::Poisson(1.1);
+    scenario.groups[0].lifetime = Span::Fixed(10.0);
+    scenario
+}
+
+/// Workers simulated in a second of processor time.
+fn rate(scenario: &Scenario) -> f64 {
+    let (mut took, mut workers, mut at) = (0.0, 0, 0);
+    while took < 1.0 {
+        let begun = cpu_seconds();
+        workers += simulate(scenario, key(at)).expect("a run").workers;
+        took += cpu_seconds() - begun;
+        at += 1;
+    }
+    workers as f64 / took / 1e6
+}
+
+fn main() {
+    for total in [10_000, 100_000, 1_000_000] {
+        println!(
+            "greedy, growth to {total:>8}: {:.2} M workers/s, {:.0} MB",
+            rate(&growth(total)),
+            resident_mb()
+        );
+    }
+    for total in [1_000_000, 10_000_000] {
+        println!(
+            "greedy, churn of {total:>9}: {:.2} M workers/s, {:.0} MB",
+            rate(&churn(total)),
+            resident_mb()
+        );
+    }
+    let balanced = Experiment::preset("balanced")
+        .expect("shipped")
+        .expect("valid");
+    let (mut took, rounds) = (0.0, 50);
+    for _ in 0..rounds {
+        let begun = cpu_seconds();
+        for replicate in 0..200 {
+            assert!(
+                simulate(&balanced.scenario, key(replicate))
+                    .expect("a run")
+                    .broken
+                    .is_empty()
+            );
+        }
+        took += cpu_seconds() - begun;
+    }
+    println!(
+        "200 balanced runs: {:.2} ms",
+        took / f64::from(rounds) * 1e3
+    );
+}

@@ -1,0 +1,129 @@
+//! Results as tables and pictures: CSV, SVG, and one HTML file that needs nothing else.
+
+mod chart;
+mod html;
+mod plots;
+
+pub use html::html;
+pub use plots::{Plot, plots};
+
+use std::path::Path;
+
+use crate::file::Output;
+use crate::stats::Metric;
+use crate::store::{Results, StoreError, write_whole};
+use crate::world::{RunKey, simulate_traced};
+use crate::{Trace, tally};
+
+/// The runs as a table: cell, replicate, the parameters that were varied, every metric.
+#[must_use]
+pub fn csv(results: &Results) -> String {
+    let mut head = vec!["cell".to_owned(), "replicate".to_owned()];
+    head.extend(results.manifest.parameters.iter().cloned());
+    head.extend(Metric::NAMES.iter().map(|name| (*name).to_owned()));
+    let mut text = head.join(",") + "\n";
+    for run in &results.runs {
+        let mut row = vec![run.cell.to_string(), run.replicate.to_string()];
+        let point = results.manifest.points.get(run.cell as usize);
+        row.extend(point.into_iter().flatten().map(ToString::to_string));
+        // What a run does not say is an empty field.
+        row.extend(Metric::ALL.iter().map(|metric| {
+            metric
+                .of(run)
+                .map(|value| value.to_string())
+                .unwrap_or_default()
+        }));
+        text.push_str(&row.join(","));
+        text.push('\n');
+    }
+    text
+}
+
+/// Simulates one run again, to see who descended from whom.
+///
+/// # Errors
+/// When a stop condition can't be compiled.
+pub fn trace(results: &Results, cell: u32, replicate: u32) -> Result<Trace, StoreError> {
+    let no_point = Vec::new();
+    let point = results
+        .manifest
+        .points
+        .get(cell as usize)
+        .unwrap_or(&no_point);
+    let key = RunKey {
+        seed: results.experiment.seed,
+        cell,
+        replicate,
+        stream: if results.experiment.is_common {
+            0
+        } else {
+            cell
+        },
+    };
+    Ok(simulate_traced(&results.experiment.scenario_at(point), key)?.1)
+}
+
+/// Writes what the experiment asks for besides its results. Returns the names of the files.
+///
+/// # Errors
+/// When the directory can't be written.
+pub fn write(results: &Results, directory: &Path) -> Result<Vec<String>, StoreError> {
+    let mut written = Vec::new();
+    let mut put = |name: &str, text: &str| {
+        written.push(name.to_owned());
+        write_whole(&directory.join(name), text.as_bytes())
+    };
+    let outputs = &results.experiment.outputs;
+    if outputs.contains(&Output::Csv) {
+        put("results.csv", &csv(results))?;
+    }
+    if outputs.contains(&Output::Svg) || outputs.contains(&Output::Html) {
+        let trace = trace(results, 0, 0)?;
+        let plots = plots(results, &trace);
+        if outputs.contains(&Output::Svg) {
+            for plot in &plots {
+                put(&format!("{}.svg", plot.name), &plot.svg)?;
+            }
+        }
+        if outputs.contains(&Output::Html) {
+            put("report.html", &html(results, &plots, &trace))?;
+        }
+    }
+    Ok(written)
+}
+
+/// Text that is safe in HTML and SVG.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            _ => safe.push(c),
+        }
+    }
+    safe
+}
+
+/// A number as people read it.
+pub(crate) fn shown(value: f64) -> String {
+    if value == 0.0 {
+        "0".to_owned()
+    } else if value.abs() >= 1e6 {
+        format!("{:.2}M", value / 1e6)
+    } else if value.abs() >= 100.0 || value.fract() == 0.0 {
+        format!("{value:.0}")
+    } else {
+        let digits = if value.abs() >= 1.0 { 2 } else { 4 };
+        let text = format!("{value:.digits$}");
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    }
+}
+
+/// Whether a life goes on at a moment.
+pub(crate) fn is_alive(life: &tally::Life, at: f64) -> bool {
+    life.born <= at && life.ended.is_none_or(|ended| at < ended)
+}

@@ -1,0 +1,163 @@
+//! What many runs say together.
+
+mod compare;
+mod estimate;
+mod gate;
+mod morris;
+mod optimise;
+
+pub use compare::{Comparison, compare};
+pub use estimate::{Estimate, bootstrap, wilson};
+pub use gate::{Gate, GateResult, Op, Severity, Verdict, judge, parse_gates};
+pub use morris::{Effect, morris};
+pub use optimise::{Found, Range, optimise};
+
+use serde::{Deserialize, Serialize};
+
+use crate::tally::{Run, RunEnd};
+
+macro_rules! metrics {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// Something that is measured in each run.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum Metric { $($(#[$doc])* $variant,)* }
+
+        impl Metric {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+            /// Their names in documents.
+            pub const NAMES: &'static [&'static str] = &[$($name,)*];
+
+            /// The name in documents.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// The one with this name.
+            #[must_use]
+            pub fn from_name(name: &str) -> Option<Self> {
+                match name { $($name => Some(Self::$variant),)* _ => None }
+            }
+        }
+    };
+}
+
+metrics! {
+    /// The most boxes that ran at once.
+    Peak = "peak",
+    /// How many workers lived.
+    Workers = "workers",
+    /// How many boxes ran at the end.
+    Alive = "alive",
+    /// Generations below the roots.
+    Depth = "depth",
+    /// Children of a root.
+    R0 = "r0",
+    /// Children of a worker.
+    R = "r",
+    /// How unequal the numbers of children are: small is unequal.
+    DispersionK = "dispersion_k",
+    /// Whether the family died out: over many runs, the probability.
+    Extinction = "extinction",
+    /// When it died out, in seconds; of the runs in which it did.
+    ExtinctionSeconds = "extinction_seconds",
+    /// Requests refused.
+    Denials = "denials",
+    /// From the kill switch until no box ran, in seconds; of the runs in which that was so.
+    ContainmentSeconds = "containment_seconds",
+    /// Boxes that ran at the end though the kill switch was engaged.
+    Survivors = "survivors",
+    /// From the order to kill until the box was dead, 99th percentile, in seconds.
+    KillP99Seconds = "kill_p99_seconds",
+    /// CPU time used without being granted, in milliseconds.
+    LeakedCpuMs = "leaked_cpu_ms",
+    /// Tokens used without being granted.
+    LeakedTokens = "leaked_tokens",
+    /// Money spent without being granted, in millionths of a US dollar.
+    LeakedMicroUsd = "leaked_micro_usd",
+    /// Whether any control was broken: over many runs, the probability.
+    Broken = "broken",
+}
+
+impl Metric {
+    /// What one run says, if it says anything.
+    #[must_use]
+    pub fn of(self, run: &Run) -> Option<f64> {
+        let ratio = |a: u64, b: u64| (b > 0).then(|| a as f64 / b as f64);
+        Some(match self {
+            Self::Peak => run.peak as f64,
+            Self::Workers => run.workers as f64,
+            Self::Alive => run.alive as f64,
+            Self::Depth => f64::from(run.depth),
+            Self::R0 => return ratio(run.root_children, run.roots),
+            Self::R => return ratio(run.children, run.parents),
+            Self::DispersionK => return dispersion(std::slice::from_ref(run)),
+            Self::Extinction => f64::from(u8::from(run.end == RunEnd::Extinct)),
+            Self::ExtinctionSeconds => return (run.end == RunEnd::Extinct).then_some(run.seconds),
+            Self::Denials => run.denials.values().sum::<u64>() as f64,
+            Self::ContainmentSeconds => return run.containment_seconds,
+            Self::Survivors => run.survivors as f64,
+            Self::KillP99Seconds => run.kill_p99_seconds,
+            Self::LeakedCpuMs => run.leaked_cpu_ms as f64,
+            Self::LeakedTokens => run.leaked_tokens as f64,
+            Self::LeakedMicroUsd => run.leaked_micro_usd as f64,
+            Self::Broken => f64::from(u8::from(!run.broken.is_empty())),
+        })
+    }
+
+    /// Whether it is yes or no in each run.
+    #[must_use]
+    pub fn is_proportion(self) -> bool {
+        matches!(self, Self::Extinction | Self::Broken)
+    }
+
+    /// What these runs say together, at 95 %. None if none of them says anything.
+    #[must_use]
+    pub fn estimate(self, runs: &[Run]) -> Option<Estimate> {
+        let values: Vec<f64> = runs.iter().filter_map(|run| self.of(run)).collect();
+        if self == Self::DispersionK {
+            // Pooled over runs: a single one often has too few parents.
+            return dispersion(runs).map(|k| Estimate::point(k, &values));
+        }
+        if values.is_empty() {
+            return None;
+        }
+        Some(if self.is_proportion() {
+            wilson(&values)
+        } else {
+            bootstrap(&values)
+        })
+    }
+}
+
+/// Of a negative binomial law with this mean and variance; none where children are no more unequal than by chance.
+fn dispersion(runs: &[Run]) -> Option<f64> {
+    let sum = |part: fn(&Run) -> u64| runs.iter().map(part).sum::<u64>() as f64;
+    let (n, total, squares) = (
+        sum(|run| run.parents),
+        sum(|run| run.children),
+        sum(|run| run.children_squared),
+    );
+    let mean = total / n;
+    let variance = squares / n - mean * mean;
+    (n > 1.0 && variance > mean).then(|| mean * mean / (variance - mean))
+}
+
+/// The reproduction number over time: children of those born in each step, for each of them.
+#[must_use]
+pub fn rt(runs: &[Run]) -> Vec<Option<f64>> {
+    let steps = runs.first().map_or(0, |run| run.born.len());
+    let sum = |at: usize, part: fn(&Run) -> &[u32]| {
+        runs.iter()
+            .map(|run| u64::from(part(run).get(at).copied().unwrap_or(0)))
+            .sum::<u64>()
+    };
+    (0..steps)
+        .map(|at| {
+            let (born, children) = (sum(at, |run| &run.born), sum(at, |run| &run.born_children));
+            (born > 0).then(|| children as f64 / born as f64)
+        })
+        .collect()
+}

@@ -1,0 +1,154 @@
+//! What happens next. A calendar: moments fall into buckets of equal width, and only the bucket at hand is sorted, so that
+//! millions of entries cost what a few cost.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// The fewest buckets, and the most.
+const BUCKETS: (u64, u64) = (256, 65_536);
+
+/// Something that is to happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Entry {
+    pub(crate) at_ns: u64,
+    /// Of two at the same moment, the one that was put in first comes first.
+    order: u64,
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+    pub(crate) act: Act,
+}
+
+/// What.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Act {
+    /// A worker takes a step.
+    Step,
+    /// A worker says that it lives.
+    Beat,
+    /// A worker's use is reported.
+    Report,
+    /// A worker ends by itself.
+    Exit,
+    /// A box that was ordered killed is dead.
+    Die,
+    /// A killed worker that resists tries again.
+    Resist,
+    /// Something planned happens to the whole fleet; the slot is its number.
+    Plan,
+}
+
+#[derive(Debug)]
+pub(crate) struct Queue {
+    buckets: Vec<Vec<Entry>>,
+    width_ns: u64,
+    /// The bucket at hand: its entries are in `sorted`, from the last to the first.
+    at: usize,
+    sorted: Vec<Entry>,
+    /// What was put into the bucket at hand since it was sorted.
+    late: BinaryHeap<Reverse<Entry>>,
+    horizon_ns: u64,
+    order: u64,
+}
+
+impl Queue {
+    /// A calendar up to the horizon. `pace_ns` is how far ahead most entries are put: they ought to fall into other buckets than the
+    /// one at hand.
+    pub(crate) fn new(horizon_ns: u64, pace_ns: u64) -> Self {
+        let count = (horizon_ns / (pace_ns / 2).max(1)).clamp(BUCKETS.0, BUCKETS.1);
+        Self {
+            buckets: Vec::new(),
+            width_ns: horizon_ns / count + 1,
+            at: 0,
+            sorted: Vec::new(),
+            late: BinaryHeap::new(),
+            horizon_ns,
+            order: 0,
+        }
+    }
+
+    /// Puts something in; what comes after the horizon never happens.
+    pub(crate) fn push(&mut self, at_ns: u64, slot: u32, generation: u32, act: Act) {
+        if at_ns > self.horizon_ns {
+            return;
+        }
+        let entry = Entry {
+            at_ns,
+            order: self.order,
+            slot,
+            generation,
+            act,
+        };
+        self.order += 1;
+        let bucket = (at_ns / self.width_ns) as usize;
+        if bucket <= self.at {
+            self.late.push(Reverse(entry));
+        } else {
+            // Made as they are needed: many families die out long before the horizon.
+            if bucket >= self.buckets.len() {
+                self.buckets.resize_with(bucket + 1, Vec::new);
+            }
+            self.buckets[bucket].push(entry);
+        }
+    }
+
+    /// The moment of the first entry.
+    pub(crate) fn next_ns(&mut self) -> Option<u64> {
+        loop {
+            let sorted = self.sorted.last().map(|entry| entry.at_ns);
+            let late = self.late.peek().map(|Reverse(entry)| entry.at_ns);
+            if let Some(first) = sorted.into_iter().chain(late).min() {
+                return Some(first);
+            }
+            let bucket = self.buckets.get_mut(self.at + 1)?;
+            self.at += 1;
+            self.sorted = std::mem::take(bucket);
+            // Entries come in order of `order`; by time they are often sorted already, which the sort notices.
+            self.sorted.sort_unstable_by(|a, b| b.cmp(a));
+        }
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Entry> {
+        self.next_ns()?;
+        match (self.sorted.last(), self.late.peek()) {
+            (Some(sorted), Some(Reverse(late))) if late < sorted => {
+                self.late.pop().map(|Reverse(entry)| entry)
+            }
+            (None, _) => self.late.pop().map(|Reverse(entry)| entry),
+            _ => self.sorted.pop(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Stream;
+
+    #[test]
+    fn everything_comes_once_and_in_order() {
+        let mut stream = Stream::keyed(5);
+        let mut queue = Queue::new(1_000_000, 1000);
+        let (mut put, mut taken) = (0u32, Vec::new());
+        for _ in 0..500 {
+            queue.push(stream.below(900_000), put, 0, Act::Step);
+            put += 1;
+        }
+        while let Some(entry) = queue.pop() {
+            taken.push((entry.at_ns, entry.slot));
+            if put < 1500 {
+                // Some at this very moment, some later.
+                queue.push(
+                    entry.at_ns + stream.below(3) * stream.below(5000),
+                    put,
+                    0,
+                    Act::Step,
+                );
+                put += 1;
+            }
+        }
+        assert_eq!(taken.len(), put as usize);
+        assert!(taken.is_sorted_by_key(|(at, _)| *at));
+        queue.push(1_000_001, 0, 0, Act::Step);
+        assert!(queue.pop().is_none(), "after the horizon nothing happens");
+    }
+}

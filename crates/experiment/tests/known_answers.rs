@@ -1,0 +1,231 @@
+//! Results that are known without a simulation. Seeds are fixed, so each assertion holds always or never.
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use belljar_experiment::law::{Offspring, Span};
+use belljar_experiment::{Group, Operation, Run, RunEnd, RunKey, Scenario, Strategy, simulate};
+use belljar_policy::{Contract, OnParentExit};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn run(scenario: &Scenario, replicate: u32) -> Run {
+    let key = RunKey {
+        seed: 20_260_101,
+        cell: 0,
+        replicate,
+        stream: 0,
+    };
+    let run = simulate(scenario, key).unwrap();
+    assert!(run.broken.is_empty(), "{:?}", run.broken);
+    run
+}
+
+/// A family without bounds, in which everybody wants a number of children by a law and then exits.
+fn branching(offspring: Offspring, max_workers: u64) -> Scenario {
+    let mut contract = Contract::new(10_000, 1_000_000, Duration::ZERO, None);
+    contract.on_parent_exit = OnParentExit::Keep;
+    let group = Group {
+        offspring,
+        lifetime: Span::Fixed(1.0),
+        pace_ns: 1_000_000,
+        ..Group::new(Strategy::Greedy)
+    };
+    let mut scenario = Scenario::new(contract, group, 4000 * SECOND);
+    scenario.max_workers = max_workers;
+    scenario
+}
+
+/// Wilson's interval at 99.9 %.
+fn wilson(hits: u32, of: u32) -> (f64, f64) {
+    let (n, p, z) = (f64::from(of), f64::from(hits) / f64::from(of), 3.29);
+    let middle = (p + z * z / (2.0 * n)) / (1.0 + z * z / n);
+    let half = z / (1.0 + z * z / n) * (p * (1.0 - p) / n + z * z / (4.0 * n * n)).sqrt();
+    (middle - half, middle + half)
+}
+
+#[test]
+fn families_die_out_as_often_as_theory_says() {
+    let runs = 1000;
+    for (offspring, expected) in [
+        (Offspring::Poisson(1.5), 0.417_188),
+        (Offspring::Poisson(2.0), 0.203_188),
+        (Offspring::Poisson(3.0), 0.059_520),
+        (Offspring::NegativeBinomial { mean: 2.0, k: 0.1 }, 0.890_440),
+        (Offspring::NegativeBinomial { mean: 2.0, k: 1.0 }, 0.5),
+        (
+            Offspring::NegativeBinomial { mean: 2.0, k: 10.0 },
+            0.245_079,
+        ),
+    ] {
+        // A family of two hundred dies out with a probability far below what is measured here.
+        let scenario = branching(offspring, 200);
+        let extinct = (0..runs)
+            .filter(|at| run(&scenario, *at).end == RunEnd::Extinct)
+            .count();
+        let (low, high) = wilson(extinct as u32, runs);
+        assert!(
+            (low..=high).contains(&expected),
+            "{offspring:?}: {extinct} of {runs}"
+        );
+        assert!(high - low < 0.12, "the interval says something");
+    }
+}
+
+#[test]
+fn families_that_die_out_are_as_large_as_theory_says() {
+    // The variance of the total progeny is R / (1 - R)³.
+    for (mean, runs) in [(0.5, 2000u32), (0.9, 1500)] {
+        let scenario = branching(Offspring::Poisson(mean), 100_000);
+        let total: u64 = (0..runs).map(|at| run(&scenario, at).workers).sum();
+        let measured = total as f64 / f64::from(runs);
+        let expected = 1.0 / (1.0 - mean);
+        let error = (mean / (1.0f64 - mean).powi(3) / f64::from(runs)).sqrt();
+        assert!(
+            (measured - expected).abs() < 3.3 * error,
+            "{mean}: {measured} of {expected} ± {error}"
+        );
+    }
+}
+
+#[test]
+fn a_cooldown_spaces_children_as_arithmetic_says() {
+    // The root alone may have children: one at once, then one each cooldown.
+    for (cooldown, expected) in [(1, 101), (5, 21), (10, 11), (25, 5)] {
+        let contract = Contract::new(1, 1000, Duration::from_secs(cooldown), None);
+        let group = Group {
+            pace_ns: SECOND,
+            ..Group::new(Strategy::Greedy)
+        };
+        let scenario = Scenario::new(contract, group, 101 * SECOND);
+        let run = run(&scenario, 0);
+        // Asks at 1 s, 1 s + cooldown, … up to 101 s.
+        assert_eq!(run.workers - 1, expected, "cooldown {cooldown}");
+        assert_eq!(run.peak, run.workers);
+    }
+}
+
+#[test]
+fn a_full_family_doubles_at_each_step() {
+    let contract = Contract::new(20, 100_000, Duration::ZERO, None);
+    let scenario = Scenario::new(contract, Group::new(Strategy::Greedy), 10 * SECOND);
+    assert_eq!(run(&scenario, 0).workers, 1 << 10);
+}
+
+#[test]
+fn expiry_ends_a_family_with_its_root() {
+    // Nobody lives longer than its parent, so that all are gone when the root's time is over.
+    let contract = Contract::new(20, 100_000, Duration::ZERO, Some(Duration::from_secs(5)));
+    let scenario = Scenario::new(contract, Group::new(Strategy::Greedy), 60 * SECOND);
+    let expired = run(&scenario, 0);
+    assert_eq!((expired.end, expired.seconds), (RunEnd::Extinct, 5.0));
+    // At the fifth second the timer comes before the steps: doublings at seconds 1 to 4.
+    assert_eq!(expired.workers, 1 << 4);
+}
+
+#[test]
+fn a_chain_is_a_line_and_greed_is_not() {
+    let contract = || Contract::new(15, 1000, Duration::from_secs(1), None);
+    let chain = run(
+        &Scenario::new(contract(), Group::new(Strategy::Chain), 30 * SECOND),
+        0,
+    );
+    assert_eq!((chain.workers, chain.depth, chain.children), (16, 15, 15));
+    let greedy = run(
+        &Scenario::new(contract(), Group::new(Strategy::Greedy), 30 * SECOND),
+        0,
+    );
+    assert_eq!(greedy.workers, 1000, "the quota is full");
+    assert!(greedy.denials["deny_quota"] > 0);
+    assert_ne!(chain.population, greedy.population);
+    let burst = run(
+        &Scenario::new(contract(), Group::new(Strategy::Burst(5)), 30 * SECOND),
+        0,
+    );
+    assert!(burst.denials["deny_cooldown"] > 0);
+}
+
+#[test]
+fn a_kill_switch_contains_at_once_and_slow_kills_take_their_time() {
+    let contract = Contract::new(20, 500, Duration::ZERO, None);
+    let mut scenario = Scenario::new(contract, Group::new(Strategy::Greedy), 60 * SECOND);
+    scenario.operations = vec![(20 * SECOND, Operation::KillSwitch)];
+    let quick = run(&scenario, 0);
+    assert_eq!((quick.containment_seconds, quick.survivors), (Some(0.0), 0));
+    scenario.faults.kill_delay = Span::Fixed(2.5);
+    let slow = run(&scenario, 0);
+    assert_eq!((slow.containment_seconds, slow.survivors), (Some(2.5), 0));
+    assert_eq!((slow.kill_p50_seconds, slow.kill_max_seconds), (2.5, 2.5));
+    scenario.faults.kill_delay = Span::Forever;
+    let never = run(&scenario, 0);
+    assert_eq!((never.containment_seconds, never.survivors), (None, 500));
+}
+
+#[test]
+fn nobody_outlives_a_crash_of_the_controller() {
+    let contract = Contract::new(20, 64, Duration::ZERO, None);
+    let mut scenario = Scenario::new(contract, Group::new(Strategy::Greedy), 60 * SECOND);
+    scenario.faults.crashes_ns = vec![10 * SECOND];
+    scenario.faults.restart_ns = 3 * SECOND;
+    let crashed = run(&scenario, 0);
+    assert_eq!(
+        (crashed.end, crashed.seconds, crashed.restarts),
+        (RunEnd::Extinct, 13.0, 1)
+    );
+    assert_eq!(crashed.ends["lost"], 64);
+    assert!(crashed.unanswered > 0);
+}
+
+#[test]
+fn lost_heartbeats_and_partitions_reap() {
+    let mut contract = Contract::new(5, 64, Duration::from_secs(1), None);
+    contract.heartbeat_timeout = Some(Duration::from_secs(6));
+    contract.on_parent_exit = OnParentExit::Keep;
+    let mut scenario = Scenario::new(contract, Group::new(Strategy::Greedy), 120 * SECOND);
+    assert!(!run(&scenario, 0).ends.contains_key("reap_stale"));
+    scenario.faults.lost_heartbeats = 0.3;
+    assert!(run(&scenario, 0).ends["reap_stale"] > 0);
+    scenario.faults.lost_heartbeats = 0.0;
+    scenario.faults.partition = Some(belljar_experiment::Partition {
+        from_ns: 20 * SECOND,
+        until_ns: 40 * SECOND,
+        fraction: 0.5,
+    });
+    let parted = run(&scenario, 0);
+    assert!(
+        parted.ends["reap_stale"] > 0 && parted.kill_max_seconds > 5.0,
+        "{parted:?}"
+    );
+}
+
+#[test]
+fn what_is_used_beyond_the_budget_has_leaked() {
+    let mut contract = Contract::new(0, 10, Duration::ZERO, None);
+    contract.budget.tokens = belljar_policy::Amount::of(1000);
+    let mut group = Group::new(Strategy::Greedy);
+    group.use_per_second.tokens = 300;
+    let mut scenario = Scenario::new(contract, group, 20 * SECOND);
+    // 300 · 4 is 200 beyond 1000.
+    let quick = run(&scenario, 0);
+    assert_eq!((quick.leaked_tokens, quick.ends["killed_budget"]), (200, 1));
+    // Three more seconds until its box is dead.
+    scenario.faults.kill_delay = Span::Fixed(3.5);
+    assert_eq!(run(&scenario, 0).leaked_tokens, 200 + 3 * 300);
+}
+
+#[test]
+fn a_run_is_a_function_of_its_key() {
+    let contract = Contract::new(
+        6,
+        200,
+        Duration::from_secs(1),
+        Some(Duration::from_secs(20)),
+    );
+    let group = Group {
+        lifetime: Span::Exponential(8.0),
+        ..Group::new(Strategy::Random(0.4))
+    };
+    let scenario = Scenario::new(contract, group, 60 * SECOND);
+    assert_eq!(run(&scenario, 3), run(&scenario, 3));
+    assert_ne!(run(&scenario, 3).population, run(&scenario, 4).population);
+}

@@ -1,0 +1,14 @@
+//! `cargo xtask bench experiment`: how fast simulations are.
+
+use super::replication::example;
+use crate::Failure;
+use serde_json::json;
+
+/// Runs the crate's own measurement.
+pub(crate) fn experiment() -> Result<(), Failure> {
+    let measured = example("belljar-experiment", "speed")?;
+    println!(
+        "(bounds: 2 M workers/s on one core, 1500 MB for 10 M workers, 10 ms for 200 balanced runs)"
+    );
+    super::write_report("experiment", &json!({"simulation": measured}))
+}
