@@ -6,7 +6,7 @@ use serde_json::json;
 
 /// Runs the crate's own measurement.
 pub(crate) fn experiment() -> Result<(), Failure> {
-    let measured = example("belljar-experiment", "speed")?;
+    let measured = example("belljar-experiment", "simulations")?;
     println!(
         "(bounds: 2 M workers/s on one core, 1500 MB for 10 M workers, 10 ms for 200 balanced runs)"
     );

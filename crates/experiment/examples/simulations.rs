@@ -1,4 +1,4 @@
-//! How fast simulations are, in processor time: `cargo run --release -p belljar-experiment --example speed`.
+//! How fast simulations are, in processor time: `cargo run --release -p belljar-experiment --example simulations`.
 #![allow(clippy::print_stdout, clippy::expect_used)]
 
 use std::time::Duration;
