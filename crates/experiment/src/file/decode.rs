@@ -29,7 +29,6 @@ pub(super) fn parse(
         let path = directory.unwrap_or(Path::new(".")).join(file);
         experiment.scenario.contract = belljar_manifest::read_contract_file(&path)?;
     }
-    // Conditions are compiled here, so that a mistake in one has its place in the file.
     Ok(experiment)
 }
 

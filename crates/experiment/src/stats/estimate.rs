@@ -105,7 +105,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_in_299_is_below_one_percent() {
+    fn a_proportion_has_wilsons_interval() {
+        // Two-sided: the exact one-sided bound for none of 299 is 1 %.
         let estimate = wilson(&[0.0; 299]);
         assert_eq!(estimate.low, 0.0);
         assert!((estimate.high - 0.012_68).abs() < 1e-4, "{}", estimate.high);
