@@ -162,41 +162,6 @@ pub(crate) fn line(kind: Line, text: &str) {
     let _ = writeln!(std::io::stderr(), "{mark} {text}");
 }
 
-/// Text of somebody else's, with nothing in it that a terminal would obey.
-pub(crate) fn plain(text: &str) -> String {
-    let escape = |c: char| match c.is_control() {
-        true => c.escape_default().collect(),
-        false => String::from(c),
-    };
-    text.chars().map(escape).collect()
-}
-
-/// Milliseconds since 1970 as a date and time in UTC.
-pub(crate) fn time(ms: u64) -> String {
-    let (days, seconds) = (ms / 86_400_000, ms / 1000 % 86_400);
-    // Counted in years that begin in March, so that the leap day comes last.
-    let shifted = days + 719_468;
-    let era = shifted / 146_097;
-    let day_of_era = shifted % 146_097;
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_index = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_index + 2) / 5 + 1;
-    let month = if month_index < 10 {
-        month_index + 3
-    } else {
-        month_index - 9
-    };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!(
-        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}Z",
-        seconds / 3600,
-        seconds / 60 % 60,
-        seconds % 60
-    )
-}
-
 /// Text on standard output. A reader that closed early is not an error.
 pub(crate) fn out(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());

@@ -191,8 +191,8 @@ fn kill_switch(command: KillSwitch) -> Result<u8, Failure> {
             show(format.output, &view, || match &engaged {
                 Some(engaged) => format!(
                     "engaged since {}: {}\n",
-                    print::time(engaged.at_ms),
-                    print::plain(&engaged.reason)
+                    print::utc(engaged.at_ms),
+                    print::harmless(&engaged.reason)
                 ),
                 None => "not engaged\n".into(),
             });
@@ -391,7 +391,7 @@ fn describe(worker: &WorkerView) -> String {
         }
     }
     if let Some(command) = &worker.command {
-        let _ = write!(line, "  {}", print::plain(command.as_str()));
+        let _ = write!(line, "  {}", print::harmless(command.as_str()));
     }
     line
 }

@@ -1,5 +1,6 @@
 //! `belljar run`: this process becomes the keeper.
 
+use super::files::read_file;
 use crate::cli::{Durable, OutputFormat, Run, WorkspaceMode};
 use crate::exit::{self, Failure};
 use crate::print::{self, Line};
@@ -94,7 +95,9 @@ fn family(
     let file = contract;
     let contract = super::replication::read_contract(file)?;
     protect(&mut capability, file);
-    let given = given_state.map(read_state).transpose()?;
+    let given = given_state
+        .map(|file| read_file(file, LONGEST_STATE))
+        .transpose()?;
     let setup = FleetSetup {
         keys: belljar_supervisor::key_source(),
         ..FleetSetup::default()
@@ -106,25 +109,8 @@ fn family(
     Ok(result)
 }
 
-/// What the first of a family finds in /belljar/state.
-fn read_state(file: &Path) -> Result<Vec<u8>, Failure> {
-    use std::io::Read as _;
-    const MOST: u64 = 1 << 20;
-    let invalid = |what: String| {
-        Failure::Invalid(
-            format!("{}: {what}", file.display()),
-            "a state is a file of at most 1 MiB".into(),
-        )
-    };
-    let mut bytes = Vec::new();
-    let read =
-        std::fs::File::open(file).and_then(|file| file.take(MOST + 1).read_to_end(&mut bytes));
-    match read {
-        Err(error) => Err(invalid(error.to_string())),
-        Ok(_) if bytes.len() as u64 > MOST => Err(invalid("more than 1 MiB".into())),
-        Ok(_) => Ok(bytes),
-    }
-}
+/// The most that an agent finds in /belljar/state.
+const LONGEST_STATE: u64 = 1 << 20;
 
 /// An agent that can write its own policy has none on the next run.
 fn protect(capability: &mut Capability, file: &Path) {

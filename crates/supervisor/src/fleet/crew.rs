@@ -10,7 +10,7 @@ use belljar_policy::Capability;
 use belljar_replication::{Code, WorkerId};
 
 use crate::lower::Command;
-use crate::reins::{BoxState, Reins};
+use crate::reins::Reins;
 use crate::result::KillCode;
 
 /// Who has a box. A worker is enlisted before anybody decides about it, so that an order to kill always finds it.
@@ -142,35 +142,37 @@ impl Crew {
         members.by_worker.values().filter(|m| is_kept(m)).count()
     }
 
-    /// How many boxes are dying or dead.
-    pub(crate) fn dying(&self) -> u64 {
+    /// Workers that have a box.
+    pub(crate) fn kept(&self) -> Vec<WorkerId> {
         let members = self.members();
-        members
+        let kept = members
             .by_worker
-            .values()
-            .filter(|member| is_dying(member))
-            .count() as u64
+            .iter()
+            .filter(|(_, member)| is_kept(member));
+        kept.map(|(worker, _)| *worker).collect()
     }
 
-    /// Waits until nothing is left of the boxes that were told to die; says how many are left at the deadline.
-    pub(crate) fn await_the_dying(&self, patience: Duration) -> u64 {
-        self.await_none(patience, is_dying)
+    /// Waits until nothing is left of these workers' boxes; says how many are left at the deadline.
+    pub(crate) fn await_end_of(&self, doomed: &[WorkerId], patience: Duration) -> u64 {
+        self.await_none(patience, |worker, member| {
+            is_kept(member) && doomed.contains(worker)
+        })
     }
 
     /// Waits until nobody is left; says how many are at the deadline.
     pub(crate) fn await_everybody(&self, patience: Duration) -> u64 {
-        self.await_none(patience, is_kept)
+        self.await_none(patience, |_, member| is_kept(member))
     }
 
-    fn await_none(&self, patience: Duration, counts: impl Fn(&Member) -> bool) -> u64 {
+    fn await_none(&self, patience: Duration, counts: impl Fn(&WorkerId, &Member) -> bool) -> u64 {
         // More than a century is for ever.
         let until = Instant::now() + patience.min(Duration::from_secs(100 * 365 * 86_400));
         let mut members = self.members();
         loop {
             let left = members
                 .by_worker
-                .values()
-                .filter(|member| counts(member))
+                .iter()
+                .filter(|(worker, member)| counts(worker, member))
                 .count();
             let wait = until.saturating_duration_since(Instant::now());
             if left == 0 || wait.is_zero() {
@@ -205,10 +207,6 @@ impl Crew {
 
 fn is_kept(member: &Member) -> bool {
     member.keeping == Keeping::Kept
-}
-
-fn is_dying(member: &Member) -> bool {
-    is_kept(member) && matches!(member.reins.state(), BoxState::Killed | BoxState::Ended)
 }
 
 /// The gate's hands: they hold every box's reins.

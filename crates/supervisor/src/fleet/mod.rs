@@ -38,7 +38,7 @@ use crate::result::RunResult;
 use crate::state::StateDir;
 use clerks::Clerks;
 use crew::{Crew, Grasp};
-use post::{Candidate, Post};
+use post::{Candidate, Post, system};
 
 /// How long the end of a fleet waits for its boxes.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -220,8 +220,4 @@ fn listen(control: &Path) -> Result<std::os::unix::net::UnixListener, RunError> 
     use std::os::unix::fs::PermissionsExt as _;
     std::fs::set_permissions(control, std::fs::Permissions::from_mode(0o600)).map_err(fail)?;
     Ok(listener)
-}
-
-fn system(doing: &'static str) -> impl Fn(std::io::Error) -> RunError {
-    move |source| RunError::System { doing, source }
 }

@@ -76,16 +76,16 @@ impl Post {
                 })?;
                 Ok(Revoked {
                     manifests: killed as u64,
-                    report: self.report_kills(killed as u64, since),
+                    report: self.report_kills(killed as u64, since)?,
                 })
             }),
             OperatorCall::BumpEpoch(asked) => answer(asked, |because| {
                 let since = std::time::Instant::now();
+                let killed = self.crew.len() as u64;
                 let epoch = self.gate.bump_epoch(act(because.reason.as_str()))?;
-                let killed = self.crew.dying();
                 Ok(EpochBumped {
                     epoch,
-                    report: self.report_kills(killed, since),
+                    report: self.report_kills(killed, since)?,
                 })
             }),
             OperatorCall::AcknowledgeClock(asked) => answer(asked, |because| {
@@ -103,24 +103,20 @@ impl Post {
         if tally.killed == 0 && scope != Scope::Fleet {
             return Err(ended());
         }
-        let boxes = self.crew.dying();
         let survivors = match scope {
             Scope::Fleet => self.crew.await_everybody(PATIENCE),
-            Scope::Subtree(_) | Scope::Worker(_) => self.crew.await_the_dying(PATIENCE),
+            Scope::Subtree(_) | Scope::Worker(_) => self.await_the_ended()?,
         };
+        let boxes = tally.killed.saturating_sub(survivors);
         let elapsed = tally.since.elapsed();
-        let recorded = self.gate.report_kill(
-            &tally,
-            boxes.max(tally.killed).saturating_sub(survivors),
-            survivors,
-        );
+        let recorded = self.gate.report_kill(&tally, boxes, survivors);
         let (entry, not_recorded) = match (tally.entry, recorded) {
             (Ok(_), Ok(entry)) => (Some(entry), None),
             (Err(error), _) | (_, Err(error)) => (None, Some(Shown::new(&error.to_string()))),
         };
         Ok(KillReport {
             killed: tally.killed,
-            boxes: boxes.max(tally.killed).saturating_sub(survivors),
+            boxes,
             survivors,
             elapsed_us: u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX),
             entry,
@@ -128,19 +124,32 @@ impl Post {
         })
     }
 
-    /// The same for kills that came of something else.
-    fn report_kills(&self, killed: u64, since: std::time::Instant) -> KillReport {
-        let boxes = self.crew.dying();
-        let survivors = self.crew.await_the_dying(PATIENCE);
+    /// Waits until nothing is left of the boxes of workers that have ended, whoever ended them and whatever their keepers
+    /// say; how many are left when patience ends.
+    fn await_the_ended(&self) -> Result<u64, Refused> {
+        // In this order: whoever has a box now and is not alive then is one of them.
+        let kept = self.crew.kept();
+        let doomed = self.gate.look(move |state, _| {
+            let ended = kept
+                .into_iter()
+                .filter(|worker| state.worker(*worker).is_none());
+            ended.collect::<Vec<_>>()
+        })?;
+        Ok(self.crew.await_end_of(&doomed, PATIENCE))
+    }
+
+    /// The same report for kills that came of something else.
+    fn report_kills(&self, killed: u64, since: std::time::Instant) -> Result<KillReport, Refused> {
+        let survivors = self.await_the_ended()?;
         let elapsed_us = u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
         let tally = KillTally {
             killed,
             since,
             entry: Ok(0),
         };
-        let boxes = boxes.saturating_sub(survivors);
+        let boxes = killed.saturating_sub(survivors);
         let recorded = self.gate.report_kill(&tally, boxes, survivors);
-        KillReport {
+        Ok(KillReport {
             killed,
             boxes,
             survivors,
@@ -150,7 +159,7 @@ impl Post {
                 .err()
                 .map(|error| Shown::new(&error.to_string())),
             entry: recorded.ok(),
-        }
+        })
     }
 
     fn status(&self) -> Result<StatusView, Refused> {

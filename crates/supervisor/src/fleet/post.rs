@@ -467,6 +467,6 @@ pub(crate) fn random() -> Result<u128, RunError> {
     Ok(u128::from_ne_bytes(bytes))
 }
 
-fn system(doing: &'static str) -> impl Fn(std::io::Error) -> RunError {
+pub(crate) fn system(doing: &'static str) -> impl Fn(std::io::Error) -> RunError {
     move |source| RunError::System { doing, source }
 }
