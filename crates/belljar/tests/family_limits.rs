@@ -189,7 +189,7 @@ fn stop_conditions_hold_at_the_door_and_by_themselves(who: Who) {
     let contract = "max_depth: 3\nmax_replicas: 8\nstop_conditions:\n  \
         - name: enough\n    when: workers.active >= 3\n    on_trigger: deny\n  \
         - name: spender\n    when: worker.tokens > 100\n    on_trigger: quarantine\n  \
-        - name: glutton\n    when: worker.tokens > 1000\n    on_trigger: kill\n";
+        - name: glutton\n    when: worker.tokens > 1000 && lineage.depth == 2\n    on_trigger: kill\n";
     let family = Family::start(who, contract);
     let ann = family.replicate("root", "ann", "").expect("a grant");
     let bob = family.replicate("ann", "bob", "").expect("a grant");

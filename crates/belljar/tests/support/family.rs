@@ -288,13 +288,15 @@ impl Family {
         text(&root.expect("a root")["id"])
     }
 
-    /// Waits until this worker has ended, and says by what.
+    /// Waits until this worker has ended, and says by what. The log knows, also when the family is over and nobody is
+    /// left to ask.
     #[track_caller]
     pub(crate) fn await_end(&self, id: &str) -> String {
         eventually(&format!("{id} ends"), || {
-            let everybody = self.everybody();
-            let worker = everybody.iter().find(|worker| worker["id"] == id)?;
-            (worker["state"] == "ended").then(|| text(&worker["ended_by"]["code"]))
+            let log = self.log();
+            let mut events = log.iter().map(|entry| &entry["what"]);
+            let end = events.find(|what| what["kind"] == "ended" && what["worker"] == id)?;
+            Some(text(&end["code"]))
         })
     }
 
