@@ -284,7 +284,10 @@ pub(crate) fn attend_on(
         limits_by: host.cgroups.name(),
         reins: &reins,
     };
-    admit(&reins, &facts, attendant)?;
+    // A program that was let go early may have run: whoever killed it then killed a running box.
+    if matches!(go, Go::WhenTold(_)) {
+        admit(&reins, &facts, attendant)?;
+    }
     let launched = let_go(standing, &reins, go)?;
     attendant.started(&facts);
     // What was shown is in the box now; a fleet's worth of copies would be a waste.
@@ -334,7 +337,7 @@ fn let_go(
     go: Go,
 ) -> Result<belljar_sandbox::native::Launched, RunError> {
     // Killed while somebody thought about admission: it has not run an instruction, and will not.
-    if let Some(by) = reins.ended_by() {
+    if let (Some(by), Go::WhenTold(_)) = (reins.ended_by(), &go) {
         return Err(RunError::KilledEarly { by });
     }
     reins.stands().map_err(|error| RunError::System {
