@@ -11,7 +11,7 @@ use belljar_policy::{
     Tier, Workspace, decide_env,
 };
 use belljar_sandbox::Host;
-use belljar_sandbox::plan::{Freezer, Limits, Plan, Spawn};
+use belljar_sandbox::plan::{Entry, Freezer, Limits, Network, Plan, Spawn};
 use belljar_sandbox::show::Show;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -146,7 +146,10 @@ pub fn lower(
             Spawn::Refuse
         },
         shows,
+        replaced: Vec::new(),
         freezer: Freezer::AsItComes,
+        network: Network::Closed,
+        entry: Entry::Closed,
     };
     host.can_carry(&plan).map_err(|missing| RunError::Refused {
         what: missing.what,
