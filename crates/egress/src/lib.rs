@@ -26,6 +26,7 @@ mod record;
 mod relay;
 mod secret;
 mod serve;
+mod strays;
 
 pub use config::{
     Arrival, BoxSockets, Config, EncryptedHello, EngineLimits, NameBlock, ProtocolPorts, Published,

@@ -76,6 +76,8 @@ pub enum Way {
     Socks,
     /// A request on a connection that is looked at.
     Http,
+    /// A packet that is not TCP.
+    Packet,
 }
 
 belljar_policy::codes! {
@@ -105,6 +107,8 @@ belljar_policy::codes! {
         Connections = "deny_egress_connections",
         /// The rule's bytes are used up.
         Bytes = "deny_egress_bytes",
+        /// UDP, or something else that is not TCP.
+        Protocol = "deny_protocol",
         /// Something other than TLS on a port that is for TLS.
         NotTls = "deny_not_tls",
         /// TLS, CONNECT or Host named another host.
