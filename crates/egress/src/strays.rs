@@ -6,8 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::net::RecvFlags;
-use tokio::io::unix::AsyncFd;
+use tokio::net::UdpSocket;
 
 use crate::gate::Gate;
 use crate::record::{RefusalCode, Way};
@@ -19,25 +18,21 @@ const NETFILTER_HEADER: usize = 4;
 
 /// Records what the socket tells until it fails.
 pub(crate) async fn follow(socket: OwnedFd, gate: Arc<Gate>) -> io::Result<()> {
-    let socket = AsyncFd::register(socket)?;
+    // For reading it is a datagram socket like any other.
+    let socket = std::net::UdpSocket::from(socket);
+    socket.set_nonblocking(true)?;
+    let socket = UdpSocket::from_std(socket)?;
     let mut buffer = [0; 4096];
     loop {
-        let mut ready = socket.readable().await?;
-        let received = ready.try_io(|socket| {
-            rustix::net::recv(socket.get_ref(), &mut buffer[..], RecvFlags::DONTWAIT)
-                .map(|(length, _)| length)
-                .map_err(io::Error::from)
-        });
-        match received {
-            // More came than there was room for: what was lost was refused all the same.
-            Ok(Err(error)) if error.raw_os_error() == Some(NO_ROOM) => {}
-            Ok(Err(error)) => return Err(error),
-            Ok(Ok(length)) => {
-                for packet in packets(&buffer[..length.min(buffer.len())]) {
+        match socket.recv(&mut buffer).await {
+            Ok(length) => {
+                for packet in packets(&buffer[..length]) {
                     record(&gate, packet);
                 }
             }
-            Err(_would_block) => {}
+            // More came than there was room for: what was lost was refused all the same.
+            Err(error) if error.raw_os_error() == Some(NO_ROOM) => {}
+            Err(error) => return Err(error),
         }
     }
 }
