@@ -8,6 +8,7 @@ use crate::error::RunError;
 use crate::keeper::{self, Keeper};
 use crate::lower::{Command, lower};
 use crate::manager::SandboxId;
+use crate::network::Gateway;
 use crate::reins::Reins;
 use crate::result::RunResult;
 use crate::starting::{DiscardOnFailure, Streams, explain, put_stand_ins, record_of};
@@ -276,8 +277,12 @@ pub(crate) fn attend_on(
         Held::ByOthers => Go::WhenTold(permit),
         Held::ByNobody => Go::early(&starting, permit)?,
     };
-    let standing = starting.stand().map_err(|error| early(error.into()))?;
+    let mut standing = starting.stand().map_err(|error| early(error.into()))?;
     drop(stdio);
+    let gateway = match (&lowered.outlook, standing.take_ways()) {
+        (Some(outlook), Some(ways)) => Some(Gateway::open(outlook, capability, ways, &reins)?),
+        _ => None,
+    };
     let facts = Facts {
         plan: &lowered.plan,
         pid: standing.pid(),
@@ -300,6 +305,7 @@ pub(crate) fn attend_on(
         lowered: &lowered,
         capability,
         host,
+        network: gateway.map(Gateway::close),
     })?;
     discard.keep();
     Ok(result)

@@ -4,6 +4,7 @@ use crate::attend::{Attendant, Usage};
 use crate::capture::{Capture, Kept};
 use crate::error::RunError;
 use crate::lower::Lowered;
+use crate::network::NetworkUsage;
 use crate::reins::{BoxState, Reins};
 use crate::result::{KillCode, KilledBy, ResourceUsage, RunResult, Violation};
 use crate::stand_in::StandIn;
@@ -306,6 +307,7 @@ impl<'a> Keeper<'a> {
             lowered,
             capability,
             host,
+            network,
         } = setting;
         let ended = self
             .launched
@@ -352,6 +354,7 @@ impl<'a> Keeper<'a> {
             killed_by,
             frozen_by: self.reins.frozen_by().map(FreezeMethod::as_str),
             violations: self.violations,
+            network,
             tier: capability.tier.as_str().to_owned(),
             degraded: degraded(host),
             limits_by: host.cgroups.name(),
@@ -370,6 +373,7 @@ pub(crate) struct Setting<'a> {
     pub(crate) lowered: &'a Lowered,
     pub(crate) capability: &'a Capability,
     pub(crate) host: &'a Host,
+    pub(crate) network: Option<NetworkUsage>,
 }
 
 /// Nothing is looked at more often.

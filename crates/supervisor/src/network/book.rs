@@ -1,0 +1,120 @@
+//! What is kept of all that the gateway reports: an agent can cause refusals as fast as it can connect, so like ones are
+//! counted together, and there are only so many kinds.
+
+use crate::reins::Reins;
+use crate::result::KilledBy;
+use belljar_egress::{Event, LlmUsage, Recorder, Refusal, RefusalCode, Usage, Way};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What a box has used of the network, and what it was refused.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct NetworkUsage {
+    /// Connections let through.
+    pub connections: u64,
+    /// Requests looked at.
+    pub requests: u64,
+    /// Bytes from the agent.
+    pub sent_bytes: u64,
+    /// Bytes to the agent.
+    pub received_bytes: u64,
+    /// Things refused, in all.
+    pub refused: u64,
+    /// The same by kind, the most frequent first.
+    pub refusals: Vec<RefusalGroup>,
+    /// Calls to models.
+    pub llm: LlmUsage,
+}
+
+/// Refusals that are alike.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RefusalGroup {
+    /// How often.
+    pub count: u64,
+    /// The first of them.
+    #[serde(flatten)]
+    pub refusal: Refusal,
+}
+
+/// Kinds of refusals that are told apart; the others are only counted.
+const MOST_GROUPS: usize = 256;
+
+/// Takes the gateway's reports.
+pub(super) struct Book {
+    pages: Mutex<Pages>,
+    /// Ends the box when a budget is used up, where it is to end then.
+    ends: Option<Reins>,
+}
+
+#[derive(Default)]
+struct Pages {
+    groups: BTreeMap<(Way, String, Option<u16>, RefusalCode), RefusalGroup>,
+}
+
+impl Book {
+    pub(super) fn new(ends: Option<Reins>) -> Self {
+        Self {
+            pages: Mutex::default(),
+            ends,
+        }
+    }
+
+    /// What all came to.
+    pub(super) fn close(&self, usage: Usage) -> NetworkUsage {
+        let groups = std::mem::take(&mut self.pages().groups);
+        let mut refusals: Vec<RefusalGroup> = groups.into_values().collect();
+        refusals.sort_by(|a, b| b.count.cmp(&a.count));
+        NetworkUsage {
+            connections: usage.connections,
+            requests: usage.requests,
+            sent_bytes: usage.sent,
+            received_bytes: usage.received,
+            refused: usage.refusals,
+            refusals,
+            llm: usage.llm,
+        }
+    }
+
+    fn pages(&self) -> MutexGuard<'_, Pages> {
+        // A page is whole at every moment.
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, refusal: Refusal) {
+        let key = (
+            refusal.way,
+            refusal.host.clone(),
+            refusal.port,
+            refusal.code,
+        );
+        let mut pages = self.pages();
+        if let Some(known) = pages.groups.get_mut(&key) {
+            known.count += 1;
+        } else if pages.groups.len() < MOST_GROUPS {
+            pages
+                .groups
+                .insert(key, RefusalGroup { count: 1, refusal });
+        }
+    }
+}
+
+impl Recorder for Book {
+    fn record(&self, event: Event) {
+        match event {
+            Event::Refused(refusal) => {
+                let spent = match refusal.code {
+                    RefusalCode::Tokens => Some(KilledBy::Tokens),
+                    RefusalCode::Cost => Some(KilledBy::Cost),
+                    _ => None,
+                };
+                self.note(refusal);
+                if let (Some(by), Some(reins)) = (spent, &self.ends) {
+                    reins.end(by);
+                }
+            }
+            // Counted by the engine itself.
+            Event::Closed(_) | Event::Charged(_) => {}
+        }
+    }
+}
