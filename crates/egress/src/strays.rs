@@ -82,7 +82,9 @@ impl Stray {
             }
             _ => return None,
         };
-        let port = packet.get(header + 2..header + 4).filter(|_| protocol == UDP);
+        let port = packet
+            .get(header + 2..header + 4)
+            .filter(|_| protocol == UDP);
         let port = port.and_then(|bytes| bytes.try_into().ok());
         Some(Self {
             to,
@@ -160,7 +162,10 @@ mod tests {
         v6[6] = 58;
         v6[39] = 9;
         bytes.extend(message(&v6));
-        let found: Vec<_> = packets(&bytes).into_iter().filter_map(Stray::read).collect();
+        let found: Vec<_> = packets(&bytes)
+            .into_iter()
+            .filter_map(Stray::read)
+            .collect();
         let expected = [
             Stray {
                 to: "8.8.8.8".parse().unwrap(),

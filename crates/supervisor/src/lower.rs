@@ -113,7 +113,10 @@ pub fn lower(
     };
     let mut notes = Vec::new();
     let mut env = environment(capability, &principal, &places, id);
-    let fitted = fittings.env.into_iter().map(|(name, value)| (name.into(), value));
+    let fitted = fittings
+        .env
+        .into_iter()
+        .map(|(name, value)| (name.into(), value));
     for (name, value) in fitted.chain(command.env.iter().cloned()) {
         env.retain(|(known, _)| *known != name);
         env.push((name, value));

@@ -7,7 +7,9 @@ use crate::print::{self, Line};
 use belljar_gate::Durability;
 use belljar_policy::{Capability, Origin, PathRule, Rule, Workspace};
 use belljar_supervisor::fleet::{Fleet, FleetSetup};
-use belljar_supervisor::{Command, KilledBy, NetworkUsage, Output, Recording, RunResult, SandboxId, StateDir};
+use belljar_supervisor::{
+    Command, KilledBy, NetworkUsage, Output, Recording, RunResult, SandboxId, StateDir,
+};
 use serde_json::json;
 use std::path::Path;
 use std::time::Duration;
@@ -216,7 +218,10 @@ fn tell_network(network: &NetworkUsage) {
         };
         print::line(
             Line::Denied,
-            &format!("network {place}{times}: {}{detail}{rule}", refusal.code.code()),
+            &format!(
+                "network {place}{times}: {}{detail}{rule}",
+                refusal.code.code()
+            ),
         );
         print::line(Line::Hint, &refusal.hint);
     }
@@ -228,7 +233,10 @@ fn tell_network(network: &NetworkUsage) {
         .sum();
     if network.refused > listed {
         let more = network.refused - listed;
-        print::line(Line::Note, &format!("network: {more} more refused (--output json lists them)"));
+        print::line(
+            Line::Note,
+            &format!("network: {more} more refused (--output json lists them)"),
+        );
     }
     for (model, used) in &network.llm.models {
         let estimated = match used.estimated {
@@ -272,11 +280,15 @@ fn explain(by: KilledBy, result: &RunResult) -> (String, Option<&'static str>) {
         ),
         KilledBy::Tokens => (
             "tokens: the budget for calls to models is used up".to_owned(),
-            Some("raise resource_limits.max_tokens, or set llm.on_budget: refuse to go on without models"),
+            Some(
+                "raise resource_limits.max_tokens, or set llm.on_budget: refuse to go on without models",
+            ),
         ),
         KilledBy::Cost => (
             "cost: the budget for calls to models is used up".to_owned(),
-            Some("raise resource_limits.max_cost_usd, or set llm.on_budget: refuse to go on without models"),
+            Some(
+                "raise resource_limits.max_cost_usd, or set llm.on_budget: refuse to go on without models",
+            ),
         ),
         _ => (
             format!("{}: the box was killed from outside", by.as_str()),

@@ -183,7 +183,9 @@ pub(super) fn table(host_ports: &[u16]) -> Vec<u8> {
             m.netfilter(INET, 0);
             m.text(1, TABLE);
             m.text(2, CHAIN);
-            m.nested(4, |m| rule.iter().for_each(|expression| expression.write(m)));
+            m.nested(4, |m| {
+                rule.iter().for_each(|expression| expression.write(m))
+            });
         });
     }
     batch(&mut messages, END);
@@ -245,7 +247,10 @@ enum Expression {
     /// Loads its protocol.
     Protocol,
     /// Loads bytes of its network header.
-    Header { at: u32, length: u32 },
+    Header {
+        at: u32,
+        length: u32,
+    },
     /// Loads its destination port.
     DestinationPort,
     /// Goes on if what is loaded is this.

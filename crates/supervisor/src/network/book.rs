@@ -92,9 +92,7 @@ impl Book {
         if let Some(known) = pages.groups.get_mut(&key) {
             known.count += 1;
         } else if pages.groups.len() < MOST_GROUPS {
-            pages
-                .groups
-                .insert(key, RefusalGroup { count: 1, refusal });
+            pages.groups.insert(key, RefusalGroup { count: 1, refusal });
         }
     }
 }

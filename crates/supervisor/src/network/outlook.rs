@@ -47,8 +47,7 @@ impl Outlook {
         }
         let rules = CompiledRules::new(capability.egress.clone());
         let mut endpoints = LlmEndpoint::well_known();
-        endpoints
-            .retain(|known| matches!(rules.decide_any_port(&known.host), Outcome::Allow(_)));
+        endpoints.retain(|known| matches!(rules.decide_any_port(&known.host), Outcome::Allow(_)));
         let looks_inside = !endpoints.is_empty()
             || rules
                 .rules()
@@ -76,23 +75,24 @@ impl Outlook {
             replaced: Vec::new(),
             env: Vec::new(),
         };
-        let mut show = |name: &str, bytes: Arc<[u8]>, paths: &[&str]| -> Result<ShowName, RunError> {
-            let name = ShowName::new(name).map_err(|error| RunError::Invalid {
-                what: error.to_string(),
-                hint: String::new(),
-            })?;
-            for path in real_files(paths).into_iter().filter(|path| is_seen(path)) {
-                fittings.replaced.push(Replaced {
-                    path,
-                    by: name.clone(),
+        let mut show =
+            |name: &str, bytes: Arc<[u8]>, paths: &[&str]| -> Result<ShowName, RunError> {
+                let name = ShowName::new(name).map_err(|error| RunError::Invalid {
+                    what: error.to_string(),
+                    hint: String::new(),
+                })?;
+                for path in real_files(paths).into_iter().filter(|path| is_seen(path)) {
+                    fittings.replaced.push(Replaced {
+                        path,
+                        by: name.clone(),
+                    });
+                }
+                fittings.shows.push(Show::Text {
+                    name: name.clone(),
+                    bytes,
                 });
-            }
-            fittings.shows.push(Show::Text {
-                name: name.clone(),
-                bytes,
-            });
-            Ok(name)
-        };
+                Ok(name)
+            };
         show("net/resolv.conf", RESOLV_CONF.into(), &["/etc/resolv.conf"])?;
         show("net/hosts", HOSTS.into(), &["/etc/hosts"])?;
         if let Some(authority) = &self.authority {
