@@ -80,6 +80,21 @@ pub enum Way {
     Packet,
 }
 
+impl Way {
+    /// A stable word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Dns => "dns",
+            Self::Tcp => "tcp",
+            Self::HttpProxy => "http_proxy",
+            Self::Socks => "socks",
+            Self::Http => "http",
+            Self::Packet => "packet",
+        }
+    }
+}
+
 belljar_policy::codes! {
     /// Why something was refused. The codes are stable: scripts and ledgers keep them.
     pub enum RefusalCode {

@@ -5,7 +5,8 @@ use super::outlook::Outlook;
 use crate::error::RunError;
 use crate::reins::Reins;
 use belljar_egress::{
-    Arrival, Config, Engine, LlmBudget, LlmPolicy, PicoUsd, PriceTable, StartError, Transparent,
+    Arrival, Config, Engine, LlmBudget, LlmPolicy, LlmUsage, PicoUsd, PriceTable, Refusal,
+    StartError, Transparent,
 };
 use belljar_policy::Capability;
 use belljar_sandbox::native::Ways;
@@ -33,10 +34,20 @@ impl Gateway {
             config.limits.connections = most;
         }
         config.llm = llm(outlook, capability)?;
-        let book = Arc::new(Book::new(Some(reins.clone())));
+        let book = Arc::new(Book::new(reins.clone()));
         let recorder: Arc<dyn belljar_egress::Recorder> = book.clone();
         let engine = Engine::start(config, engine_ways(ways), recorder).map_err(cannot_start)?;
         Ok(Self { engine, book })
+    }
+
+    /// Refusals of a kind that was not seen before. The reins' bell rings when there are some.
+    pub(crate) fn take_news(&self) -> Vec<Refusal> {
+        self.book.take_news()
+    }
+
+    /// What calls to models have used so far: tokens, and millionths of a dollar.
+    pub(crate) fn metered(&self) -> (u64, u64) {
+        metered(&self.engine.usage().llm)
     }
 
     /// Closes the box's network; what was used of it.
@@ -81,6 +92,11 @@ fn llm(outlook: &Outlook, capability: &Capability) -> Result<Option<LlmPolicy>, 
         budget: LlmBudget::new(limits.tokens, limits.cost_usd.map(PicoUsd::from_usd)),
         prices: Arc::new(prices),
     }))
+}
+
+/// Tokens, and millionths of a dollar, rounded up.
+pub(crate) fn metered(used: &LlmUsage) -> (u64, u64) {
+    (used.total.tokens.total(), used.total.cost.as_micro_usd())
 }
 
 fn cannot_start(error: StartError) -> RunError {

@@ -7,5 +7,5 @@ mod outlook;
 mod trust;
 
 pub use book::{NetworkUsage, RefusalGroup};
-pub(crate) use gateway::Gateway;
+pub(crate) use gateway::{Gateway, metered};
 pub(crate) use outlook::{Fittings, Outlook};
