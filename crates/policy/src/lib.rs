@@ -31,8 +31,11 @@ pub use contract::{Contract, OnParentExit, OnTrigger, ResourceSpec, SignerKind, 
 pub use decision::{Because, Decision, Reason, Verdict};
 pub use egress::{
     AddressClass, CompiledRules, DomainPattern, EgressEffect, EgressRule, EgressTerms, Host,
-    HttpTerms, InvalidDomain, InvalidHost, InvalidPathPattern, IpBlock, Outcome, PathPattern,
-    PrivateAddresses, Reach, RuleId, WebSocket, decide_host, is_method, is_plain_path,
+    HttpTerms, InvalidDomain, InvalidHeader, InvalidHost, InvalidPathPattern, InvalidProxy,
+    IpBlock, LlmApi, LlmEndpointRule, LlmTerms, OnBudget, Outcome, PathPattern, PrivateAddresses,
+    ProxyPlace, ProxyResolution, ProxyTerms, PublishedPort, Reach, RuleId, SecretPlace, SecretRule,
+    SecretSource, WebSocket, decide_host, is_method, is_plain_path, is_provider, is_secret_name,
+    is_variable_name,
 };
 pub use env::{EnvAllow, EnvPolicy, decide_env};
 pub use limits::Limits;
