@@ -1,6 +1,9 @@
 //! What an engine is started with.
 
+use std::fmt;
+use std::io;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,6 +70,9 @@ pub struct EngineLimits {
     pub connections: u32,
     /// Names that may be looked up in the whole run.
     pub names: u32,
+    /// Connections from the host to published ports at once. Apart from the box's own, so that neither side can
+    /// use up the other's.
+    pub published: u32,
 }
 
 impl Default for EngineLimits {
@@ -74,6 +80,7 @@ impl Default for EngineLimits {
         Self {
             connections: 2_000,
             names: 16_384,
+            published: 512,
         }
     }
 }
@@ -163,8 +170,9 @@ impl Default for NameBlock {
     }
 }
 
-/// The sockets through which a box reaches its engine, made inside the box's network namespace.
-#[derive(Debug, Default)]
+/// The sockets through which a box reaches its engine, made inside the box's network namespace, and those through which
+/// the host reaches servers in the box.
+#[derive(Default)]
 pub struct Ways {
     /// Where plain connections arrive.
     pub transparent: Vec<Transparent>,
@@ -174,6 +182,43 @@ pub struct Ways {
     pub dns_tcp: Vec<TcpListener>,
     /// The HTTP and SOCKS5 proxy.
     pub proxy: Vec<TcpListener>,
+    /// Tells of packets that are not TCP and were refused: a netfilter log of the box's namespace.
+    pub strays: Vec<OwnedFd>,
+    /// Ports of the box that the host can connect to.
+    pub published: Vec<Published>,
+    /// Makes the sockets that published ports are reached through. Needed when a port is published.
+    pub box_sockets: Option<Arc<dyn BoxSockets>>,
+}
+
+impl fmt::Debug for Ways {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ways")
+            .field("transparent", &self.transparent)
+            .field("dns_udp", &self.dns_udp)
+            .field("dns_tcp", &self.dns_tcp)
+            .field("proxy", &self.proxy)
+            .field("strays", &self.strays)
+            .field("published", &self.published)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A port of the box that the host can connect to.
+#[derive(Debug)]
+pub struct Published {
+    /// Where the host's connections arrive. It is made on the host, on whatever address the port is published.
+    pub listener: TcpListener,
+    /// The port in the box, on its own 127.0.0.1.
+    pub port: u16,
+}
+
+/// Makes sockets inside the box's network namespace, where the engine itself is not.
+pub trait BoxSockets: Send + Sync {
+    /// An IPv4 TCP socket, not connected. It may block for a moment: it is called on a thread where that does no harm.
+    ///
+    /// # Errors
+    /// When the box can't make one, because it is over or has no descriptors left.
+    fn tcp_socket(&self) -> io::Result<OwnedFd>;
 }
 
 /// A listener for connections that were meant for someone else.

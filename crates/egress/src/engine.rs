@@ -12,24 +12,29 @@ use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::config::{Arrival, Config, Transparent, Ways};
+use crate::config::{Arrival, Config, Published, Transparent, Ways};
 use crate::dial::Dialer;
 use crate::dns::{Names, serve_tcp, serve_udp};
 use crate::gate::Gate;
 use crate::inspect::Inspector;
 use crate::llm::LlmUsage;
 use crate::proxy::serve_proxy;
+use crate::publish::{Publisher, Tally};
 use crate::record::{Recorder, RefusalCode, Way};
 use crate::relay::Patience;
 use crate::serve::{Shared, serve_transparent};
+use crate::strays::follow;
 
 /// After an error of `accept` that may pass, such as having no descriptors left.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Threads for what may block: making sockets inside the box.
+const BLOCKING_THREADS: usize = 2;
 
 /// A running engine. When it stops or is dropped, its sockets close, and the box has no way out.
 #[derive(Debug)]
 pub struct Engine {
     shared: Arc<Shared>,
+    published: Arc<Tally>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -46,6 +51,9 @@ pub enum StartError {
     /// The certificates that the host trusts could not be read.
     #[error("the certificates that the host trusts could not be used")]
     Trust(#[source] crate::inspect::TrustError),
+    /// A port is published, and nothing makes sockets inside the box.
+    #[error("a port is published, but the box makes no sockets to reach it through")]
+    NoBoxSockets,
 }
 
 /// What a box has used of the network.
@@ -65,6 +73,21 @@ pub struct Usage {
     pub received: u64,
     /// Calls to models.
     pub llm: LlmUsage,
+    /// Connections from the host to published ports.
+    pub published: PublishedUsage,
+}
+
+/// What the host has used of a box's published ports. It is no part of the other figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PublishedUsage {
+    /// Connections that reached a server in the box.
+    pub connections: u64,
+    /// Connections that found no server, or too many others.
+    pub failed: u64,
+    /// Bytes to the host.
+    pub sent: u64,
+    /// Bytes from the host.
+    pub received: u64,
 }
 
 impl Engine {
@@ -77,16 +100,31 @@ impl Engine {
         ways: Ways,
         recorder: Arc<dyn Recorder>,
     ) -> Result<Self, StartError> {
-        let connections = config.limits.connections as usize;
+        let limits = config.limits;
+        let connect_timeout = config.timeouts.connect;
         let shared = Arc::new(share(config, recorder)?);
+        let published = Arc::new(Tally::default());
+        let publisher = match (&ways.box_sockets, ways.published.is_empty()) {
+            (_, true) => None,
+            (None, false) => return Err(StartError::NoBoxSockets),
+            (Some(sockets), false) => Some(Publisher {
+                sockets: Arc::clone(sockets),
+                room: Arc::new(Semaphore::new(limits.published as usize)),
+                connect_timeout,
+                patience: shared.patience,
+                tally: Arc::clone(&published),
+            }),
+        };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
+            .max_blocking_threads(BLOCKING_THREADS)
             .build()
             .map_err(StartError::Runtime)?;
         let (stop, stopped) = oneshot::channel::<()>();
         {
             let _context = runtime.enter();
-            listen(&shared, ways, connections).map_err(StartError::Socket)?;
+            listen(&shared, ways, limits.connections as usize, publisher)
+                .map_err(StartError::Socket)?;
         }
         let thread = std::thread::Builder::new()
             .name("egress".to_owned())
@@ -98,6 +136,7 @@ impl Engine {
             .map_err(StartError::Runtime)?;
         Ok(Self {
             shared,
+            published,
             stop: Some(stop),
             thread: Some(thread),
         })
@@ -116,6 +155,7 @@ impl Engine {
             sent: load(&totals.sent),
             received: load(&totals.received),
             llm: self.shared.inspector.llm_usage(),
+            published: self.published.usage(),
         }
     }
 
@@ -176,7 +216,12 @@ fn share(config: Config, recorder: Arc<dyn Recorder>) -> Result<Shared, StartErr
 }
 
 /// Puts a task on the current runtime for each socket.
-fn listen(shared: &Arc<Shared>, ways: Ways, connections: usize) -> io::Result<()> {
+fn listen(
+    shared: &Arc<Shared>,
+    ways: Ways,
+    connections: usize,
+    publisher: Option<Publisher>,
+) -> io::Result<()> {
     let room = Arc::new(Semaphore::new(connections));
     for Transparent { listener, arrival } in ways.transparent {
         let listener = nonblocking(listener)?;
@@ -199,12 +244,23 @@ fn listen(shared: &Arc<Shared>, ways: Ways, connections: usize) -> io::Result<()
     for listener in ways.dns_tcp {
         tokio::spawn(serve_tcp(nonblocking(listener)?, Arc::clone(&shared.gate)));
     }
+    for socket in ways.strays {
+        tokio::spawn(follow(socket, Arc::clone(&shared.gate)));
+    }
     for socket in ways.dns_udp {
         socket.set_nonblocking(true)?;
         tokio::spawn(serve_udp(
             UdpSocket::from_std(socket)?,
             Arc::clone(&shared.gate),
         ));
+    }
+    let Some(publisher) = publisher else {
+        return Ok(());
+    };
+    let publisher = Arc::new(publisher);
+    for Published { listener, port } in ways.published {
+        let listener = nonblocking(listener)?;
+        tokio::spawn(Arc::clone(&publisher).serve(listener, port));
     }
     Ok(())
 }

@@ -8,6 +8,7 @@
 //!   spoken on it.
 //! - TLS is passed on untouched once the name in its greeting agrees. Where a rule asks about requests, or a secret or a
 //!   budget is concerned, it is looked at, with a certificate authority of the box's own.
+//! - A published port leads the other way: a connection on the host is passed to a server inside the box.
 //! - Everything that is refused is handed to a [`Recorder`], with the line that would allow it.
 
 mod config;
@@ -19,19 +20,21 @@ mod hello;
 mod inspect;
 mod llm;
 mod proxy;
+mod publish;
 mod rate;
 mod record;
 mod relay;
 mod secret;
 mod serve;
+mod strays;
 
 pub use config::{
-    Arrival, Config, EncryptedHello, EngineLimits, NameBlock, ProtocolPorts, Timeouts, Transparent,
-    Ways,
+    Arrival, BoxSockets, Config, EncryptedHello, EngineLimits, NameBlock, ProtocolPorts, Published,
+    Timeouts, Transparent, Ways,
 };
 pub use dial::{ProxyResolution, UpstreamProxy};
 pub use dns::{Resolve, ResolveError, Resolving, SystemResolver};
-pub use engine::{Engine, StartError, Usage};
+pub use engine::{Engine, PublishedUsage, StartError, Usage};
 pub use inspect::{Authority, AuthorityError, HeaderSecret, Roots, SecretPlace, TrustError};
 pub use llm::{
     Charge, InvalidPrices, LlmApi, LlmBudget, LlmEndpoint, LlmPolicy, LlmUsage, ModelUsage,

@@ -30,13 +30,32 @@ pub(crate) struct Patience {
     pub(crate) half_closed: Duration,
 }
 
-/// Passes bytes both ways until both sides are done, one fails, the rule's bytes are used up or nothing has
-/// moved for too long. `first` is what was read from the client already.
+/// Counts the bytes that pass.
+pub(crate) trait Meter {
+    /// How many of `wanted` bytes may pass; these are counted.
+    fn take_bytes(&self, direction: Direction, wanted: usize) -> usize;
+
+    /// Not all that came may pass: the connection ends.
+    fn used_up(&self);
+}
+
+impl Meter for Admission {
+    fn take_bytes(&self, direction: Direction, wanted: usize) -> usize {
+        Self::take_bytes(self, direction, wanted)
+    }
+
+    fn used_up(&self) {
+        self.refuse(RefusalCode::Bytes, None);
+    }
+}
+
+/// Passes bytes both ways until both sides are done, one fails, no more may pass or nothing has moved for too long.
+/// `client` is on the agent's side; `first` is what was read from it already.
 pub(crate) async fn relay(
     mut client: TcpStream,
     mut server: TcpStream,
     first: Vec<u8>,
-    admission: &Admission,
+    meter: &impl Meter,
     patience: Patience,
 ) {
     let activity = Activity::new();
@@ -47,7 +66,7 @@ pub(crate) async fn relay(
             client_read,
             server_write,
             first,
-            admission,
+            meter,
             Direction::FromAgent,
             &activity,
         );
@@ -55,7 +74,7 @@ pub(crate) async fn relay(
             server_read,
             client_write,
             Vec::new(),
-            admission,
+            meter,
             Direction::ToAgent,
             &activity,
         );
@@ -72,19 +91,19 @@ async fn pump(
     from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
     first: Vec<u8>,
-    admission: &Admission,
+    meter: &impl Meter,
     direction: Direction,
     activity: &Activity,
 ) -> io::Result<()> {
     if !first.is_empty() {
-        let granted = admission.take_bytes(direction, first.len());
+        let granted = meter.take_bytes(direction, first.len());
         to.write_all(&first[..granted]).await?;
-        ensure_all(admission, granted, first.len())?;
+        ensure_all(meter, granted, first.len())?;
         drop(first);
     }
     loop {
         from.readable().await?;
-        match pass(&from, &to, admission, direction) {
+        match pass(&from, &to, meter, direction) {
             Ok(Passed::End) => break,
             Ok(Passed::Some { rest, cut }) => {
                 activity.touch();
@@ -93,7 +112,7 @@ async fn pump(
                     activity.touch();
                 }
                 if cut {
-                    return Err(cut_off(admission));
+                    return Err(cut_off(meter));
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -114,7 +133,7 @@ enum Passed {
 fn pass(
     from: &ReadHalf<'_>,
     to: &WriteHalf<'_>,
-    admission: &Admission,
+    meter: &impl Meter,
     direction: Direction,
 ) -> io::Result<Passed> {
     SCRATCH.with_borrow_mut(|scratch| {
@@ -122,7 +141,7 @@ fn pass(
         if count == 0 {
             return Ok(Passed::End);
         }
-        let granted = admission.take_bytes(direction, count);
+        let granted = meter.take_bytes(direction, count);
         let written = match to.try_write(&scratch[..granted]) {
             Ok(written) => written,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
@@ -135,16 +154,16 @@ fn pass(
     })
 }
 
-fn ensure_all(admission: &Admission, granted: usize, wanted: usize) -> io::Result<()> {
+fn ensure_all(meter: &impl Meter, granted: usize, wanted: usize) -> io::Result<()> {
     if granted < wanted {
-        Err(cut_off(admission))
+        Err(cut_off(meter))
     } else {
         Ok(())
     }
 }
 
-fn cut_off(admission: &Admission) -> io::Error {
-    admission.refuse(RefusalCode::Bytes, None);
+fn cut_off(meter: &impl Meter) -> io::Error {
+    meter.used_up();
     io::ErrorKind::QuotaExceeded.into()
 }
 

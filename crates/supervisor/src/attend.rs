@@ -8,10 +8,12 @@ use crate::error::RunError;
 use crate::keeper::{self, Keeper};
 use crate::lower::{Command, lower};
 use crate::manager::SandboxId;
+use crate::network::Gateway;
 use crate::reins::Reins;
 use crate::result::RunResult;
 use crate::starting::{DiscardOnFailure, Streams, explain, put_stand_ins, record_of};
 use crate::state::StateDir;
+use belljar_egress::Refusal as NetworkRefusal;
 use belljar_gate::{Launch, Permit};
 use belljar_policy::Capability;
 use belljar_sandbox::Host;
@@ -132,6 +134,11 @@ pub trait Attendant {
     fn looked(&mut self, usage: &Usage) {
         let _ = usage;
     }
+
+    /// The box was refused something on the network that it was not refused before.
+    fn refused(&mut self, refusal: &NetworkRefusal) {
+        let _ = refusal;
+    }
 }
 
 /// Nobody in particular.
@@ -199,6 +206,10 @@ pub struct Usage {
     pub peak_memory_bytes: u64,
     /// Processes and threads now, where they are counted.
     pub processes: Option<u64>,
+    /// Tokens of models so far, as the gateway counted them.
+    pub tokens: u64,
+    /// What they cost so far, in millionths of a US dollar.
+    pub micro_usd: u64,
 }
 
 impl From<&Spending> for Usage {
@@ -208,6 +219,8 @@ impl From<&Spending> for Usage {
             memory_bytes: spent.memory,
             peak_memory_bytes: spent.peak_memory,
             processes: spent.processes,
+            tokens: 0,
+            micro_usd: 0,
         }
     }
 }
@@ -276,8 +289,12 @@ pub(crate) fn attend_on(
         Held::ByOthers => Go::WhenTold(permit),
         Held::ByNobody => Go::early(&starting, permit)?,
     };
-    let standing = starting.stand().map_err(|error| early(error.into()))?;
+    let mut standing = starting.stand().map_err(|error| early(error.into()))?;
     drop(stdio);
+    let gateway = match (&lowered.outlook, standing.take_ways()) {
+        (Some(outlook), Some(ways)) => Some(Gateway::open(outlook, capability, ways, &reins)?),
+        _ => None,
+    };
     let facts = Facts {
         plan: &lowered.plan,
         pid: standing.pid(),
@@ -293,6 +310,7 @@ pub(crate) fn attend_on(
     // What was shown is in the box now; a fleet's worth of copies would be a waste.
     lowered.plan.shows = Vec::new();
     let mut keeper = Keeper::new(launched, &lowered, &reins, attendant, started);
+    keeper.gateway = gateway;
     keeper.listen_to(signals, captures);
     keeper.stand_ins = stand_ins;
     keeper.watch()?;

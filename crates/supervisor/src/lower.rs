@@ -2,6 +2,7 @@
 
 use crate::environment as names;
 use crate::error::RunError;
+use crate::network::{Fittings, Outlook};
 use crate::places::{Principal, find_places};
 use crate::shows;
 use crate::state::StateDir;
@@ -83,6 +84,8 @@ pub struct Lowered {
     pub(crate) stand_ins: Vec<(PathBuf, belljar_sandbox::plan::Kind)>,
     /// Where changes are kept, with an overlay.
     pub(crate) overlay: Option<PathBuf>,
+    /// What answers for its network, if it is not closed.
+    pub(crate) outlook: Option<Outlook>,
 }
 
 /// Resolves everything. Nothing runs yet, and nothing is changed but that an overlay has its directories.
@@ -102,11 +105,21 @@ pub fn lower(
     let (principal, places) = find_places(&work)?;
     let table = hide_state(capability, state).path_table(&places);
     check_disk(capability, &table)?;
-    let mut notes = notes_on(capability);
+    let outlook = Outlook::of(capability)?;
+    let is_seen = |path: &Path| table.decide(path, FileOp::Read).is_allow();
+    let fittings = match &outlook {
+        Some(outlook) => outlook.fittings(is_seen)?,
+        None => Fittings::default(),
+    };
+    let mut notes = Vec::new();
     let mut env = environment(capability, &principal, &places, id);
-    for (name, value) in &command.env {
-        env.retain(|(known, _)| known != name);
-        env.push((name.clone(), value.clone()));
+    let fitted = fittings
+        .env
+        .into_iter()
+        .map(|(name, value)| (name.into(), value));
+    for (name, value) in fitted.chain(command.env.iter().cloned()) {
+        env.retain(|(known, _)| *known != name);
+        env.push((name, value));
     }
     let program = find_program(command, &env, &table, &places)?;
     let overlay = match capability.filesystem.workspace {
@@ -122,7 +135,8 @@ pub fn lower(
         stand_ins,
         notes: more,
     } = built?;
-    let shows = shows::resolve(&command.shows)?;
+    let mut shows = shows::resolve(&command.shows)?;
+    shows.extend(fittings.shows);
     if !shows.is_empty() {
         shows::make_room(&mut entries, &places)?;
     }
@@ -146,7 +160,10 @@ pub fn lower(
             Spawn::Refuse
         },
         shows,
+        replaced: fittings.replaced,
         freezer: Freezer::AsItComes,
+        network: fittings.network,
+        entry: fittings.entry,
     };
     host.can_carry(&plan).map_err(|missing| RunError::Refused {
         what: missing.what,
@@ -159,6 +176,7 @@ pub fn lower(
         notes,
         stand_ins,
         overlay,
+        outlook,
     })
 }
 
@@ -238,18 +256,6 @@ fn check_disk(capability: &Capability, table: &PathTable) -> Result<(), RunError
         }),
         _ => Ok(()),
     }
-}
-
-/// What a user may expect of a capability and will not get from a box without a network.
-fn notes_on(capability: &Capability) -> Vec<String> {
-    let mut notes = Vec::new();
-    if !capability.egress.is_empty() {
-        notes.push(format!(
-            "the network is closed: {} egress rule(s) open nothing in this version",
-            capability.egress.len()
-        ));
-    }
-    notes
 }
 
 fn limits(capability: &Capability) -> Limits {

@@ -148,6 +148,7 @@ pub fn start_with(mut config: Config, transparent: Option<TcpListener>) -> TestB
         dns_udp: vec![dns],
         dns_tcp: vec![dns_tcp],
         proxy: vec![proxy],
+        ..Ways::default()
     };
     let recorder: Arc<dyn Recorder> = Arc::clone(&recording) as _;
     TestBox {

@@ -282,6 +282,27 @@ pub(crate) fn raise_loopback() -> Result<(), Errno> {
         .map(drop)
 }
 
+/// Lets a socket have any address as its own, so that connections meant for others can be led to it.
+pub(crate) fn pose_as_anyone(socket: BorrowedFd<'_>, v6: bool) -> Result<(), Errno> {
+    const IPV6_TRANSPARENT: libc::c_int = 75;
+    let (level, option) = match v6 {
+        false => (libc::SOL_IP, libc::IP_TRANSPARENT),
+        true => (libc::SOL_IPV6, IPV6_TRANSPARENT),
+    };
+    let on: libc::c_int = 1;
+    // SAFETY: the pointer and length describe `on`, which outlives the call.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw const on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    } as _)
+    .map(drop)
+}
+
 /// Blocks every signal and returns a descriptor that reports SIGCHLD.
 pub(crate) fn watch_children() -> Result<OwnedFd, Errno> {
     // SAFETY: both sets are initialised by sigfillset/sigemptyset before use; a null old set is allowed.
