@@ -149,6 +149,9 @@ impl Shape {
             (Self::OrNull(inner), _) => inner.check(node, name),
             (Self::Guarded(inner), _) => inner.check(node, name).map_err(Problem::guarded),
             (Self::OneOf(shapes), value) => match shapes.iter().find(|s| s.is_about(value)) {
+                Some(Self::Choice(choice)) if !choice.has(value) => {
+                    Err(self.mismatch(value, node.span, name))
+                }
                 Some(shape) => shape.check(node, name),
                 None => Err(self.mismatch(value, node.span, name)),
             },
@@ -198,7 +201,14 @@ impl Shape {
 
     fn expected(&self) -> String {
         match self {
-            Self::Object(_) | Self::Variant(_) => "a mapping".to_owned(),
+            Self::Object(_) => "a mapping".to_owned(),
+            Self::Variant(object) => {
+                let forms = object
+                    .fields
+                    .iter()
+                    .map(|field| format!("{{{}: …}}", field.key));
+                forms.collect::<Vec<_>>().join(" or ")
+            }
             Self::List { .. } => "a list".to_owned(),
             Self::Text { .. } => "text".to_owned(),
             Self::Choice(choice) => choice.expected(),
@@ -293,7 +303,10 @@ impl Object {
         let keys: Vec<_> = self.fields.iter().map(|field| field.key).collect();
         let message = match keys.as_slice() {
             [key] => format!("{name} needs the key '{key}'"),
-            keys => format!("{name} needs exactly one of the keys {}", keys.join(", ")),
+            keys => format!(
+                "{name} needs one of the keys {}, and one only",
+                keys.join(", ")
+            ),
         };
         Err(Problem::new(span, message))
     }
@@ -333,6 +346,10 @@ impl Object {
 }
 
 impl Choice {
+    fn has(&self, value: &Value<'_>) -> bool {
+        matches!(value, Value::Text(text) if self.find(text).is_some())
+    }
+
     fn expected(&self) -> String {
         match self.words {
             [word] => (*word).to_owned(),

@@ -217,7 +217,7 @@ fn mistakes_are_named_and_secrets_are_not_repeated() {
         ("two sources", secret("name: x, from: {env: X, file: y}, domain: a.com, as: bearer")),
         ("an unknown source", secret("name: x, from: {vault: y}, domain: a.com, as: bearer")),
         ("an empty command", secret("name: x, from: {command: []}, domain: a.com, as: bearer")),
-        ("a directory", secret("name: x, from: {file: ~}, domain: a.com, as: bearer")),
+        ("a directory", secret("name: x, from: {file: ~/}, domain: a.com, as: bearer")),
         ("no header", secret("name: x, from: {env: X}, domain: a.com, as: {}")),
         ("a header that routes", secret("name: x, from: {env: X}, domain: a.com, as: {header: Host}")),
         ("no domain", secret("name: x, from: {env: X}, as: bearer")),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{DomainPattern, Host, ports};
+use super::{DomainPattern, EgressEffect, EgressRule, Host, ports};
 use crate::{PathRule, Rule};
 
 /// How calls to models are metered. What they may use is `max_tokens` and `max_cost_usd` of the limits.
@@ -114,6 +114,16 @@ impl LlmEndpointRule {
     #[must_use]
     pub fn is_about(&self, host: &Host, port: u16) -> bool {
         self.domain.matches(host) && ports::includes(&self.ports, port)
+    }
+
+    /// Whether the rules let some connection through that is metered by it.
+    #[must_use]
+    pub fn is_reachable(&self, rules: &[Rule<EgressRule>]) -> bool {
+        rules.iter().map(|rule| &rule.value).any(|rule| {
+            rule.effect == EgressEffect::Allow
+                && self.domain.intersect(&rule.domain).is_some()
+                && ports::meet(&self.ports, &rule.ports).is_some()
+        })
     }
 
     /// Whether some request is about both, so that only the first would count.

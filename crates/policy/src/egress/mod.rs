@@ -7,6 +7,7 @@ mod llm;
 mod pattern;
 pub(crate) mod ports;
 mod published;
+mod question;
 mod secret;
 mod terms;
 mod upstream;
@@ -17,6 +18,9 @@ pub use host::{Host, InvalidHost};
 pub use llm::{LlmApi, LlmEndpointRule, LlmTerms, OnBudget, is_provider};
 pub use pattern::{DomainPattern, InvalidDomain, IpBlock};
 pub use published::PublishedPort;
+pub use question::{
+    AddressAnswer, Cover, EgressAnswer, EgressQuestion, Inspection, RequestQuestion, Upgrade,
+};
 pub use secret::{
     InvalidHeader, SecretPlace, SecretRule, SecretSource, is_secret_name, is_variable_name,
 };
