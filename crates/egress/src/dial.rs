@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use belljar_policy::ProxyResolution;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -26,15 +27,6 @@ pub struct UpstreamProxy {
     pub resolution: ProxyResolution,
     /// The value of `Proxy-Authorization`, for proxies that ask for one.
     pub authorization: Option<crate::secret::SecretText>,
-}
-
-/// Who turns names into addresses when connections go through a proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProxyResolution {
-    /// Belljar, which then checks the addresses and asks the proxy for one of them.
-    Local,
-    /// The proxy, which gets the name. It must refuse private addresses by itself: Belljar can't see them.
-    AtProxy,
 }
 
 /// Makes connections.
@@ -89,12 +81,7 @@ impl Dialer {
             (None, None) => Vec::new(),
         };
         let rules = admission.gate().rules();
-        let allowing = rules.allowing(host, admission.port());
-        let reached = |address: &IpAddr| {
-            let reaches =
-                |id: &belljar_policy::RuleId| rules.rule(*id).value.terms.reach.includes(*address);
-            allowing.iter().any(reaches)
-        };
+        let reached = |address: &IpAddr| rules.reaches(host, admission.port(), *address);
         let (mut reached, beyond): (Vec<IpAddr>, Vec<IpAddr>) =
             found.into_iter().partition(reached);
         if reached.is_empty() {

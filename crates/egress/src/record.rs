@@ -179,7 +179,13 @@ mod tests {
         let codes: BTreeSet<_> = RefusalCode::ALL.iter().map(|code| code.code()).collect();
         assert_eq!(codes.len(), RefusalCode::ALL.len());
         assert!(codes.iter().all(|code| code.starts_with("deny_")));
-        for shared in [RefusalCode::NoRule, RefusalCode::Blocked] {
+        for shared in [
+            RefusalCode::NoRule,
+            RefusalCode::Blocked,
+            RefusalCode::Request,
+            RefusalCode::WebSocket,
+            RefusalCode::PrivateAddress,
+        ] {
             assert!(belljar_policy::Reason::from_code(shared.code()).is_some());
         }
     }

@@ -28,7 +28,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 pub use authority::{Authority, AuthorityError};
-pub use secrets::{HeaderSecret, SecretPlace};
+pub use secrets::HeaderSecret;
 pub use trust::{Roots, TrustError};
 
 use body::Passing;

@@ -3,16 +3,31 @@
 mod address;
 mod compiled;
 mod host;
+mod llm;
 mod pattern;
+pub(crate) mod ports;
+mod published;
+mod question;
+mod secret;
 mod terms;
+mod upstream;
 
 pub use address::{AddressClass, PrivateAddresses, Reach};
 pub use compiled::{CompiledRules, Outcome, RuleId};
 pub use host::{Host, InvalidHost};
+pub use llm::{LlmApi, LlmEndpointRule, LlmTerms, OnBudget, is_provider};
 pub use pattern::{DomainPattern, InvalidDomain, IpBlock};
+pub use published::PublishedPort;
+pub use question::{
+    AddressAnswer, Cover, EgressAnswer, EgressQuestion, Inspection, RequestQuestion, Upgrade,
+};
+pub use secret::{
+    InvalidHeader, SecretPlace, SecretRule, SecretSource, is_secret_name, is_variable_name,
+};
 pub use terms::{
     EgressTerms, HttpTerms, InvalidPathPattern, PathPattern, WebSocket, is_method, is_plain_path,
 };
+pub use upstream::{InvalidProxy, ProxyPlace, ProxyResolution, ProxyTerms};
 
 use serde::{Deserialize, Serialize};
 
@@ -46,7 +61,7 @@ pub struct EgressRule {
 
 impl EgressRule {
     fn covers_port(&self, port: u16) -> bool {
-        self.ports.is_empty() || self.ports.contains(&port)
+        ports::includes(&self.ports, port)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::trust;
 use crate::error::RunError;
 use belljar_egress::{Authority, LlmEndpoint};
-use belljar_policy::{Capability, CompiledRules, EgressEffect, Outcome};
+use belljar_policy::{Capability, CompiledRules, EgressEffect};
 use belljar_sandbox::plan::{Entry, Network, Replaced};
 use belljar_sandbox::show::{Show, ShowName};
 use std::ffi::OsString;
@@ -46,8 +46,8 @@ impl Outlook {
             return Ok(None);
         }
         let rules = CompiledRules::new(capability.egress.clone());
-        let mut endpoints = LlmEndpoint::well_known();
-        endpoints.retain(|known| matches!(rules.decide_any_port(&known.host), Outcome::Allow(_)));
+        let mut endpoints = capability.llm.all_endpoints();
+        endpoints.retain(|endpoint| endpoint.is_reachable(&capability.egress));
         let looks_inside = !endpoints.is_empty()
             || rules
                 .rules()
