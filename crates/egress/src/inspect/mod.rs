@@ -6,6 +6,7 @@
 mod authority;
 mod body;
 mod exchange;
+mod java;
 mod refusal;
 mod request;
 mod secrets;
@@ -28,6 +29,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 pub use authority::{Authority, AuthorityError};
+pub use java::java_trust_store;
 pub use secrets::HeaderSecret;
 pub use trust::{Roots, TrustError};
 
