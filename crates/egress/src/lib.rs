@@ -19,6 +19,7 @@ mod gate;
 mod hello;
 mod inspect;
 mod llm;
+mod pipes;
 mod proxy;
 mod publish;
 mod rate;
