@@ -95,7 +95,7 @@ async fn a_head_without_end_is_cut_off() {
 }
 
 #[tokio::test]
-async fn requests_that_are_taken_back_at_once_are_still_rated() {
+async fn requests_that_are_taken_back_at_once_are_still_rated_and_reach_hardly_anyone() {
     const RATE: u32 = 50;
     let server = Server::start(NAME, Wire::TlsTwo, says_hello).await;
     let (bx, stream) = raw_two(&server, RATE).await;
