@@ -33,12 +33,12 @@ impl Drop for DiscardOnFailure {
     }
 }
 
-pub(crate) fn record_of(
+pub(crate) fn record_of<'a>(
     lowered: &Lowered,
-    capability: &Capability,
+    capability: &'a Capability,
     command: &Command,
     host: &Host,
-) -> RunRecord {
+) -> RunRecord<&'a Capability> {
     RunRecord {
         sandbox_id: lowered.plan.id.clone(),
         keeper_pid: std::process::id(),
@@ -54,7 +54,7 @@ pub(crate) fn record_of(
         capability: capability.name.to_string(),
         tier: capability.tier.as_str().to_owned(),
         limits_by: host.cgroups.name().to_owned(),
-        policy: serde_json::to_value(capability).unwrap_or_default(),
+        policy: capability,
         stand_ins: lowered
             .stand_ins
             .iter()

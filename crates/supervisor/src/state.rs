@@ -20,9 +20,9 @@ pub struct StateDir {
     root: PathBuf,
 }
 
-/// What is known of a box while it runs.
+/// What is known of a box while it runs. Read, its policy is JSON; written, it is whatever gives that JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct RunRecord {
+pub struct RunRecord<P = serde_json::Value> {
     /// Its id.
     pub sandbox_id: String,
     /// The keeper's process.
@@ -40,7 +40,7 @@ pub struct RunRecord {
     /// What holds its limits.
     pub limits_by: String,
     /// The capability in full.
-    pub policy: serde_json::Value,
+    pub policy: P,
     /// Directories made on the host so that protected paths can't be created; removed at the end.
     pub stand_ins: Vec<PathBuf>,
 }
@@ -129,7 +129,7 @@ impl StateDir {
     }
 
     /// Writes the record of a new run and locks it.
-    pub(crate) fn hold(&self, record: &RunRecord) -> Result<HeldRecord, RunError> {
+    pub(crate) fn hold<P: Serialize>(&self, record: &RunRecord<P>) -> Result<HeldRecord, RunError> {
         let path = self.runs().join(format!("{}.json", record.sandbox_id));
         let fail = |source| RunError::State {
             path: path.clone(),
