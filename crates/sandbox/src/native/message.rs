@@ -43,6 +43,8 @@ pub(crate) enum Kind {
     Stopped = 12,
     /// Init → keeper: the box's sockets come with this, `a` of them.
     Ways = 13,
+    /// Keeper → init: the script is written.
+    Written = 15,
     /// Both ways, on a channel of its own: a socket is wanted; none could be had, for the reason `b`.
     Socket = 14,
 }
@@ -81,6 +83,7 @@ impl Message {
             12 => Kind::Stopped,
             13 => Kind::Ways,
             14 => Kind::Socket,
+            15 => Kind::Written,
             _ => return None,
         };
         Some(Self {
