@@ -133,6 +133,12 @@ pub trait Attendant {
     fn looked(&mut self, usage: &Usage) {
         let _ = usage;
     }
+
+    /// The last process has ended, and this is the result. What is done here takes no time: the kernel is still clearing
+    /// up behind that process, and that will be waited for.
+    fn ended(&mut self, result: &mut RunResult) {
+        let _ = result;
+    }
 }
 
 /// Nobody in particular.

@@ -1,5 +1,6 @@
 //! A run on its own: what `belljar run` is. It passes the gate like everything else.
 
+use std::cell::RefCell;
 use std::os::unix::ffi::OsStrExt as _;
 
 use belljar_gate::keyring::KeySource;
@@ -9,7 +10,7 @@ use belljar_policy::Capability;
 use belljar_sandbox::Host;
 use belljar_sandbox::plan::Plan;
 
-use crate::attend::{Assignment, Leave, Output, Refusal, attend_on};
+use crate::attend::{Assignment, Attendant, Leave, Output, Refusal, attend_on};
 use crate::error::RunError;
 use crate::lower::Command;
 use crate::manager::SandboxId;
@@ -73,7 +74,7 @@ struct Recorded<'a> {
     capability: &'a Capability,
     command: &'a Command,
     durability: Durability,
-    /// Whether the gate has heard of the run.
+    /// Whether the gate has heard of the run, and not yet of its end.
     is_known: bool,
 }
 
@@ -95,21 +96,25 @@ impl<'a> Recorded<'a> {
         }
     }
 
-    fn attend(mut self, host: &Host, assignment: Assignment<'_>) -> Result<RunResult, RunError> {
-        let mut ask = |plan: &Plan| self.admit(plan);
-        let mut result = attend_on(host, assignment, Leave::Asked(&mut ask), &mut ());
-        if let Ok(result) = &mut result {
-            // The agent's exit code counts for more than our trouble; but nobody shall think that all is on record.
-            let recorded = self.record_end(result);
-            result.notes.extend(
-                recorded.err().map(|error| {
-                    format!("the end of the run is not on record: {}", in_full(&error))
-                }),
-            );
+    fn attend(self, host: &Host, assignment: Assignment<'_>) -> Result<RunResult, RunError> {
+        // Asked for leave and told of the end, never both at once.
+        let recorded = RefCell::new(self);
+        let mut ask = |plan: &Plan| recorded.borrow_mut().admit(plan);
+        let result = attend_on(
+            host,
+            assignment,
+            Leave::Asked(&mut ask),
+            &mut EndOnRecord(&recorded),
+        );
+        if let Err(error) = &result {
+            recorded.into_inner().record_failure(error);
         }
-        match &result {
-            Ok(_) => {}
-            Err(error) if self.is_known => {
+        result
+    }
+
+    fn record_failure(mut self, error: &RunError) {
+        match error {
+            _ if self.is_known => {
                 let ending = Ending {
                     killed_by: Some(error.code().to_owned()),
                     ..Ending::default()
@@ -117,18 +122,18 @@ impl<'a> Recorded<'a> {
                 let _ = self.gate.ended(self.id.as_str(), ending, self.durability);
             }
             // It is refused either way; that the record is missing too changes nothing about it.
-            Err(error @ RunError::Refused { .. }) => {
+            RunError::Refused { .. } => {
                 let program = self.program();
                 let _ =
                     self.gate
                         .refused(self.id.as_str(), &program, error.code(), &error.to_string());
             }
-            Err(_) => {}
+            _ => {}
         }
-        result
     }
 
     fn record_end(&mut self, result: &RunResult) -> Result<u64, LogError> {
+        self.is_known = false;
         let ending = Ending {
             exit_code: result.exit_code,
             signal: result.signal,
@@ -145,6 +150,19 @@ impl<'a> Recorded<'a> {
         program
             .map(|word| word.to_string_lossy().into_owned())
             .unwrap_or_default()
+    }
+}
+
+/// Puts the end of a run on record as soon as it is known.
+struct EndOnRecord<'a, 'r>(&'r RefCell<Recorded<'a>>);
+
+impl Attendant for EndOnRecord<'_, '_> {
+    fn ended(&mut self, result: &mut RunResult) {
+        // The agent's exit code counts for more than our trouble; but nobody shall think that all is on record.
+        if let Err(error) = self.0.borrow_mut().record_end(result) {
+            let note = format!("the end of the run is not on record: {}", in_full(&error));
+            result.notes.push(note);
+        }
     }
 }
 

@@ -535,7 +535,7 @@ impl Stay<'_> {
                 ChildState::NoneWaiting => return,
                 ChildState::NoChildren => {
                     self.report_totals();
-                    let _ = Message::new(Kind::Emptied, 0, 0).send(self.control);
+                    self.report_usage();
                     sys::exit_now(0)
                 }
             }
@@ -581,6 +581,16 @@ impl Stay<'_> {
         if hits.is_power_of_two() {
             let _ = Message::new(Kind::Violation, rule as i32, *hits as i32).send(self.control);
         }
+    }
+
+    /// The kernel tells the same once it has cleared up after us, which takes longer than all that is left to do.
+    fn report_usage(&self) {
+        let used = sys::own_usage();
+        let seconds = i32::try_from(used.cpu.as_secs()).unwrap_or(i32::MAX);
+        let micros = used.cpu.subsec_micros() as i32;
+        let largest = i32::try_from(used.largest_process_bytes >> 10).unwrap_or(i32::MAX);
+        let _ = Message::new(Kind::Used, seconds, micros).send(self.control);
+        let _ = Message::new(Kind::Emptied, largest, 0).send(self.control);
     }
 
     fn report_totals(&self) {

@@ -9,7 +9,7 @@ use super::ways::{self, BoxSockets, Ways};
 use crate::cgroup::{Cgroup, Spending};
 use crate::plan::Identity;
 use crate::sample::Sampler;
-use crate::sys::{self, SignalsBlocked};
+use crate::sys::{self, SignalsBlocked, Usage};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
@@ -49,8 +49,10 @@ pub enum Event {
     },
     /// The program was stopped.
     MainStopped,
-    /// The last process of the box has ended; what is left is the kernel's clearing up.
+    /// The last process of the box has ended; what is left is the kernel's clearing up, and [`Launched::accounts`] are
+    /// to be had without waiting for that.
     Emptied,
+
     /// Every process holds still.
     Stilled,
     /// A wall was hit.
@@ -79,15 +81,12 @@ pub struct Launched {
     pub(super) sampler: Option<Sampler>,
     pub(super) terminal: Terminal,
     pub(super) reaped: bool,
+    /// What all processes used: from init's last words, or from the kernel.
+    pub(super) used: Usage,
+    /// Init said that it is the last.
+    pub(super) emptied: bool,
     pub(super) ways: Option<Ways>,
     pub(super) sockets: Option<BoxSockets>,
-}
-
-/// What is left of a box when all its processes are gone.
-#[derive(Debug, Clone, Copy)]
-pub struct Ended {
-    /// What it used.
-    pub spent: Spending,
 }
 
 impl Launched {
@@ -117,12 +116,22 @@ impl Launched {
     }
 
     /// The next event, if one waits.
-    pub fn next_event(&self) -> Option<Event> {
+    pub fn next_event(&mut self) -> Option<Event> {
         let message = Message::receive(self.grip.control(), RecvFlags::DONTWAIT).ok()??;
         match message.kind {
             Kind::MainEnded => Some(Event::MainEnded { status: message.a }),
             Kind::MainStopped => Some(Event::MainStopped),
-            Kind::Emptied => Some(Event::Emptied),
+            Kind::Used => {
+                let seconds = u64::from(message.a.unsigned_abs());
+                let micros = u64::from(message.b.unsigned_abs());
+                self.used.cpu = Duration::from_secs(seconds) + Duration::from_micros(micros);
+                self.next_event()
+            }
+            Kind::Emptied => {
+                self.used.largest_process_bytes = u64::from(message.a.unsigned_abs()) << 10;
+                self.emptied = true;
+                Some(Event::Emptied)
+            }
             Kind::Violation => {
                 let rule = usize::try_from(message.a)
                     .ok()
@@ -234,21 +243,39 @@ impl Launched {
         }
     }
 
-    /// Waits for the last process to go and removes what is left.
-    pub fn finish(mut self) -> Result<Ended, Errno> {
-        let looked = self.cgroup.is_none().then(|| self.spent());
-        let reaped = sys::reap(self.pid)?;
-        self.reaped = true;
-        let mut spent = looked.unwrap_or_default();
-        if let Some(group) = self.cgroup.take() {
-            spent = group.spent();
-            group.remove();
-        } else {
-            spent.cpu = spent.cpu.max(reaped.cpu);
+    /// What the box has used in all. Waits for its end only where init could not tell.
+    pub fn accounts(&mut self) -> Result<Spending, Errno> {
+        let mut spent = self.spent();
+        if !self.emptied {
+            self.wait()?;
+            if self.cgroup.is_some() {
+                spent = self.spent();
+            }
         }
-        spent.peak_memory = spent.peak_memory.max(reaped.largest_process_bytes);
-        // Dropped from here on, it gives the terminal back.
-        Ok(Ended { spent })
+        if self.cgroup.is_none() {
+            spent.cpu = spent.cpu.max(self.used.cpu);
+        }
+        spent.peak_memory = spent.peak_memory.max(self.used.largest_process_bytes);
+        Ok(spent)
+    }
+
+    /// Until nothing of the box is left.
+    pub fn wait(&mut self) -> Result<(), Errno> {
+        if !self.reaped {
+            let reaped = sys::reap(self.pid)?;
+            self.reaped = true;
+            self.used = reaped.usage;
+        }
+        Ok(())
+    }
+
+    /// The same, and removes what was made for it. Dropped from here on, it gives the terminal back.
+    pub fn finish(mut self) -> Result<(), Errno> {
+        self.wait()?;
+        if let Some(group) = self.cgroup.take() {
+            group.remove();
+        }
+        Ok(())
     }
 
     pub(super) fn map_user(&self, identity: Identity) -> Result<(), Errno> {

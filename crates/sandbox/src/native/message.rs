@@ -33,7 +33,9 @@ pub(crate) enum Kind {
     Signal = 7,
     /// Keeper → init: the stand-ins are in place.
     Ready = 9,
-    /// Init → keeper: no process is left but init, which ends now.
+    /// Init → keeper: all together used `a` seconds and `b` microseconds of CPU time.
+    Used = 16,
+    /// Init → keeper: no process is left but init, which ends now. The largest had `a` KiB of memory.
     Emptied = 8,
     /// Keeper → init: stop every process of the box; `a` numbers the order.
     Stop = 10,
@@ -84,6 +86,7 @@ impl Message {
             13 => Kind::Ways,
             14 => Kind::Socket,
             15 => Kind::Written,
+            16 => Kind::Used,
             _ => return None,
         };
         Some(Self {

@@ -21,7 +21,7 @@ mod view;
 mod ways;
 
 pub use grip::{FreezeError, FreezeMethod, Grip, Motion};
-pub use launch::{Ended, Event, LONGEST_LOOK, Launched, Stdio};
+pub use launch::{Event, LONGEST_LOOK, Launched, Stdio};
 pub use message::{LaunchError, Stage};
 pub(crate) use start::needs_mapped_owner;
 pub use start::{Begun, Outline, Standing, Starting, begin, start};

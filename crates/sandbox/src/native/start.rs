@@ -171,6 +171,8 @@ fn clone_init(
         sampler: None,
         terminal,
         reaped: false,
+        used: sys::Usage::default(),
+        emptied: false,
         ways: None,
         sockets: None,
     };

@@ -419,12 +419,47 @@ pub(crate) fn next_child_state() -> ChildState {
     }
 }
 
-/// What a reaped process used.
+/// What processes used.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Usage {
+    pub(crate) cpu: std::time::Duration,
+    pub(crate) largest_process_bytes: u64,
+}
+
+impl From<&libc::rusage> for Usage {
+    fn from(used: &libc::rusage) -> Self {
+        let time = |t: libc::timeval| {
+            std::time::Duration::from_secs(t.tv_sec as u64)
+                + std::time::Duration::from_micros(t.tv_usec as u64)
+        };
+        Self {
+            cpu: time(used.ru_utime) + time(used.ru_stime),
+            largest_process_bytes: used.ru_maxrss as u64 * 1024,
+        }
+    }
+}
+
+/// How a reaped process ended, and what it and all it waited for used.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Reaped {
     pub(crate) status: i32,
-    pub(crate) cpu: std::time::Duration,
-    pub(crate) largest_process_bytes: u64,
+    pub(crate) usage: Usage,
+}
+
+/// What this process and all it waited for have used so far.
+pub(crate) fn own_usage() -> Usage {
+    let mut all = Usage::default();
+    for who in [libc::RUSAGE_SELF, libc::RUSAGE_CHILDREN] {
+        // SAFETY: an all-zero rusage is valid.
+        let mut used: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: `used` is writable.
+        if unsafe { libc::getrusage(who, &raw mut used) } == 0 {
+            let used = Usage::from(&used);
+            all.cpu += used.cpu;
+            all.largest_process_bytes = all.largest_process_bytes.max(used.largest_process_bytes);
+        }
+    }
+    all
 }
 
 /// Waits for a process made by [`clone_into`] to end and takes its accounts.
@@ -443,14 +478,9 @@ pub(crate) fn reap(pid: i32) -> Result<Reaped, Errno> {
             other => return Err(other),
         }
     }
-    let time = |t: libc::timeval| {
-        std::time::Duration::from_secs(t.tv_sec as u64)
-            + std::time::Duration::from_micros(t.tv_usec as u64)
-    };
     Ok(Reaped {
         status,
-        cpu: time(used.ru_utime) + time(used.ru_stime),
-        largest_process_bytes: used.ru_maxrss as u64 * 1024,
+        usage: Usage::from(&used),
     })
 }
 
