@@ -88,6 +88,15 @@ impl Cgroups {
         }
     }
 
+    /// Whether a box's group must be there before its first process is.
+    pub fn is_entered_at_birth(&self, freezer: Freezer) -> bool {
+        match self {
+            Cgroups::V2(_) => true,
+            Cgroups::V1(_) => freezer == Freezer::Prepared,
+            Cgroups::None { .. } => false,
+        }
+    }
+
     /// Whether a share of CPU time can be held.
     pub fn can_limit_cpu(&self) -> bool {
         match self {

@@ -1,20 +1,17 @@
 //! The box's pid 1, and the way from a fresh copy of the keeper to the agent's first instruction.
 //!
-//! Nothing here may allocate, lock or panic: the process is a copy of one that may have had threads. After the start,
-//! init reaps, passes signals on, and answers the filter's questions, until the last process of the box is gone.
+//! Nothing here may allocate, lock or panic: the process is a copy of one that may have had threads.
 
-use super::filter::rule_of;
 use super::message::{Kind, Message, Stage};
-use super::peer;
-use super::rules::Verdict;
-use super::script::{Landlock, Script, Sheet};
-use super::stillness::{self, Stillness};
-use super::view::{Foundation, enter};
+use super::restrictions::Landlock;
+use super::script::{Script, Sheet};
+use super::stay::stay;
+use super::view::{Foundation, enter, leave_host};
 use super::ways;
 use crate::plan::Entry;
-use crate::sys::{self, ChildState, Notification, Reply, SharedMemory, mount_flag};
+use crate::sys::{self, SharedMemory, mount_flag};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
@@ -27,8 +24,7 @@ pub(super) struct Start<'a> {
     pub(super) control: BorrowedFd<'a>,
     /// Where descriptors come from that the keeper has for it, in the order in which the script wants them.
     pub(super) supplies: BorrowedFd<'a>,
-    /// Files to write `0` to, to enter a version 1 control group.
-    pub(super) cgroup_tasks: &'a [OwnedFd],
+    pub(super) groups: Groups,
     /// How large the private file system may grow.
     pub(super) private_size: &'a CStr,
     pub(super) uid: u32,
@@ -42,6 +38,15 @@ pub(super) struct Start<'a> {
     pub(super) gate: BorrowedFd<'a>,
     /// The keeper's process: readable once it is gone.
     pub(super) keeper: BorrowedFd<'a>,
+}
+
+/// What is left to do about control groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Groups {
+    /// Nothing: there are none, or it was born into them.
+    None,
+    /// The keeper will say which to enter.
+    Enter,
 }
 
 /// Who writes the user map.
@@ -81,7 +86,7 @@ pub(super) fn at(stage: Stage) -> impl Fn(Errno) -> Failure {
 /// Runs as the box's pid 1. Never returns.
 pub(super) fn run(start: &Start<'_>) -> ! {
     // What is made for the box does not depend on how its keeper happens to make files; what the agent makes does.
-    let umask = rustix::process::umask(Mode::from_raw_mode(0o022));
+    let umask = rustix::process::umask(Mode::empty());
     let Err(failure) = go_through(start, umask);
     fail(start.control, &failure)
 }
@@ -107,11 +112,11 @@ fn go_through(start: &Start<'_>, umask: Mode) -> Result<std::convert::Infallible
 }
 
 /// A start that has its script.
-struct Furnished<'a> {
-    start: &'a Start<'a>,
-    script: &'a Script<'a>,
+pub(super) struct Furnished<'a> {
+    pub(super) start: &'a Start<'a>,
+    pub(super) script: &'a Script<'a>,
     /// Where the keeper asks for sockets of the box's, if it may.
-    sockets: Option<BorrowedFd<'a>>,
+    pub(super) sockets: Option<BorrowedFd<'a>>,
 }
 
 fn fail(control: BorrowedFd<'_>, failure: &Failure) -> ! {
@@ -123,16 +128,33 @@ fn fail(control: BorrowedFd<'_>, failure: &Failure) -> ! {
 /// All that can be done before anybody knows what the box will show: it is done while the keeper finds that out.
 fn prepare(start: &Start<'_>) -> Result<Foundation, Failure> {
     sys::leave_namespaces().map_err(at(Stage::Namespaces))?;
-    for tasks in start.cgroup_tasks {
-        // "0" in a v1 `tasks` file moves the writer alone, which needs no system-wide lock: 0.02 ms instead of 11.
-        rustix::io::write(tasks, b"0").map_err(at(Stage::ControlGroup))?;
-    }
+    enter_groups(start).map_err(at(Stage::ControlGroup))?;
     become_box_user(start)?;
     // From here on its control group looks like the top one.
     sys::hide_cgroup().map_err(at(Stage::ControlGroup))?;
     let _ = rustix::system::sethostname(b"belljar");
     sys::raise_loopback().map_err(at(Stage::Loopback))?;
+    sys::empty_bounding_set().map_err(at(Stage::Capabilities))?;
     Foundation::lay(start.private_size)
+}
+
+fn enter_groups(start: &Start<'_>) -> Result<(), Errno> {
+    if start.groups == Groups::None {
+        return Ok(());
+    }
+    let Some(Message {
+        kind: Kind::Groups,
+        a: count,
+        ..
+    }) = Message::receive(start.control, RecvFlags::empty())?
+    else {
+        return Err(Errno::CONNRESET);
+    };
+    for _ in 0..count {
+        // "0" in a v1 `tasks` file moves the writer alone, which needs no system-wide lock: 0.02 ms instead of 11.
+        rustix::io::write(supply(start)?, b"0")?;
+    }
+    Ok(())
 }
 
 fn await_script<'a>(start: &Start<'a>) -> Result<&'a Script<'a>, Failure> {
@@ -215,6 +237,9 @@ pub(super) fn own_handle() -> Result<OwnedFd, Errno> {
     rustix::process::pidfd_open(rustix::process::getpid(), flags)
 }
 
+/// What init tells the agent's process when the host's root is out of reach.
+const GONE: &[u8; 4] = b"gone";
+
 /// Forks the agent's process and stays as pid 1.
 fn begin(furnished: &Furnished<'_>, umask: Mode) -> Result<std::convert::Infallible, Failure> {
     let start = furnished.start;
@@ -244,7 +269,6 @@ fn begin(furnished: &Furnished<'_>, umask: Mode) -> Result<std::convert::Infalli
             send_descriptor(start.control, counter.as_fd()).map_err(&stage)?;
         }
     }
-    sys::empty_bounding_set().map_err(at(Stage::Capabilities))?;
     let main = sys::fork().map_err(&stage)?;
     if main == 0 {
         drop(ours);
@@ -253,6 +277,9 @@ fn begin(furnished: &Furnished<'_>, umask: Mode) -> Result<std::convert::Infalli
         fail(start.control, &failure)
     }
     drop(theirs);
+    // The kernel waits for all processors here, while the agent's process puts its own walls up.
+    leave_host().map_err(at(Stage::Pivot))?;
+    rustix::io::write(&ours, GONE).map_err(&stage)?;
     let listener = receive_descriptor(ours.as_fd());
     drop(ours);
     stay(furnished, main, &children, listener)
@@ -290,6 +317,13 @@ fn become_agent(
     }
     if let Some(files) = script.usual_files {
         sys::set_soft_limit(libc::RLIMIT_NOFILE, files).map_err(at(Stage::Limits))?;
+    }
+    // The last wall is init's: the host's root is gone. An init that fails there takes this process with it.
+    let mut word = [0; GONE.len()];
+    match rustix::io::read(init, &mut word) {
+        Ok(_) if word == *GONE => {}
+        Ok(_) => return Err(at(Stage::Pivot)(Errno::CONNRESET)),
+        Err(errno) => return Err(at(Stage::Pivot)(errno)),
     }
     Message::new(Kind::Applied, 0, 0)
         .send(start.control)
@@ -374,228 +408,4 @@ fn receive_descriptor(from: BorrowedFd<'_>) -> Option<OwnedFd> {
         RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
         _ => None,
     })
-}
-
-/// What init remembers while it lives.
-struct Stay<'a> {
-    control: BorrowedFd<'a>,
-    script: &'a Script<'a>,
-    main: i32,
-    listener: Option<OwnedFd>,
-    /// Where sockets are asked for.
-    sockets: Option<BorrowedFd<'a>>,
-    /// How often each rule was hit.
-    hits: [u32; 128],
-    reach: peer::Reach,
-    /// Whether all others are to hold still.
-    pace: Pace,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Pace {
-    Move,
-    HoldStill,
-}
-
-/// Pid 1's life.
-fn stay(furnished: &Furnished<'_>, main: i32, children: &OwnedFd, listener: Option<OwnedFd>) -> ! {
-    let Furnished { start, script, .. } = furnished;
-    let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
-    // To look into the processes whose calls it answers; within the box's user namespace only.
-    let _ = sys::drop_capabilities(sys::CAP_SYS_PTRACE);
-    release_descriptors(furnished, children, listener.as_ref());
-    if let Some(listener) = &listener {
-        Notification::prefer_sync(listener.as_fd());
-    }
-    let reach = peer::Reach {
-        private: peer::PrivateDevices::of(script.private_places),
-        door: script.door,
-    };
-    let mut stay = Stay {
-        control: start.control,
-        script,
-        main,
-        listener,
-        sockets: furnished.sockets,
-        hits: [0; 128],
-        reach,
-        pace: Pace::Move,
-    };
-    loop {
-        let mut sources = [
-            PollFd::new(children, PollFlags::IN),
-            PollFd::from_borrowed_fd(start.control, PollFlags::IN),
-            PollFd::from_borrowed_fd(
-                stay.listener
-                    .as_ref()
-                    .map_or(start.control, |fd| fd.as_fd()),
-                PollFlags::IN,
-            ),
-            PollFd::from_borrowed_fd(stay.sockets.unwrap_or(start.control), PollFlags::IN),
-        ];
-        let _ = poll(&mut sources, None);
-        let [child, control, asked, wanted] = sources.each_ref().map(PollFd::revents);
-        if !control.is_empty() {
-            obey(&mut stay);
-        }
-        if stay.listener.is_some() && asked.contains(PollFlags::IN) {
-            stay.answer();
-        } else if asked.intersects(PollFlags::HUP | PollFlags::ERR) {
-            // The last filtered process is gone; so will be its listener.
-            stay.listener = None;
-        }
-        if let Some(channel) = stay.sockets
-            && !wanted.is_empty()
-            && ways::answer(channel).is_err()
-        {
-            // Nobody will ask any more.
-            stay.sockets = None;
-        }
-        if !child.is_empty() {
-            let _ = sys::next_signal(children.as_fd());
-            stay.reap();
-        }
-    }
-}
-
-/// Keeps no pipe of the agent's open, and nothing else it has no use for.
-fn release_descriptors(furnished: &Furnished<'_>, children: &OwnedFd, listener: Option<&OwnedFd>) {
-    let mut keep = [
-        furnished.start.control.as_raw_fd() as u32,
-        children.as_raw_fd() as u32,
-        listener.map_or(u32::MAX, |fd| fd.as_raw_fd() as u32),
-        furnished
-            .sockets
-            .map_or(u32::MAX, |fd| fd.as_raw_fd() as u32),
-    ];
-    keep.sort_unstable();
-    let mut from = 0;
-    for fd in keep {
-        if fd > from {
-            sys::close_range(from, fd.saturating_sub(1));
-        }
-        from = fd.saturating_add(1);
-    }
-    if from != 0 {
-        sys::close_range(from, u32::MAX);
-    }
-}
-
-/// Does what the keeper says. A keeper that is gone says: end.
-fn obey(stay: &mut Stay<'_>) {
-    match Message::receive(stay.control, RecvFlags::DONTWAIT) {
-        Ok(Some(Message {
-            kind: Kind::Signal,
-            a,
-            ..
-        })) => {
-            let signal = rustix::process::Signal::from_named_raw(a);
-            let pid = rustix::process::Pid::from_raw(stay.main);
-            if let (Some(signal), Some(pid)) = (signal, pid) {
-                let _ = rustix::process::kill_process(pid, signal);
-            }
-        }
-        Ok(Some(Message {
-            kind: Kind::Stop,
-            a: order,
-            ..
-        })) => {
-            stay.pace = Pace::HoldStill;
-            let reached = stillness::stop_all();
-            if reached != Stillness::Pending {
-                let held = i32::from(reached == Stillness::Held);
-                let _ = Message::new(Kind::Stopped, order, held).send(stay.control);
-            }
-        }
-        Ok(Some(Message {
-            kind: Kind::Continue,
-            ..
-        })) => {
-            stay.pace = Pace::Move;
-            stillness::continue_all();
-        }
-        Ok(None) => sys::exit_now(1),
-        Ok(Some(_)) | Err(_) => {}
-    }
-}
-
-impl Stay<'_> {
-    fn reap(&mut self) {
-        loop {
-            match sys::next_child_state() {
-                ChildState::Ended { pid, status } if pid == self.main => {
-                    let _ = Message::new(Kind::MainEnded, status, 0).send(self.control);
-                }
-                ChildState::Stopped { pid, .. }
-                    if self.pace == Pace::Move && stillness::release_late(pid) => {}
-                ChildState::Stopped { pid, signal } if pid == self.main => {
-                    let _ = Message::new(Kind::MainStopped, signal, 0).send(self.control);
-                }
-                ChildState::Ended { .. } | ChildState::Stopped { .. } => {}
-                ChildState::NoneWaiting => return,
-                ChildState::NoChildren => {
-                    self.report_totals();
-                    self.report_usage();
-                    sys::exit_now(0)
-                }
-            }
-        }
-    }
-
-    fn answer(&mut self) {
-        let Some(listener) = self.listener.as_ref().map(|fd| fd.as_fd()) else {
-            return;
-        };
-        let Ok(call) = Notification::receive(listener) else {
-            return;
-        };
-        let rules = self.script.rules;
-        let Some(number) = rule_of(rules, call.number, &call.args) else {
-            call.answer(listener, Reply::Fail(Errno::PERM));
-            return;
-        };
-        match rules.get(number).map(|rule| rule.verdict) {
-            Some(Verdict::Mediate) => {
-                let control = self.control;
-                let tell = || {
-                    let _ = Message::new(Kind::Violation, number as i32, 1).send(control);
-                };
-                if peer::connect(&call, listener, &self.reach, tell) == peer::Outcome::HostSocket {
-                    self.count(number);
-                }
-            }
-            Some(Verdict::Report(errno)) | Some(Verdict::Fail(errno)) => {
-                call.answer(listener, Reply::Fail(errno));
-                self.count(number);
-            }
-            None => call.answer(listener, Reply::Fail(Errno::PERM)),
-        }
-    }
-
-    /// Tells the keeper at 1, 2, 4, 8… hits: an agent that hammers a wall must not drown its keeper.
-    fn count(&mut self, rule: usize) {
-        let Some(hits) = self.hits.get_mut(rule) else {
-            return;
-        };
-        *hits = hits.saturating_add(1);
-        if hits.is_power_of_two() {
-            let _ = Message::new(Kind::Violation, rule as i32, *hits as i32).send(self.control);
-        }
-    }
-
-    /// The kernel tells the same once it has cleared up after us, which takes longer than all that is left to do.
-    fn report_usage(&self) {
-        let used = sys::own_usage();
-        let seconds = i32::try_from(used.cpu.as_secs()).unwrap_or(i32::MAX);
-        let micros = used.cpu.subsec_micros() as i32;
-        let largest = i32::try_from(used.largest_process_bytes >> 10).unwrap_or(i32::MAX);
-        let _ = Message::new(Kind::Used, seconds, micros).send(self.control);
-        let _ = Message::new(Kind::Emptied, largest, 0).send(self.control);
-    }
-
-    fn report_totals(&self) {
-        for (rule, hits) in self.hits.iter().enumerate().filter(|(_, hits)| **hits > 2) {
-            let _ = Message::new(Kind::Violation, rule as i32, *hits as i32).send(self.control);
-        }
-    }
 }

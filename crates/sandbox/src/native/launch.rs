@@ -161,7 +161,8 @@ impl Launched {
             | Kind::Continue
             | Kind::Ways
             | Kind::Socket
-            | Kind::Written => None,
+            | Kind::Written
+            | Kind::Groups => None,
         }
     }
 

@@ -45,6 +45,8 @@ pub(crate) enum Kind {
     Stopped = 12,
     /// Init → keeper: the box's sockets come with this, `a` of them.
     Ways = 13,
+    /// Keeper → init: enter the control groups by the next `a` descriptors.
+    Groups = 17,
     /// Keeper → init: the script is written.
     Written = 15,
     /// Both ways, on a channel of its own: a socket is wanted; none could be had, for the reason `b`.
@@ -87,6 +89,7 @@ impl Message {
             14 => Kind::Socket,
             15 => Kind::Written,
             16 => Kind::Used,
+            17 => Kind::Groups,
             _ => return None,
         };
         Some(Self {

@@ -4,6 +4,7 @@
 
 use super::filter;
 use super::message::{LaunchError, Stage};
+use super::restrictions::{Landlock, handled_rights, resource_limits, right, scopes};
 use super::rules::{self, Rule};
 use super::shown::FileId;
 use super::ways::Wiring;
@@ -88,15 +89,6 @@ pub(crate) struct KeeperTree {
     pub(crate) only: Option<FileId>,
 }
 
-/// The Landlock rules: what is granted where, as seen inside.
-#[derive(Clone, Copy)]
-pub(crate) struct Landlock<'m> {
-    pub(crate) abi: u32,
-    pub(crate) handled: u64,
-    pub(crate) scoped: u64,
-    pub(crate) grants: &'m [(&'m CStr, u64)],
-}
-
 /// Everything the new process needs.
 #[derive(Clone, Copy)]
 pub(crate) struct Script<'m> {
@@ -155,34 +147,6 @@ pub(super) struct Draft<'m> {
     /// Frames that are mounts of their own, to be sealed when their contents are in place.
     frames: Vec<PathBuf>,
     notes: Notes,
-}
-
-mod right {
-    pub(super) const EXECUTE: u64 = 1;
-    pub(super) const WRITE_FILE: u64 = 1 << 1;
-    pub(super) const READ_FILE: u64 = 1 << 2;
-    pub(super) const READ_DIR: u64 = 1 << 3;
-    pub(super) const TRUNCATE: u64 = 1 << 14;
-    pub(super) const IOCTL_DEV: u64 = 1 << 15;
-    pub(super) const READ: u64 = EXECUTE | READ_FILE | READ_DIR;
-}
-
-/// Every right to change something that Landlock can withhold at this ABI. Reading and executing are not among them:
-/// all that is in the view may be read, and a right that is not withheld costs nothing on every open. Nor is
-/// truncation, which is asked for on every open, and which read-only mounts forbid by themselves.
-fn handled_rights(abi: u32) -> u64 {
-    let all = match abi {
-        0 | 1 => (1 << 13) - 1,
-        2 => (1 << 14) - 1,
-        3 | 4 => (1 << 15) - 1,
-        _ => (1 << 16) - 1,
-    };
-    all & !(right::READ | right::TRUNCATE)
-}
-
-/// Abstract Unix sockets and signals to processes outside, from ABI 6.
-fn scopes(abi: u32) -> u64 {
-    if abi >= 6 { 0b11 } else { 0 }
 }
 
 /// The device files every program may expect.
@@ -582,38 +546,6 @@ fn is_all_own(path: &Path, own: &Own<'_>) -> bool {
     path.ancestors()
         .skip(1)
         .all(|above| own.get(above.as_os_str().as_bytes()).is_none_or(|own| *own))
-}
-
-/// Limits that the kernel holds each process to.
-fn resource_limits(plan: &Plan, sampled: bool) -> Vec<(libc::__rlimit_resource_t, u64)> {
-    let limits = &plan.limits;
-    let mut out = vec![
-        (libc::RLIMIT_CORE, 0),
-        (libc::RLIMIT_MEMLOCK, 8 << 20),
-        (libc::RLIMIT_MSGQUEUE, 1 << 20),
-    ];
-    if let Some(files) = limits.open_files {
-        out.push((libc::RLIMIT_NOFILE, u64::from(files)));
-    }
-    if let Some(bytes) = limits.file_size_bytes {
-        out.push((libc::RLIMIT_FSIZE, bytes));
-    }
-    if sampled && let Some(processes) = limits.processes {
-        // Counted in the box's own user namespace, so it holds for the tree. Init is one of them.
-        out.push((libc::RLIMIT_NPROC, u64::from(processes) + 1));
-    }
-    if let Some(cpu) = limits.cpu_time {
-        // A backstop for a keeper that gets no CPU itself: each process alone.
-        out.push((libc::RLIMIT_CPU, cpu.as_secs() + 2));
-    }
-    if sampled && let Some(bytes) = limits.memory_bytes {
-        // A backstop between two looks. Generous: reserved memory is not used memory.
-        out.push((
-            libc::RLIMIT_DATA,
-            bytes.saturating_mul(4).saturating_add(256 << 20),
-        ));
-    }
-    out
 }
 
 fn c_string(text: &OsStr, what: &'static str) -> Result<CString, LaunchError> {

@@ -3,12 +3,12 @@
 
 use super::grip::Grip;
 use super::idmap::{self, OwnerMap};
-use super::init::{self, Start, Terminal, UserMap};
+use super::init::{self, Groups, Start, Terminal, UserMap};
 use super::launch::{Launched, Stdio};
 use super::message::{Kind, LaunchError, Message, Stage};
 use super::script::{self, KeeperTree, Notes, SHEET_SIZE, Sheet};
 use super::ways::{BoxSockets, Ways};
-use crate::cgroup::Cgroup;
+use crate::cgroup::{Cgroup, Cgroups};
 use crate::host::Host;
 use crate::plan::{Entry, Freezer, Identity, Limits, Ownership, Plan, Shows};
 use crate::sys::{self, Fork, SharedMemory, SignalsBlocked};
@@ -55,7 +55,6 @@ pub struct Begun {
     gate: OwnedFd,
     memory: SharedMemory<Sheet>,
     supplies: OwnedFd,
-    owner_map: Option<OwnerMap>,
 }
 
 /// A box whose walls go up. Dropping it kills the box.
@@ -65,6 +64,8 @@ pub struct Starting {
     gate: OwnedFd,
     // Init has its own hold on it.
     _memory: SharedMemory<Sheet>,
+    // Nobody needs it any more, but to be rid of its helper takes a moment that is better had later.
+    _owner_map: Option<OwnerMap>,
 }
 
 /// A box whose walls stand. Dropping it kills the box.
@@ -89,15 +90,13 @@ pub fn start(plan: &Plan, host: &Host, stdio: &Stdio) -> Result<Starting, Launch
 
 /// Makes the first process of a box, which goes on by itself while its plan is made.
 pub fn begin(outline: Outline, host: &Host, stdio: &Stdio) -> Result<Begun, LaunchError> {
-    let Outline {
-        id,
-        limits,
-        freezer,
-        ..
-    } = &outline;
-    let mut cgroup = Cgroup::create(&host.cgroups, id, limits, *freezer)?;
-    match clone_init(&outline, stdio, &mut cgroup) {
-        Ok(parts) => Begun::complete(parts, outline),
+    // A group that is entered by the process itself can be made while that makes its namespaces.
+    let mut cgroup = match host.cgroups.is_entered_at_birth(outline.freezer) {
+        true => make_group(&outline, host)?,
+        false => None,
+    };
+    match clone_init(&outline, host, stdio, &mut cgroup) {
+        Ok(parts) => Begun::complete(parts, outline, host),
         Err(error) => {
             // No process has entered it.
             if let Some(group) = cgroup {
@@ -106,6 +105,16 @@ pub fn begin(outline: Outline, host: &Host, stdio: &Stdio) -> Result<Begun, Laun
             Err(error)
         }
     }
+}
+
+fn make_group(outline: &Outline, host: &Host) -> Result<Option<Cgroup>, LaunchError> {
+    let Outline {
+        id,
+        limits,
+        freezer,
+        ..
+    } = outline;
+    Ok(Cgroup::create(&host.cgroups, id, limits, *freezer)?)
 }
 
 /// What there is of a box when its first process is made.
@@ -119,11 +128,11 @@ struct Parts {
 /// Makes the box's first process. The control group goes with it, once there is one.
 fn clone_init(
     outline: &Outline,
+    host: &Host,
     stdio: &Stdio,
     cgroup: &mut Option<Cgroup>,
 ) -> Result<Parts, LaunchError> {
     let Identity { uid, gid, .. } = outline.identity;
-    let entrances = cgroup.as_mut().map(Cgroup::take_entrances);
     let terminal = terminal_for(stdio);
     let memory = SharedMemory::new(SHEET_SIZE).map_err(LaunchError::at(Stage::Processes))?;
     let gate = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)
@@ -136,7 +145,10 @@ fn clone_init(
         memory: &memory,
         control: their_control.as_fd(),
         supplies: their_supplies.as_fd(),
-        cgroup_tasks: entrances.as_deref().unwrap_or_default(),
+        groups: match host.cgroups {
+            Cgroups::V1(_) => Groups::Enter,
+            _ => Groups::None,
+        },
         private_size: &number(outline.private_bytes),
         uid,
         gid,
@@ -149,7 +161,7 @@ fn clone_init(
             .as_ref()
             .map_or(UserMap::Keeper, |(uid, gid)| UserMap::Own { uid, gid }),
         terminal,
-        send_proc: cgroup.is_none(),
+        send_proc: matches!(host.cgroups, Cgroups::None { .. }),
         gate: gate.as_fd(),
         keeper: keeper.as_fd(),
     };
@@ -186,31 +198,31 @@ fn clone_init(
 
 impl Begun {
     /// Does for a new process what only its keeper may.
-    fn complete(parts: Parts, outline: Outline) -> Result<Self, LaunchError> {
+    fn complete(parts: Parts, outline: Outline, host: &Host) -> Result<Self, LaunchError> {
         let Parts {
-            launched,
+            mut launched,
             gate,
             memory,
             supplies,
         } = parts;
-        let identity = outline.identity;
-        if identity.uid != rustix::process::geteuid().as_raw() {
-            launched
-                .map_user(identity)
-                .map_err(LaunchError::at(Stage::UserMap))?;
+        if launched.cgroup.is_none() {
+            launched.cgroup = make_group(&outline, host)?;
         }
-        let owner_map = if identity.uid != identity.owner_uid {
-            Some(OwnerMap::new(identity).map_err(LaunchError::at(Stage::UserMap))?)
-        } else {
-            None
-        };
+        if let (Some(group), Cgroups::V1(_)) = (&mut launched.cgroup, &host.cgroups) {
+            let entrances = group.take_entrances();
+            admit_to_groups(&launched.grip, &supplies, &entrances)
+                .map_err(LaunchError::at(Stage::ControlGroup))?;
+        }
+        if outline.identity.uid != rustix::process::geteuid().as_raw() {
+            let mapped = launched.map_user(outline.identity);
+            or_gone(mapped).map_err(LaunchError::at(Stage::UserMap))?;
+        }
         Ok(Self {
             launched,
             outline,
             gate,
             memory,
             supplies,
-            owner_map,
         })
     }
 
@@ -227,7 +239,6 @@ impl Begun {
             gate,
             memory,
             supplies,
-            owner_map,
         } = self;
         // What was begun has the outline's limits and user; another plan's would be a promise nobody keeps.
         if outline != Outline::of(plan) {
@@ -237,6 +248,12 @@ impl Begun {
         let grip = Arc::clone(&launched.grip);
         let written = Message::new(Kind::Written, 0, 0).send(grip.control());
         or_gone(written).map_err(LaunchError::at(Stage::View))?;
+        // From here on init works too. The map is made with a process of its own, which takes a while.
+        let is_mapped = |tree: &KeeperTree| tree.ownership == Ownership::Mapped;
+        let owner_map = match launched.notes.trees.iter().any(is_mapped) {
+            true => Some(OwnerMap::new(plan.identity).map_err(LaunchError::at(Stage::UserMap))?),
+            false => None,
+        };
         let hand_over = |fd: &OwnedFd| supply(supplies.as_fd(), fd.as_fd(), grip.handle());
         for tree in &launched.notes.trees {
             let cloned = clone_tree(tree, owner_map.as_ref());
@@ -257,6 +274,7 @@ impl Begun {
             launched,
             gate,
             _memory: memory,
+            _owner_map: owner_map,
         })
     }
 }
@@ -345,6 +363,15 @@ fn number(value: u64) -> CString {
 /// A map of one id to itself.
 fn map_of(id: u32) -> CString {
     CString::new(format!("{id} {id} 1")).unwrap_or_default()
+}
+
+/// Hands init the files by which it enters its control groups.
+fn admit_to_groups(grip: &Grip, supplies: &OwnedFd, entrances: &[OwnedFd]) -> Result<(), Errno> {
+    for entrance in entrances {
+        supply(supplies.as_fd(), entrance.as_fd(), grip.handle())?;
+    }
+    let count = i32::try_from(entrances.len()).map_err(|_| Errno::INVAL)?;
+    or_gone(Message::new(Kind::Groups, count, 0).send(grip.control()))
 }
 
 /// An init that failed can't be told anything. It has said why, which is heard where its start is waited for.

@@ -126,16 +126,8 @@ fn perform(
         Step::Private { name, at, mode } => {
             let private = own.private.as_fd();
             make_directory(private, name, *mode)?;
-            // As asked, whatever the umask.
-            rustix::fs::chmodat(
-                private,
-                *name,
-                Mode::from_raw_mode(*mode),
-                rustix::fs::AtFlags::empty(),
-            )?;
+            // With the flags of the file system it is cloned from.
             let tree = clone_tree(private, name)?;
-            let flags = mount_flag::NO_SUID | mount_flag::NO_DEV;
-            sys::set_mount_flags(tree.as_fd(), flags, false, None)?;
             attach(tree.as_fd(), root, at)
         }
         Step::Mirror { from, at } => {
@@ -326,10 +318,15 @@ fn write_file(root: BorrowedFd<'_>, at: &CStr, mut bytes: &[u8]) -> Result<(), E
     Ok(())
 }
 
-/// Makes the new root the root.
+/// Makes the new root the root. The old one lies on top of it until [`leave_host`]: nobody else may run before, and no
+/// path with `..` in it may be used.
 pub(super) fn enter(root: BorrowedFd<'_>) -> Result<(), Errno> {
     rustix::process::fchdir(root)?;
-    rustix::process::pivot_root(c".", c".")?;
+    rustix::process::pivot_root(c".", c".")
+}
+
+/// Takes the old root away. The working directory must be the new one's, as `enter` left it.
+pub(super) fn leave_host() -> Result<(), Errno> {
     rustix::mount::unmount(c".", rustix::mount::UnmountFlags::DETACH)?;
     rustix::process::chdir(c"/")
 }
