@@ -298,3 +298,43 @@ fn seconds(text: &str) -> Result<std::time::Duration, String> {
         Err(_) => Err("not a number of seconds".into()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn a_run_read_alone_is_the_run_of_the_whole_definition() {
+        for line in [
+            "belljar run -- true",
+            "belljar run -q --profile strict -- sh -c run",
+            "belljar run --config a.yaml --timeout 1.5 --output json -- a --help",
+            "belljar run --contract c --state s --durability strict --workspace overlay -- x",
+        ] {
+            let alone = Cli::run_alone(&words(line)).expect(line);
+            let whole = Cli::try_parse_from(words(line)).expect(line);
+            assert_eq!(format!("{alone:?}"), format!("{whole:?}"));
+        }
+    }
+
+    #[test]
+    fn what_is_no_good_run_is_left_to_the_whole_definition() {
+        for line in [
+            "belljar",
+            "belljar ps",
+            "belljar --version",
+            "belljar run",
+            "belljar run --help",
+            "belljar run --version",
+            "belljar run --nonsense -- true",
+            "belljar run --profile moderate --config a -- true",
+            "belljar run --timeout 0 -- true",
+        ] {
+            assert!(Cli::run_alone(&words(line)).is_none(), "{line}");
+        }
+    }
+}

@@ -162,7 +162,10 @@ fn await_script<'a>(start: &Start<'a>) -> Result<&'a Script<'a>, Failure> {
         Ok(Some(Message {
             kind: Kind::Written,
             ..
-        })) => start.memory.published().ok_or(Errno::IO),
+        })) => match start.memory.join() {
+            Ok(()) => start.memory.published().ok_or(Errno::IO),
+            Err(errno) => Err(errno),
+        },
         Ok(_) => Err(Errno::CONNRESET),
         Err(errno) => Err(errno),
     };

@@ -62,7 +62,7 @@ pub struct Begun {
 pub struct Starting {
     launched: Launched,
     gate: OwnedFd,
-    // Init has its own hold on it.
+    // Init has a hold of its own on it.
     _memory: SharedMemory<Sheet>,
     // Nobody needs it any more, but to be rid of its helper takes a moment that is better had later.
     _owner_map: Option<OwnerMap>,
