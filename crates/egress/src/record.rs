@@ -80,6 +80,21 @@ pub enum Way {
     Packet,
 }
 
+impl Way {
+    /// A stable word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Dns => "dns",
+            Self::Tcp => "tcp",
+            Self::HttpProxy => "http_proxy",
+            Self::Socks => "socks",
+            Self::Http => "http",
+            Self::Packet => "packet",
+        }
+    }
+}
+
 belljar_policy::codes! {
     /// Why something was refused. The codes are stable: scripts and ledgers keep them.
     pub enum RefusalCode {
@@ -164,8 +179,27 @@ mod tests {
         let codes: BTreeSet<_> = RefusalCode::ALL.iter().map(|code| code.code()).collect();
         assert_eq!(codes.len(), RefusalCode::ALL.len());
         assert!(codes.iter().all(|code| code.starts_with("deny_")));
-        for shared in [RefusalCode::NoRule, RefusalCode::Blocked] {
+        for shared in [
+            RefusalCode::NoRule,
+            RefusalCode::Blocked,
+            RefusalCode::Request,
+            RefusalCode::WebSocket,
+            RefusalCode::PrivateAddress,
+            RefusalCode::NotTls,
+        ] {
             assert!(belljar_policy::Reason::from_code(shared.code()).is_some());
+        }
+    }
+
+    #[test]
+    fn every_code_is_documented() {
+        let page = include_str!("../../../docs/egress.md");
+        for code in RefusalCode::ALL {
+            assert!(
+                page.contains(&format!("| `{}` |", code.code())),
+                "{}",
+                code.code()
+            );
         }
     }
 

@@ -10,7 +10,7 @@ use belljar_egress::{
     Authority, Charge, Event, LlmApi, LlmBudget, LlmEndpoint, LlmPolicy, PicoUsd, PriceTable,
     RefusalCode,
 };
-use belljar_policy::Host;
+use belljar_policy::DomainPattern;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
@@ -42,8 +42,8 @@ where
     let authority = inspecting(&mut config, &server);
     config.llm = Some(LlmPolicy {
         endpoints: vec![LlmEndpoint {
-            host: Host::parse(NAME).unwrap(),
-            port: None,
+            domain: DomainPattern::parse(NAME).unwrap(),
+            ports: Vec::new(),
             api,
             provider: "own".to_owned(),
         }],

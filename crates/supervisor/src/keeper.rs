@@ -4,7 +4,7 @@ use crate::attend::{Attendant, Usage};
 use crate::capture::{Capture, Kept};
 use crate::error::RunError;
 use crate::lower::Lowered;
-use crate::network::NetworkUsage;
+use crate::network::Gateway;
 use crate::reins::{BoxState, Reins};
 use crate::result::{KillCode, KilledBy, ResourceUsage, RunResult, Violation};
 use crate::stand_in::StandIn;
@@ -43,6 +43,8 @@ pub(crate) struct Keeper<'a> {
     pub(crate) stand_ins: Vec<StandIn>,
     /// The last process has ended.
     emptied: bool,
+    /// The box's way out, if it has one.
+    pub(crate) gateway: Option<Gateway>,
     /// No more events will come.
     deaf: bool,
     process_limit_seen: bool,
@@ -82,6 +84,7 @@ impl<'a> Keeper<'a> {
             not_started: None,
             stand_ins: Vec::new(),
             emptied: false,
+            gateway: None,
             deaf: false,
             process_limit_seen: false,
         };
@@ -111,6 +114,7 @@ impl<'a> Keeper<'a> {
             }
             if ready.bell {
                 self.reins.answer_bell();
+                self.tell_refusals();
                 self.doomed |= self.reins.ended_by().is_some();
                 if self.reins.needs_holding() {
                     let soon = Instant::now() + LONGEST_LOOK;
@@ -176,6 +180,13 @@ impl<'a> Keeper<'a> {
         .min()?;
         let left = next.saturating_duration_since(Instant::now());
         Timespec::try_from(left).ok()
+    }
+
+    /// Passes on what the gateway refused.
+    fn tell_refusals(&mut self) {
+        for refusal in self.gateway.iter().flat_map(Gateway::take_news) {
+            self.attendant.refused(&refusal);
+        }
     }
 
     /// Takes in all that init has said.
@@ -264,7 +275,11 @@ impl<'a> Keeper<'a> {
             self.reins.hold_still();
         }
         if report {
-            self.attendant.looked(&Usage::from(&spent));
+            let mut usage = Usage::from(&spent);
+            if let Some(gateway) = &self.gateway {
+                (usage.tokens, usage.micro_usd) = gateway.metered();
+            }
+            self.attendant.looked(&usage);
             let next = self.attendant.look_every();
             self.next_report = next.map(|wait| Instant::now() + wait.max(SHORTEST_LOOK));
         }
@@ -315,8 +330,9 @@ impl<'a> Keeper<'a> {
             lowered,
             capability,
             host,
-            network,
         } = setting;
+        self.tell_refusals();
+        let network = self.gateway.take().map(Gateway::close);
         let waiting = || RunError::system("waiting for the box to end");
         let spent = self.launched.accounts().map_err(waiting())?;
         if let Some(errno) = self.not_started {
@@ -385,7 +401,6 @@ pub(crate) struct Setting<'a> {
     pub(crate) lowered: &'a Lowered,
     pub(crate) capability: &'a Capability,
     pub(crate) host: &'a Host,
-    pub(crate) network: Option<NetworkUsage>,
 }
 
 /// Nothing is looked at more often.

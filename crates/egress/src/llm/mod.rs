@@ -6,6 +6,7 @@
 
 mod bill;
 mod budget;
+mod contents;
 mod denial;
 mod endpoint;
 mod money;
@@ -16,13 +17,12 @@ mod usage;
 
 use std::sync::Arc;
 
-use belljar_policy::Host;
+use belljar_policy::{Host, LlmApi, LlmEndpointRule as LlmEndpoint};
 use hyper::header::HeaderMap;
 use hyper::{Method, StatusCode};
 
 pub use bill::Charge;
 pub use budget::{LlmBudget, LlmUsage, ModelUsage};
-pub use endpoint::{LlmApi, LlmEndpoint};
 pub use money::PicoUsd;
 pub use prices::{InvalidPrices, PriceTable};
 pub use usage::Tokens;
@@ -104,6 +104,7 @@ impl Llm {
         method: &Method,
         path: &str,
         upgrading: bool,
+        overridden: bool,
     ) -> Metering {
         let Some(endpoint) = self.endpoint(host, port) else {
             return Metering::None;
@@ -112,6 +113,9 @@ impl Llm {
         let refuse = |what| Metering::Refuse(Denial::new(endpoint.api, Why::Unmetered(what)));
         if upgrading && limited {
             return refuse("a WebSocket");
+        }
+        if overridden && limited {
+            return refuse("a request with two methods");
         }
         match kind(endpoint.api, method, path) {
             Kind::Free => Metering::None,

@@ -27,4 +27,5 @@ pub use launch::{Event, LONGEST_LOOK, Launched, Stdio};
 pub use message::{LaunchError, Stage};
 pub(crate) use start::needs_mapped_owner;
 pub use start::{Begun, Outline, Standing, Starting, begin, start};
+pub(crate) use ways::try_network;
 pub use ways::{BoxSockets, PROXY_PORT, Ways};

@@ -45,6 +45,8 @@ pub(super) fn stay(
 ) -> ! {
     let Furnished { start, script, .. } = furnished;
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
+    // The keeper's may hold secrets.
+    sys::forget_environment();
     // To look into the processes whose calls it answers; within the box's user namespace only.
     let _ = sys::drop_capabilities(sys::CAP_SYS_PTRACE);
     release_descriptors(furnished, children, listener.as_ref());

@@ -4,6 +4,8 @@
 use crate::reins::Reins;
 use crate::result::KilledBy;
 use belljar_egress::{Event, LlmUsage, Recorder, Refusal, RefusalCode, Usage, Way};
+use belljar_gate::record::{ModelUsed, NetworkUsed};
+use belljar_policy::OnBudget;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -27,6 +29,33 @@ pub struct NetworkUsage {
     pub llm: LlmUsage,
 }
 
+/// As the log has it.
+impl From<&NetworkUsage> for NetworkUsed {
+    fn from(usage: &NetworkUsage) -> Self {
+        let models = usage.llm.models.iter().map(|(model, used)| {
+            let used = ModelUsed {
+                calls: used.calls,
+                tokens_in: used.tokens.input,
+                tokens_cached: used
+                    .tokens
+                    .cache_read
+                    .saturating_add(used.tokens.cache_write),
+                tokens_out: used.tokens.output,
+                micro_usd: used.cost.as_micro_usd(),
+                estimated: used.estimated,
+            };
+            (model.clone(), used)
+        });
+        Self {
+            connections: usage.connections,
+            refused: usage.refused,
+            sent_bytes: usage.sent_bytes,
+            received_bytes: usage.received_bytes,
+            models: models.collect(),
+        }
+    }
+}
+
 /// Refusals that are alike.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RefusalGroup {
@@ -43,28 +72,37 @@ const MOST_GROUPS: usize = 256;
 /// Takes the gateway's reports.
 pub(super) struct Book {
     pages: Mutex<Pages>,
-    /// Ends the box when a budget is used up, where it is to end then.
-    ends: Option<Reins>,
+    /// Wakes the keeper, and ends the box where a used-up budget is its end.
+    reins: Reins,
+    on_budget: OnBudget,
 }
 
 #[derive(Default)]
 struct Pages {
     groups: BTreeMap<(Way, String, Option<u16>, RefusalCode), RefusalGroup>,
+    /// The first of each kind, until somebody takes note.
+    news: Vec<Refusal>,
 }
 
 impl Book {
-    pub(super) fn new(ends: Option<Reins>) -> Self {
+    pub(super) fn new(reins: Reins, on_budget: OnBudget) -> Self {
         Self {
             pages: Mutex::default(),
-            ends,
+            reins,
+            on_budget,
         }
+    }
+
+    /// Refusals of a kind that was not seen before.
+    pub(super) fn take_news(&self) -> Vec<Refusal> {
+        std::mem::take(&mut self.pages().news)
     }
 
     /// What all came to.
     pub(super) fn close(&self, usage: Usage) -> NetworkUsage {
         let groups = std::mem::take(&mut self.pages().groups);
         let mut refusals: Vec<RefusalGroup> = groups.into_values().collect();
-        refusals.sort_by(|a, b| b.count.cmp(&a.count));
+        refusals.sort_by_key(|group| std::cmp::Reverse(group.count));
         NetworkUsage {
             connections: usage.connections,
             requests: usage.requests,
@@ -92,7 +130,10 @@ impl Book {
         if let Some(known) = pages.groups.get_mut(&key) {
             known.count += 1;
         } else if pages.groups.len() < MOST_GROUPS {
+            pages.news.push(refusal.clone());
             pages.groups.insert(key, RefusalGroup { count: 1, refusal });
+            drop(pages);
+            self.reins.ring();
         }
     }
 }
@@ -107,8 +148,9 @@ impl Recorder for Book {
                     _ => None,
                 };
                 self.note(refusal);
-                if let (Some(by), Some(reins)) = (spent, &self.ends) {
-                    reins.end(by);
+                match (spent, self.on_budget) {
+                    (Some(by), OnBudget::Kill) => self.reins.end(by),
+                    (Some(_), OnBudget::Refuse) | (None, _) => {}
                 }
             }
             // Counted by the engine itself.
