@@ -518,7 +518,8 @@ async fn a_proxy_of_the_hosts_network_is_asked_for_the_name_or_for_the_address()
         });
         let mut config = config(vec![allow("a.test", &[7])]);
         config.upstream_proxy = Some(UpstreamProxy {
-            address,
+            host: Host::from(address.ip()),
+            port: address.port(),
             resolution,
             authorization: Some(belljar_egress::SecretText::new("Basic c2VjcmV0".to_owned())),
         });

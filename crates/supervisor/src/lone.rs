@@ -10,7 +10,7 @@ use belljar_policy::Capability;
 use belljar_sandbox::Host;
 use belljar_sandbox::plan::Plan;
 
-use crate::attend::{Assignment, Attendant, Leave, Output, Refusal, attend_on};
+use crate::attend::{Assignment, Attendant, Facts, Leave, Output, Refusal, attend_on};
 use crate::error::RunError;
 use crate::lower::Command;
 use crate::manager::SandboxId;
@@ -45,12 +45,33 @@ pub fn run(
     state: &StateDir,
     recording: &Recording,
 ) -> Result<RunResult, RunError> {
+    run_told(
+        id,
+        capability,
+        command,
+        output,
+        state,
+        recording,
+        &mut |_| {},
+    )
+}
+
+/// The same, and says when the program starts.
+pub fn run_told(
+    id: &SandboxId,
+    capability: &Capability,
+    command: &Command,
+    output: Output,
+    state: &StateDir,
+    recording: &Recording,
+    started: &mut dyn FnMut(&Facts<'_>),
+) -> Result<RunResult, RunError> {
     let host = Host::probe();
     state.sweep(&host.cgroups);
     let assignment = Assignment::new(id, capability, command, state)
         .output(output)
         .alone();
-    Recorded::new(id, capability, command, state, recording).attend(&host, assignment)
+    Recorded::new(id, capability, command, state, recording).attend(&host, assignment, started)
 }
 
 /// Attends one box and records its launch and its end.
@@ -64,8 +85,11 @@ pub(crate) fn attend_recorded(
     let assignment = Assignment::new(id, capability, command, state)
         .reins(reins)
         .alone();
-    Recorded::new(id, capability, command, state, &Recording::default())
-        .attend(&Host::probe(), assignment)
+    Recorded::new(id, capability, command, state, &Recording::default()).attend(
+        &Host::probe(),
+        assignment,
+        &mut |_| {},
+    )
 }
 
 struct Recorded<'a> {
@@ -97,10 +121,16 @@ impl<'a> Recorded<'a> {
         }
     }
 
-    fn attend(self, host: &Host, assignment: Assignment<'_>) -> Result<RunResult, RunError> {
+    fn attend(
+        self,
+        host: &Host,
+        assignment: Assignment<'_>,
+        started: &mut dyn FnMut(&Facts<'_>),
+    ) -> Result<RunResult, RunError> {
         let mut ask = |plan: &Plan| self.admit(plan);
         let mut scribe = Scribe {
             run: &self,
+            started,
             missed: None,
         };
         let mut result = attend_on(host, assignment, Leave::Asked(&mut ask), &mut scribe);
@@ -161,11 +191,16 @@ impl<'a> Recorded<'a> {
 /// Puts on record what the box is refused while it runs.
 struct Scribe<'a> {
     run: &'a Recorded<'a>,
+    started: &'a mut dyn FnMut(&Facts<'_>),
     /// That something could not be.
     missed: Option<String>,
 }
 
 impl Attendant for Scribe<'_> {
+    fn started(&mut self, facts: &Facts<'_>) {
+        (self.started)(facts);
+    }
+
     fn refused(&mut self, refusal: &belljar_egress::Refusal) {
         let event = RunEvent::EgressRefused {
             run: self.run.id.to_string(),

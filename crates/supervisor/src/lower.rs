@@ -2,7 +2,7 @@
 
 use crate::environment as names;
 use crate::error::RunError;
-use crate::network::{Fittings, Outlook};
+use crate::network::{Fittings, Outlook, secret_files};
 use crate::places::{Principal, find_places};
 use crate::shows;
 use crate::state::StateDir;
@@ -103,21 +103,17 @@ pub fn lower(
         (None, None) => current_dir()?,
     };
     let (principal, places) = find_places(&work)?;
-    let table = hide_state(capability, state).path_table(&places);
+    let table = hide_state(capability, state, &places).path_table(&places);
     check_disk(capability, &table)?;
-    let outlook = Outlook::of(capability)?;
+    let outlook = Outlook::of(capability, &places)?;
     let is_seen = |path: &Path| table.decide(path, FileOp::Read).is_allow();
     let fittings = match &outlook {
-        Some(outlook) => outlook.fittings(is_seen)?,
+        Some(outlook) => outlook.fittings(capability, is_seen)?,
         None => Fittings::default(),
     };
     let mut notes = Vec::new();
     let mut env = environment(capability, &principal, &places, id);
-    let fitted = fittings
-        .env
-        .into_iter()
-        .map(|(name, value)| (name.into(), value));
-    for (name, value) in fitted.chain(command.env.iter().cloned()) {
+    for (name, value) in fittings.env.into_iter().chain(command.env.iter().cloned()) {
         env.retain(|(known, _)| *known != name);
         env.push((name, value));
     }
@@ -182,15 +178,13 @@ pub fn lower(
 
 /// Records, keys and kept changes of other boxes are none of this one's business, wherever the user keeps them. Who
 /// could read the signing key could write the record.
-fn hide_state(capability: &Capability, state: &StateDir) -> Capability {
+fn hide_state(capability: &Capability, state: &StateDir, places: &Places) -> Capability {
     let mut capability = capability.clone();
     let key_file = std::env::var_os(crate::environment::KEY_FILE).map(PathBuf::from);
     let ours = [Some(state.path().to_owned()), key_file];
-    for path in ours
-        .into_iter()
-        .flatten()
-        .flat_map(|path| path.canonicalize())
-    {
+    let secrets = secret_files(&capability).filter_map(|rule| rule.resolve(places));
+    let hidden: Vec<PathBuf> = ours.into_iter().flatten().chain(secrets).collect();
+    for path in hidden.into_iter().flat_map(|path| path.canonicalize()) {
         capability
             .filesystem
             .hidden

@@ -8,7 +8,7 @@ use belljar_gate::Durability;
 use belljar_policy::{Capability, Origin, PathRule, Rule, Workspace};
 use belljar_supervisor::fleet::{Fleet, FleetSetup};
 use belljar_supervisor::{
-    Command, KilledBy, NetworkUsage, Output, Recording, RunResult, SandboxId, StateDir,
+    Command, Facts, KilledBy, NetworkUsage, Output, Recording, RunResult, SandboxId, StateDir,
 };
 use serde_json::json;
 use std::path::Path;
@@ -75,13 +75,23 @@ fn attempt(arguments: Run) -> Result<RunResult, Failure> {
         },
         keys: belljar_supervisor::key_source(),
     };
-    Ok(belljar_supervisor::run(
+    let quiet = arguments.quiet;
+    let mut started = |facts: &Facts<'_>| {
+        for (port, at) in facts.published {
+            if !quiet {
+                let what = format!("port {} of the box is open at {at}", port.in_box);
+                print::line(Line::Note, &what);
+            }
+        }
+    };
+    Ok(belljar_supervisor::run_told(
         &id,
         &capability,
         &command,
         output,
         &state,
         &recording,
+        &mut started,
     )?)
 }
 
@@ -201,6 +211,7 @@ fn tell_network(network: &NetworkUsage) {
     for group in network.refusals.iter().take(MOST_LISTED) {
         let refusal = &group.refusal;
         let place = match refusal.port {
+            Some(port) if refusal.host.contains(':') => format!("[{}]:{port}", refusal.host),
             Some(port) => format!("{}:{port}", refusal.host),
             None => refusal.host.clone(),
         };

@@ -342,6 +342,8 @@ enum Pace {
 /// Pid 1's life.
 fn stay(start: &Start<'_>, main: i32, children: &OwnedFd, listener: Option<OwnedFd>) -> ! {
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
+    // The keeper's may hold secrets.
+    sys::forget_environment();
     // To look into the processes whose calls it answers; within the box's user namespace only.
     let _ = sys::drop_capabilities(sys::CAP_SYS_PTRACE);
     release_descriptors(start, children, listener.as_ref());

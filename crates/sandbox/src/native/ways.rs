@@ -218,10 +218,11 @@ impl BoxSockets {
             return Err(Errno::TIMEDOUT);
         }
         let (message, fds) = receive(channel.as_fd());
-        let code = message.map_or(Errno::CONNRESET, |message| {
-            Errno::from_raw_os_error(message.b)
-        });
-        fds.into_iter().next().ok_or(code)
+        match (fds.into_iter().next(), message) {
+            (Some(socket), _) => Ok(socket),
+            (None, Some(Message { b: code @ 1.., .. })) => Err(Errno::from_raw_os_error(code)),
+            (None, _) => Err(Errno::CONNRESET),
+        }
     }
 }
 

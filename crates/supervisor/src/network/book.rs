@@ -5,6 +5,7 @@ use crate::reins::Reins;
 use crate::result::KilledBy;
 use belljar_egress::{Event, LlmUsage, Recorder, Refusal, RefusalCode, Usage, Way};
 use belljar_gate::record::{ModelUsed, NetworkUsed};
+use belljar_policy::OnBudget;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -73,6 +74,7 @@ pub(super) struct Book {
     pages: Mutex<Pages>,
     /// Wakes the keeper, and ends the box where a used-up budget is its end.
     reins: Reins,
+    on_budget: OnBudget,
 }
 
 #[derive(Default)]
@@ -83,10 +85,11 @@ struct Pages {
 }
 
 impl Book {
-    pub(super) fn new(reins: Reins) -> Self {
+    pub(super) fn new(reins: Reins, on_budget: OnBudget) -> Self {
         Self {
             pages: Mutex::default(),
             reins,
+            on_budget,
         }
     }
 
@@ -145,8 +148,9 @@ impl Recorder for Book {
                     _ => None,
                 };
                 self.note(refusal);
-                if let Some(by) = spent {
-                    self.reins.end(by);
+                match (spent, self.on_budget) {
+                    (Some(by), OnBudget::Kill) => self.reins.end(by),
+                    (Some(_), OnBudget::Refuse) | (None, _) => {}
                 }
             }
             // Counted by the engine itself.

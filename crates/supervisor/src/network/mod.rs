@@ -4,8 +4,11 @@
 mod book;
 mod gateway;
 mod outlook;
+mod ports;
+mod proxy;
+mod secrets;
 mod trust;
 
 pub use book::{NetworkUsage, RefusalGroup};
-pub(crate) use gateway::{Gateway, metered};
-pub(crate) use outlook::{Fittings, Outlook};
+pub(crate) use gateway::{Gateway, Prepared, metered};
+pub(crate) use outlook::{Fittings, Outlook, secret_files};

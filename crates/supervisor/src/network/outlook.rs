@@ -1,9 +1,10 @@
 //! What a capability makes of a box's network, before anything runs.
 
-use super::trust;
+use super::ports::{self, OpenPort};
+use super::{secrets, trust};
 use crate::error::RunError;
 use belljar_egress::{Authority, LlmEndpoint};
-use belljar_policy::{Capability, CompiledRules, EgressEffect};
+use belljar_policy::{Capability, CompiledRules, EgressEffect, PathRule, Places, SecretSource};
 use belljar_sandbox::plan::{Entry, Network, Replaced};
 use belljar_sandbox::show::{Show, ShowName};
 use std::ffi::OsString;
@@ -18,6 +19,10 @@ pub(crate) struct Outlook {
     pub(super) endpoints: Vec<LlmEndpoint>,
     /// Signs for hosts that are looked at.
     pub(super) authority: Option<Arc<Authority>>,
+    /// Its ports that are open on the host.
+    pub(super) ports: Vec<OpenPort>,
+    /// Where the paths in its rules lead.
+    pub(super) places: Places,
 }
 
 /// What a plan gets from it.
@@ -27,7 +32,7 @@ pub(crate) struct Fittings {
     pub(crate) entry: Entry,
     pub(crate) shows: Vec<Show>,
     pub(crate) replaced: Vec<Replaced>,
-    pub(crate) env: Vec<(&'static str, OsString)>,
+    pub(crate) env: Vec<(OsString, OsString)>,
 }
 
 /// Names are asked of the gateway, at the address that programs use when nobody tells them another.
@@ -36,19 +41,16 @@ const RESOLV_CONF: &[u8] = b"nameserver 127.0.0.1\noptions timeout:5 attempts:2\
 const HOSTS: &[u8] = b"127.0.0.1\tlocalhost belljar\n::1\tlocalhost ip6-localhost ip6-loopback\n";
 
 impl Outlook {
-    /// `None` when the network is closed.
-    pub(crate) fn of(capability: &Capability) -> Result<Option<Self>, RunError> {
-        let opens = |rule: &belljar_policy::Rule<_>| {
-            let rule: &belljar_policy::EgressRule = &rule.value;
-            rule.effect == EgressEffect::Allow
-        };
-        if !capability.egress.iter().any(opens) {
+    /// `None` when the network is closed, both ways.
+    pub(crate) fn of(capability: &Capability, places: &Places) -> Result<Option<Self>, RunError> {
+        if !leads_out(capability) && capability.ports.is_empty() {
             return Ok(None);
         }
         let rules = CompiledRules::new(capability.egress.clone());
         let mut endpoints = capability.llm.all_endpoints();
         endpoints.retain(|endpoint| endpoint.is_reachable(&capability.egress));
         let looks_inside = !endpoints.is_empty()
+            || !capability.secrets.is_empty()
             || rules
                 .rules()
                 .iter()
@@ -61,19 +63,29 @@ impl Outlook {
             rules,
             endpoints,
             authority,
+            ports: ports::open(capability)?,
+            places: places.clone(),
         }))
     }
 
     /// What the box needs to see of it. `is_seen`: whether a file of the host's is in the box's view.
-    pub(crate) fn fittings(&self, is_seen: impl Fn(&Path) -> bool) -> Result<Fittings, RunError> {
+    pub(crate) fn fittings(
+        &self,
+        capability: &Capability,
+        is_seen: impl Fn(&Path) -> bool,
+    ) -> Result<Fittings, RunError> {
         let mut fittings = Fittings {
-            network: Network::Guarded {
-                host_ports: self.rules.host_ports(),
+            entry: match self.ports.is_empty() {
+                true => Entry::Closed,
+                false => Entry::ForKeeper,
             },
-            entry: Entry::Closed,
-            shows: Vec::new(),
-            replaced: Vec::new(),
-            env: Vec::new(),
+            ..Fittings::default()
+        };
+        if !leads_out(capability) {
+            return Ok(fittings);
+        }
+        fittings.network = Network::Guarded {
+            host_ports: self.rules.host_ports(),
         };
         let mut show =
             |name: &str, bytes: Arc<[u8]>, paths: &[&str]| -> Result<ShowName, RunError> {
@@ -99,13 +111,36 @@ impl Outlook {
             let bundle = trust::bundle(authority)?;
             let name = show("net/ca-certificates.crt", bundle, trust::SYSTEM_BUNDLES)?;
             let path = name.path();
-            fittings.env = trust::VARIABLES
-                .iter()
-                .map(|variable| (*variable, path.clone().into_os_string()))
-                .collect();
+            let trusting = trust::VARIABLES.iter();
+            fittings
+                .env
+                .extend(trusting.map(|name| (name.into(), path.clone().into_os_string())));
+        }
+        for rule in &capability.secrets {
+            if let Some(name) = &rule.value.env {
+                let value = secrets::placeholder(&rule.value);
+                fittings.env.push((name.into(), value.into()));
+            }
         }
         Ok(fittings)
     }
+}
+
+/// Whether anything may be reached at all.
+fn leads_out(capability: &Capability) -> bool {
+    let mut rules = capability.egress.iter();
+    rules.any(|rule| rule.value.effect == EgressEffect::Allow)
+}
+
+/// Files of the host's that hold a secret: no box sees them.
+pub(crate) fn secret_files(capability: &Capability) -> impl Iterator<Item = &PathRule> {
+    let secrets = capability.secrets.iter().map(|rule| &rule.value.source);
+    let proxy = capability.upstream_proxy.iter();
+    let proxy = proxy.filter_map(|rule| rule.value.credentials.as_ref());
+    secrets.chain(proxy).filter_map(|source| match source {
+        SecretSource::File(path) => Some(path),
+        SecretSource::Env(_) | SecretSource::Command(_) => None,
+    })
 }
 
 fn make_authority() -> Result<Authority, RunError> {
