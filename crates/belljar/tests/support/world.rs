@@ -3,18 +3,21 @@
 //! servers are inside; nothing can leave, whatever fails, and nothing outlives it.
 
 use std::env;
-use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use super::watch::{Finished, eventually, finish};
+use super::jail::usual_place;
+use super::watch::{Finished, finish};
 use super::{Attempt, Jail, Outcome, Who, runner_is_root};
 
 const MARK: &str = "BELLJAR_TEST_WORLD";
+/// Names the directory that is one world's alone: process ids are the same in all of them.
+const HOME: &str = "BELLJAR_TEST_WORLD_HOME";
 /// Where a world keeps its certificates and its journal.
 pub(crate) const PLACE: &str = "/mnt/world";
 /// Python with the clients of `scripts/clients.sh`.
@@ -28,6 +31,7 @@ pub(crate) fn in_a_world(who: Who, name: &str, body: fn(Who)) {
         return body(who);
     }
     who.require();
+    let home = Home::make();
     let mut command = Command::new("unshare");
     command.args([
         "--net",
@@ -53,6 +57,7 @@ pub(crate) fn in_a_world(who: Who, name: &str, body: fn(Who)) {
         .arg(env::current_exe().expect("this program"))
         .args(["--exact", name, "--nocapture", "--test-threads", "1"])
         .env(MARK, "yes")
+        .env(HOME, &home.0)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
@@ -63,6 +68,23 @@ pub(crate) fn in_a_world(who: Who, name: &str, body: fn(Who)) {
         "{name} failed in its world:\n{said}\n{}",
         finished.stderr()
     );
+}
+
+struct Home(PathBuf);
+
+impl Home {
+    fn make() -> Home {
+        let path = usual_place().join(format!("belljar-world-{}", std::process::id()));
+        fs::create_dir(&path).expect("a directory for the world");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("open it to all");
+        Home(path)
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).ok();
+    }
 }
 
 fn sources() -> PathBuf {
@@ -103,8 +125,9 @@ impl World {
             .read_line(&mut line)
             .expect("read from the servers");
         assert_eq!(line, "ready\n", "the servers did not start");
+        let place = PathBuf::from(env::var_os(HOME).expect("a place for the world"));
         World {
-            jail: Jail::new(who),
+            jail: Jail::below(who, &place),
             upstream,
         }
     }
@@ -112,7 +135,10 @@ impl World {
     /// Runs under moderate with these rules, one line of YAML each, and these further sections.
     pub(crate) fn rules(&mut self, rules: &[&str], sections: &str) -> &mut World {
         let rules: String = rules.iter().map(|rule| format!("  - {rule}\n")).collect();
-        let text = format!("extends: moderate\nnetwork_egress_rules:\n{rules}{sections}");
+        // What the servers wrote down is for the test alone.
+        let text = format!(
+            "extends: moderate\nfilesystem_config: {{hidden_paths: [{PLACE}]}}\nnetwork_egress_rules:\n{rules}{sections}"
+        );
         self.jail.policy(&text);
         self
     }
@@ -180,16 +206,36 @@ impl World {
             .collect();
         assert_eq!(reported, names, "an attempt outside is missing");
         super::assert_all_allowed(&control);
-        for (name, expected) in attempts {
-            let before = self.seen().len();
-            let outcome = self.python("evade.py", &[name]);
-            let found = outcome.attempts();
-            assert_eq!(found.len(), 1, "{name}: {outcome:#?}");
-            assert!(!found[0].allowed, "{name} was not refused: {found:?}");
-            assert_recorded(&outcome, name, expected);
-            self.assert_on_record(outcome.sandbox_id(), name, expected);
-            let escaped = self.escaped(before);
-            assert!(escaped.is_empty(), "{name} reached a server: {escaped:#?}");
+        let failures: Vec<String> = attempts
+            .iter()
+            .filter_map(|(name, expected)| self.evade_in_the_box(name, expected).err())
+            .collect();
+        assert!(failures.is_empty(), "{}", failures.join("\n"));
+    }
+
+    fn evade_in_the_box(&self, name: &str, expected: &[&str]) -> Result<(), String> {
+        let before = self.seen().len();
+        let outcome = self.python("evade.py", &[name]);
+        let found = outcome.attempts();
+        let escaped = self.escaped(before);
+        let codes = codes(&outcome);
+        let is_expected = |code: &String| expected.contains(&code.as_str());
+        let recorded = self.recorded(outcome.sandbox_id());
+        match found.as_slice() {
+            [attempt] if attempt.name == name && !attempt.allowed => {}
+            _ => return Err(format!("{name} was not refused: {outcome:#?}")),
+        }
+        if !escaped.is_empty() {
+            return Err(format!("{name} reached a server: {escaped:#?}"));
+        }
+        if !codes.iter().any(is_expected) {
+            return Err(format!(
+                "{name}: none of {expected:?} in the result's {codes:?}: {found:?}"
+            ));
+        }
+        match recorded.iter().any(is_expected) {
+            true => Ok(()),
+            false => Err(format!("{name}: none of {expected:?} on record: {recorded:?}")),
         }
     }
 
@@ -215,19 +261,19 @@ impl World {
         seen
     }
 
-    /// The log of runs has a refusal with one of these codes for this run.
-    #[track_caller]
-    fn assert_on_record(&self, id: &str, name: &str, expected: &[&str]) {
-        let command = self.jail.belljar(&["audit", "show", "--output", "json", "--run", id]);
+    /// The codes of what the log of runs says was refused in a run.
+    pub(crate) fn recorded(&self, id: &str) -> Vec<String> {
+        let command = self.jail.belljar(&["audit", "show", "--output", "json"]);
         let finished = finish(super::jail::spawn(command));
         let said = finished.stdout();
-        let entries: Value = serde_json::from_str(&said)
-            .unwrap_or_else(|error| panic!("{error}: {said}\n{}", finished.stderr()));
-        let found = entries.to_string();
-        assert!(
-            expected.iter().any(|code| found.contains(code)),
-            "{name}: none of {expected:?} is on record: {entries:#}"
-        );
+        let entries = said.lines().map(|line| -> Value {
+            serde_json::from_str(line)
+                .unwrap_or_else(|error| panic!("{error}: {said}\n{}", finished.stderr()))
+        });
+        entries
+            .filter(|entry| entry["what"]["run"] == id && entry["what"]["kind"] == "egress_refused")
+            .filter_map(|entry| entry["what"]["code"].as_str().map(str::to_owned))
+            .collect()
     }
 }
 

@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import models
 import names
+import proxy
 import shelves
 
 PLACE = sys.argv[1]
@@ -85,6 +86,7 @@ class Web(BaseHTTPRequestHandler):
             select.select([self.connection], [], [])
         else:
             told = {"host": self.headers.get("Host"), "path": self.path, "method": self.command}
+            told["at"] = self.connection.getsockname()[0]
             self.give(200, json.dumps(told).encode(), {"Content-Type": "application/json"})
 
     def give(self, status, body, headers=()):
@@ -169,7 +171,8 @@ def tls_context():
 def serve_web(connection, kind, context):
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if kind == "tls":
+        # Some attacks speak in the clear where TLS is meant, and some servers let them.
+        if kind == "tls" and connection.recv(1, socket.MSG_PEEK) == b"\x16":
             connection = context.wrap_socket(connection, server_side=True)
             if connection.selected_alpn_protocol() == "h2":
                 Web2(connection).serve()
@@ -223,7 +226,9 @@ def main():
     names.serve(JOURNAL, in_thread, listen)
     for port, kind in WEB_PORTS.items():
         in_thread(accept, listen(port), lambda connection, kind=kind: serve_web(connection, kind, context))
+    proxy.serve(in_thread, listen)
     echo_datagrams(443)
+    shelves.make_repository(PLACE)
     print("ready", flush=True)
     # Ends with the test that holds the other end.
     sys.stdin.read()
