@@ -323,8 +323,10 @@ impl<'a> Keeper<'a> {
             capability,
             host,
         } = setting;
-        self.tell_refusals();
-        let network = self.gateway.take().map(Gateway::close);
+        let (network, news) = self.gateway.take().map(Gateway::close).unzip();
+        for refusal in news.iter().flatten() {
+            self.attendant.refused(refusal);
+        }
         let ended = self
             .launched
             .finish()

@@ -36,7 +36,10 @@ pub(crate) use picture::picture;
 pub(crate) use record::{Record, with_flipped};
 pub(crate) use scratch::Scratch;
 pub(crate) use watch::{Finished, eventually, finish, finish_with_input};
-pub(crate) use world::{NODE_MODULES, PLACE, PYTHON, World, assert_recorded, codes, for_each_user_in_a_world, in_a_world};
+pub(crate) use world::{
+    NODE_MODULES, PLACE, PYTHON, World, assert_recorded, codes, for_each_user_in_a_world,
+    in_a_world,
+};
 pub(crate) use yard::{Yard, attend_admitted};
 
 use std::fs;

@@ -235,7 +235,9 @@ impl World {
         }
         match recorded.iter().any(is_expected) {
             true => Ok(()),
-            false => Err(format!("{name}: none of {expected:?} on record: {recorded:?}")),
+            false => Err(format!(
+                "{name}: none of {expected:?} on record: {recorded:?}"
+            )),
         }
     }
 

@@ -18,9 +18,6 @@ TABLE = {
     "api.openai.com": [PUBLIC],
     "api.anthropic.com": [PUBLIC],
     "generativelanguage.googleapis.com": [PUBLIC],
-    "xn--mnchen-3ya.example": [PUBLIC],
-    # No name server knows it; a resolver that takes a name's end for optional asks for it.
-    "localhost": ["127.0.0.1"],
 }
 # A host that is public when it is looked at, and private when it is asked again.
 TURNS = itertools.cycle([PUBLIC, "10.9.8.7"])

@@ -73,21 +73,14 @@ class Web(BaseHTTPRequestHandler):
             headers={name.lower(): value for name, value in self.headers.items()},
             body=body.decode("utf-8", "replace"),
         )
-        url = urlsplit(self.path)
         name = (self.headers.get("Host") or "").split(":")[0]
         if models.serves(name):
-            models.answer(self, url.path, body, JOURNAL)
-        elif shelves.serves(name):
-            shelves.answer(self, name, body, PLACE)
-        elif url.path == "/redirect":
-            self.give(302, b"", {"Location": parse_qs(url.query)["to"][0]})
-        elif url.path == "/never":
+            models.answer(self, urlsplit(self.path).path, body, JOURNAL)
+        elif self.path == "/never":
             # An answer that never comes: until the client is gone.
             select.select([self.connection], [], [])
         else:
-            told = {"host": self.headers.get("Host"), "path": self.path, "method": self.command}
-            told["at"] = self.connection.getsockname()[0]
-            self.give(200, json.dumps(told).encode(), {"Content-Type": "application/json"})
+            answer(self, name, body, self.connection.getsockname()[0])
 
     def give(self, status, body, headers=()):
         self.send_response(status)
@@ -99,6 +92,34 @@ class Web(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     do_GET = do_POST = do_PUT = do_HEAD = do_DELETE = handle_any
+
+
+def answer(web, name, body, at):
+    """What hosts answer that serve no models, whatever the version."""
+    url = urlsplit(web.path)
+    if shelves.serves(name):
+        shelves.answer(web, name, body, PLACE)
+    elif url.path == "/redirect":
+        web.give(302, b"", {"Location": parse_qs(url.query)["to"][0]})
+    else:
+        told = {"host": web.headers.get("Host"), "path": web.path, "method": web.command, "at": at}
+        web.give(200, json.dumps(told).encode(), {"Content-Type": "application/json"})
+
+
+class Request2:
+    """One request of HTTP/2, as those who answer know requests."""
+
+    def __init__(self, connection, stream_id, headers):
+        self.connection, self.stream_id = connection, stream_id
+        self.command, self.path = headers[":method"], headers[":path"]
+        self.headers = {name.title(): value for name, value in headers.items()} | {"Host": headers[":authority"]}
+
+    def give(self, status, body, headers=()):
+        head = [(":status", str(status)), ("content-length", str(len(body)))]
+        head += [(name.lower(), value) for name, value in dict(headers).items()]
+        self.connection.send_headers(self.stream_id, head)
+        # All that is served here fits the window a client opens with.
+        self.connection.send_data(self.stream_id, body, end_stream=True)
 
 
 class Web2:
@@ -150,10 +171,8 @@ class Web2:
             headers=headers,
             body=body.decode("utf-8", "replace"),
         )
-        told = json.dumps({"host": headers.get(":authority"), "path": headers.get(":path")}).encode()
-        answer = [(":status", "200"), ("content-type", "application/json"), ("content-length", str(len(told)))]
-        self.connection.send_headers(stream_id, answer)
-        self.connection.send_data(stream_id, told, end_stream=True)
+        name = headers[":authority"].split(":")[0]
+        answer(Request2(self.connection, stream_id, headers), name, body, self.stream.getsockname()[0])
 
 
 def tls_context():

@@ -34,7 +34,7 @@ key server.key
 quietly openssl req -new -key server.key -subj '/CN=World server' -out server.csr
 printf '%s\n' 'basicConstraints=critical,CA:FALSE' 'extendedKeyUsage=serverAuth' 'subjectAltName=@names' '[names]' \
     'DNS.1=*.example.com' 'DNS.2=example.com' 'DNS.3=api.openai.com' 'DNS.4=api.anthropic.com' \
-    'DNS.5=generativelanguage.googleapis.com' 'DNS.6=localhost' 'DNS.7=xn--mnchen-3ya.example' \
+    'DNS.5=generativelanguage.googleapis.com' 'DNS.6=localhost' 'DNS.7=*.wild.example.com' \
     'IP.1=93.184.216.34' 'IP.2=93.184.216.35' 'IP.3=2606:2800:220:1::1' 'IP.4=2606:2800:220:1::2' \
     'IP.5=10.9.8.7' 'IP.6=127.0.0.1' >server.cnf
 quietly openssl x509 -req -in server.csr -CA authority.pem -CAkey authority.key -CAcreateserial -days 2 \

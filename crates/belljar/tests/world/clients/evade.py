@@ -177,7 +177,7 @@ def redirect():
     import urllib.request
 
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    return opener.open(f"http://{ALLOWED}/redirect?to=http://{OTHER}/forbidden", timeout=PATIENCE).read().decode()
+    return opener.open(f"http://{ALLOWED}/redirect?to=http://{OTHER}/elsewhere", timeout=PATIENCE).read().decode()
 
 
 @attempt
