@@ -104,6 +104,7 @@ fn clients() -> PathBuf {
 pub(crate) struct World {
     pub(crate) jail: Jail,
     upstream: Child,
+    has_policy: bool,
 }
 
 impl World {
@@ -129,17 +130,28 @@ impl World {
         World {
             jail: Jail::below(who, &place),
             upstream,
+            has_policy: false,
         }
     }
 
-    /// Runs under moderate with these rules, one line of YAML each, and these further sections.
+    /// Runs under moderate with these rules, one line of YAML each, and these further sections, from now on.
     pub(crate) fn rules(&mut self, rules: &[&str], sections: &str) -> &mut World {
         let rules: String = rules.iter().map(|rule| format!("  - {rule}\n")).collect();
         // What the servers wrote down is for the test alone.
         let text = format!(
             "extends: moderate\nfilesystem_config: {{hidden_paths: [{PLACE}]}}\nnetwork_egress_rules:\n{rules}{sections}"
         );
-        self.jail.policy(&text);
+        self.policy(&text)
+    }
+
+    /// Runs under this capability document from now on.
+    pub(crate) fn policy(&mut self, yaml: &str) -> &mut World {
+        match std::mem::replace(&mut self.has_policy, true) {
+            true => self.jail.put(&self.jail.base.join("policy.yaml"), yaml),
+            false => {
+                self.jail.policy(yaml);
+            }
+        }
         self
     }
 

@@ -51,22 +51,16 @@ class Events:
 
     def __init__(self, web):
         self.web = web
-        web.send_response(200)
-        web.send_header("Content-Type", "text/event-stream")
-        web.send_header("Transfer-Encoding", "chunked")
-        web.end_headers()
+        web.begin({"Content-Type": "text/event-stream"})
 
     def raw(self, text):
-        data = text.encode()
-        self.web.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
-        self.web.wfile.flush()
+        self.web.part(text.encode())
 
     def send(self, message, event=None):
         self.raw((f"event: {event}\n" if event else "") + f"data: {json.dumps(message)}\n\n")
 
     def end(self):
-        self.web.wfile.write(b"0\r\n\r\n")
-        self.web.wfile.flush()
+        self.web.end()
 
     def stall(self, journal):
         """Until the client is gone."""

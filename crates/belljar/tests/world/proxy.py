@@ -5,21 +5,20 @@ import struct
 import threading
 
 
-def serve(in_thread, listen):
+def serve(journal, in_thread, listen):
     listener = listen(3128)
 
     def accept():
         while True:
             connection, _ = listener.accept()
-            in_thread(forward, connection)
+            in_thread(forward, connection, journal)
 
     in_thread(accept)
 
 
-def forward(client):
+def forward(client, journal):
     try:
-        target, first = greet(client)
-        host, port = target
+        (host, port), first = greet(client, journal)
         server = socket.create_connection((host.split("\0")[0].split("@")[-1], port))
         server.sendall(first)
         threading.Thread(target=pump, args=(server, client), daemon=True).start()
@@ -28,8 +27,9 @@ def forward(client):
         client.close()
 
 
-def greet(client):
+def greet(client, journal):
     first = client.recv(4096)
+    journal.note(kind="proxy", asked=first.decode("latin-1"))
     if first[:1] == b"\x05":
         client.sendall(b"\x05\x00")
         request = client.recv(512)

@@ -74,11 +74,10 @@ class Web(BaseHTTPRequestHandler):
             body=body.decode("utf-8", "replace"),
         )
         name = (self.headers.get("Host") or "").split(":")[0]
-        if models.serves(name):
-            models.answer(self, urlsplit(self.path).path, body, JOURNAL)
-        elif self.path == "/never":
+        if self.path == "/never":
             # An answer that never comes: until the client is gone.
             select.select([self.connection], [], [])
+            JOURNAL.note(kind="gone")
         else:
             answer(self, name, body, self.connection.getsockname()[0])
 
@@ -91,13 +90,31 @@ class Web(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
+    def begin(self, headers):
+        """An answer in parts."""
+        self.send_response(200)
+        for header, value in headers.items():
+            self.send_header(header, value)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+
+    def part(self, data):
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        self.wfile.flush()
+
+    def end(self):
+        self.wfile.write(b"0\r\n\r\n")
+        self.wfile.flush()
+
     do_GET = do_POST = do_PUT = do_HEAD = do_DELETE = handle_any
 
 
 def answer(web, name, body, at):
-    """What hosts answer that serve no models, whatever the version."""
+    """What hosts answer, whatever the version."""
     url = urlsplit(web.path)
-    if shelves.serves(name):
+    if models.serves(name):
+        models.answer(web, url.path, body, JOURNAL)
+    elif shelves.serves(name):
         shelves.answer(web, name, body, PLACE)
     elif url.path == "/redirect":
         web.give(302, b"", {"Location": parse_qs(url.query)["to"][0]})
@@ -120,6 +137,16 @@ class Request2:
         self.connection.send_headers(self.stream_id, head)
         # All that is served here fits the window a client opens with.
         self.connection.send_data(self.stream_id, body, end_stream=True)
+
+    def begin(self, headers):
+        head = [(":status", "200")] + [(name.lower(), value) for name, value in headers.items()]
+        self.connection.send_headers(self.stream_id, head)
+
+    def part(self, data):
+        self.connection.send_data(self.stream_id, data)
+
+    def end(self):
+        self.connection.end_stream(self.stream_id)
 
 
 class Web2:
@@ -245,7 +272,7 @@ def main():
     names.serve(JOURNAL, in_thread, listen)
     for port, kind in WEB_PORTS.items():
         in_thread(accept, listen(port), lambda connection, kind=kind: serve_web(connection, kind, context))
-    proxy.serve(in_thread, listen)
+    proxy.serve(JOURNAL, in_thread, listen)
     echo_datagrams(443)
     shelves.make_repository(PLACE)
     print("ready", flush=True)

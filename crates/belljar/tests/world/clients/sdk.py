@@ -1,6 +1,6 @@
 """Calls models with the providers' own libraries, unmodified, with the key that the environment holds.
 
-usage: sdk.py WAY [PROMPT [COUNT]]    prints a line for each call: `ok TOKENS` or `refused STATUS TYPE`
+usage: sdk.py WAY PROMPT COUNT…    calls so often at once; prints a line for each: `WAY ok TOKENS` or `WAY refused STATUS TYPE`
 """
 
 import os
@@ -115,34 +115,28 @@ def left_open(prompt):
     asked = [{"role": "user", "content": "stall"}]
     stream = openai_client().chat.completions.create(model=OPENAI, messages=asked, max_tokens=MOST, stream=True)
     next(stream)
-    say("ok 1")
     os._exit(0)
 
 
-def call(way, prompt):
+def call(name, prompt):
     try:
-        say("ok", way(prompt))
+        say(name, "ok", globals()[name.replace("-", "_")](prompt))
     except Exception as error:
-        body = getattr(error, "body", None)
-        kind = body.get("type") or body.get("error", {}).get("type") if isinstance(body, dict) else None
         status = getattr(error, "status_code", None)
         if status is None:
             raise
-        say("refused", status, kind)
+        body = error.body if isinstance(error.body, dict) else {}
+        say(name, "refused", status, body.get("type") or body.get("error", {}).get("type"))
 
 
 def main():
-    way = globals()[sys.argv[1].replace("-", "_")]
-    prompt = sys.argv[2] if len(sys.argv) > 2 else "say-7"
-    count = int(sys.argv[3]) if len(sys.argv) > 3 else 1
-    if count == 1:
-        call(way, prompt)
-        return
-    threads = [threading.Thread(target=call, args=(way, prompt)) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    words = sys.argv[1:]
+    for name, prompt, count in zip(words[::3], words[1::3], words[2::3]):
+        threads = [threading.Thread(target=call, args=(name, prompt)) for _ in range(int(count))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
 
 main()
