@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
 
@@ -74,7 +75,10 @@ struct Home(PathBuf);
 
 impl Home {
     fn make() -> Home {
-        let path = usual_place().join(format!("belljar-world-{}", std::process::id()));
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("belljar-world-{}-{number:04}", std::process::id());
+        let path = usual_place().join(name);
         fs::create_dir(&path).expect("a directory for the world");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("open it to all");
         Home(path)
