@@ -331,8 +331,10 @@ impl<'a> Keeper<'a> {
             capability,
             host,
         } = setting;
-        self.tell_refusals();
-        let network = self.gateway.take().map(Gateway::close);
+        let (network, news) = self.gateway.take().map(Gateway::close).unzip();
+        for refusal in news.iter().flatten() {
+            self.attendant.refused(refusal);
+        }
         let waiting = || RunError::system("waiting for the box to end");
         let spent = self.launched.accounts().map_err(waiting())?;
         if let Some(errno) = self.not_started {

@@ -187,6 +187,13 @@ fn condition(when: When, verdict: Verdict) -> Vec<SockFilter> {
             branch(op::IF_EQUAL, protocol, 1, 0),
             action,
         ],
+        When::ProtocolIs(first, protocol) => vec![
+            plain(op::LOAD, argument(0)),
+            branch(op::IF_EQUAL, first, 0, 3),
+            plain(op::LOAD, argument(2)),
+            branch(op::IF_EQUAL, protocol, 0, 1),
+            action,
+        ],
     }
 }
 
@@ -233,6 +240,7 @@ fn matches(when: When, args: &[u64; 6]) -> bool {
             low(0) == first && !values.contains(&(low(1) & !flags))
         }
         When::ProtocolNot(first, protocol) => low(0) == first && low(2) != protocol,
+        When::ProtocolIs(first, protocol) => low(0) == first && low(2) == protocol,
     }
 }
 
@@ -277,10 +285,12 @@ mod tests {
                 2,
                 3,
                 5,
+                10,
                 15,
                 16,
                 38,
                 40,
+                58,
                 0o644,
                 0o4755,
                 0o2755,
