@@ -8,6 +8,7 @@ use super::message::{Kind, Message, Stage};
 use super::peer;
 use super::rules::Verdict;
 use super::script::{Landlock, Script};
+use super::sight;
 use super::stillness::{self, Stillness};
 use super::view::{build_view, enter};
 use super::ways;
@@ -36,6 +37,8 @@ pub(super) struct Start<'a> {
     pub(super) keeper: BorrowedFd<'a>,
     /// Where the keeper asks for sockets of the box's, if it may.
     pub(super) sockets: Option<BorrowedFd<'a>>,
+    /// Where the keeper hears what the box does, if it is watched.
+    pub(super) sightings: Option<BorrowedFd<'a>>,
 }
 
 /// Who writes the user map.
@@ -328,7 +331,7 @@ struct Stay<'a> {
     sockets: Option<BorrowedFd<'a>>,
     /// How often each rule was hit.
     hits: [u32; 128],
-    reach: peer::Reach,
+    reach: peer::Reach<'a>,
     /// Whether all others are to hold still.
     pace: Pace,
 }
@@ -353,6 +356,7 @@ fn stay(start: &Start<'_>, main: i32, children: &OwnedFd, listener: Option<Owned
     let reach = peer::Reach {
         private: peer::PrivateDevices::of(&start.script.private_places),
         door: start.script.door,
+        sightings: start.sightings,
     };
     let mut stay = Stay {
         start,
@@ -407,6 +411,7 @@ fn release_descriptors(start: &Start<'_>, children: &OwnedFd, listener: Option<&
         children.as_raw_fd() as u32,
         listener.map_or(u32::MAX, |fd| fd.as_raw_fd() as u32),
         start.sockets.map_or(u32::MAX, |fd| fd.as_raw_fd() as u32),
+        start.sightings.map_or(u32::MAX, |fd| fd.as_raw_fd() as u32),
     ];
     keep.sort_unstable();
     let mut from = 0;
@@ -507,6 +512,12 @@ impl Stay<'_> {
             Some(Verdict::Report(errno)) | Some(Verdict::Fail(errno)) => {
                 call.answer(listener, Reply::Fail(errno));
                 self.count(number);
+            }
+            Some(Verdict::Watch(watched)) => {
+                if let Some(channel) = self.start.sightings {
+                    sight::note(&call, watched, listener, channel);
+                }
+                call.answer(listener, Reply::GoOn);
             }
             None => call.answer(listener, Reply::Fail(Errno::PERM)),
         }

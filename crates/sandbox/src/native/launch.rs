@@ -5,10 +5,11 @@ use super::idmap::{self, OwnerMap};
 use super::init::{self, Start, Terminal, UserMap};
 use super::message::{Kind, LaunchError, Message, Stage};
 use super::script::{KeeperTree, Script};
+use super::sight::Sightings;
 use super::ways::{self, BoxSockets, Ways};
 use crate::cgroup::{Cgroup, Spending};
 use crate::host::Host;
-use crate::plan::{Entry, Ownership, Plan, Shows};
+use crate::plan::{Entry, Ownership, Plan, Shows, Watch};
 use crate::sample::Sampler;
 use crate::sys::{self, Fork, SignalsBlocked};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -84,6 +85,7 @@ pub struct Launched {
     reaped: bool,
     ways: Option<Ways>,
     sockets: Option<BoxSockets>,
+    sightings: Option<Sightings>,
 }
 
 /// What is left of a box when all its processes are gone.
@@ -166,6 +168,11 @@ impl Standing {
         self.launched.sockets.take()
     }
 
+    /// What the box is seen to do, if the plan has it watched. Whoever takes it must listen: a box waits to be heard.
+    pub fn take_sightings(&mut self) -> Option<Sightings> {
+        self.launched.sightings.take()
+    }
+
     /// The program was let start before.
     pub fn gone(self) -> Launched {
         self.launched
@@ -224,6 +231,13 @@ fn clone_init(
             (Some(BoxSockets::new(ours)), Some(theirs))
         }
     };
+    let (sightings, seers) = match plan.watch {
+        Watch::Nothing => (None, None),
+        Watch::Files => {
+            let (ours, theirs) = channel()?;
+            (Some(Sightings::new(ours)), Some(theirs))
+        }
+    };
     let own_map =
         (plan.identity.uid == rustix::process::geteuid().as_raw()).then(|| own_maps(plan));
     let start = Start {
@@ -243,6 +257,7 @@ fn clone_init(
         gate: gate.as_fd(),
         keeper: keeper.as_fd(),
         sockets: makers.as_ref().map(AsFd::as_fd),
+        sightings: seers.as_ref().map(AsFd::as_fd),
     };
     // A handler of the host program's must not run in the copy.
     let quiet = SignalsBlocked::new();
@@ -267,6 +282,7 @@ fn clone_init(
         reaped: false,
         ways: None,
         sockets,
+        sightings,
     };
     if map_by_keeper {
         launched

@@ -15,12 +15,15 @@ mod peer;
 mod rules;
 mod script;
 mod shown;
+mod sight;
 mod stillness;
 mod view;
+mod watched;
 mod ways;
 
 pub use grip::{FreezeError, FreezeMethod, Grip, Motion};
 pub(crate) use launch::needs_mapped_owner;
 pub use launch::{Ended, Event, LONGEST_LOOK, Launched, Standing, Starting, Stdio, start};
 pub use message::{LaunchError, Stage};
+pub use sight::{Deeds, Found, Sighting, Sightings};
 pub use ways::{BoxSockets, PROXY_PORT, Ways};

@@ -5,9 +5,10 @@ use super::filter;
 use super::message::LaunchError;
 use super::rules::{self, Rule};
 use super::shown::FileId;
+use super::watched;
 use super::ways::Wiring;
 use crate::host::Host;
-use crate::plan::{Access, Kind, Ownership, Plan, Shows, View};
+use crate::plan::{Access, Kind, Ownership, Plan, Shows, View, Watch};
 use crate::sys::{CStrings, SockFilter, mount_flag};
 use rustix::fd::OwnedFd;
 use std::collections::HashMap;
@@ -160,7 +161,10 @@ const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
 impl Script {
     /// Works the plan out. `sampled`: memory is counted by looking, not by the kernel.
     pub(crate) fn new(plan: &Plan, host: &Host, sampled: bool) -> Result<Self, LaunchError> {
-        let rules = rules::rules(plan.spawn, sampled && plan.limits.memory_bytes.is_some());
+        let mut rules = rules::rules(plan.spawn, sampled && plan.limits.memory_bytes.is_some());
+        if plan.watch == Watch::Files {
+            rules.extend(watched::rules());
+        }
         let mut script = Script {
             steps: Vec::with_capacity(plan.view.len() * 2 + 32),
             step_paths: Vec::new(),
