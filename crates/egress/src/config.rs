@@ -139,7 +139,7 @@ pub struct ProtocolPorts {
 impl Default for ProtocolPorts {
     fn default() -> Self {
         Self {
-            tls: vec![443],
+            tls: belljar_policy::TLS_PORTS.to_vec(),
             http: vec![80],
         }
     }

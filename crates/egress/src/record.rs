@@ -185,8 +185,21 @@ mod tests {
             RefusalCode::Request,
             RefusalCode::WebSocket,
             RefusalCode::PrivateAddress,
+            RefusalCode::NotTls,
         ] {
             assert!(belljar_policy::Reason::from_code(shared.code()).is_some());
+        }
+    }
+
+    #[test]
+    fn every_code_is_documented() {
+        let page = include_str!("../../../docs/egress.md");
+        for code in RefusalCode::ALL {
+            assert!(
+                page.contains(&format!("| `{}` |", code.code())),
+                "{}",
+                code.code()
+            );
         }
     }
 

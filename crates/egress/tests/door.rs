@@ -12,7 +12,7 @@ use std::time::Duration;
 use belljar_egress::{
     EncryptedHello, Event, ProtocolPorts, ProxyResolution, RefusalCode, UpstreamProxy,
 };
-use belljar_policy::{EgressEffect, Reach};
+use belljar_policy::{EgressEffect, Host, Reach};
 use support::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};

@@ -67,16 +67,36 @@ const HOSTS: &[(&str, u16)] = &[
     ("127.0.0.1", 8080),
 ];
 
-const REQUESTS: &[(&str, &str, &str, Upgrade)] = &[
-    ("api.anthropic.com", "POST", "/v1/messages", Upgrade::None),
-    ("api.anthropic.com", "DELETE", "/v1/files", Upgrade::None),
+const REQUESTS: &[(&str, &str, &str, Upgrade, Cover)] = &[
+    (
+        "api.anthropic.com",
+        "POST",
+        "/v1/messages",
+        Upgrade::None,
+        Cover::Tls,
+    ),
+    (
+        "api.anthropic.com",
+        "POST",
+        "/v1/messages",
+        Upgrade::None,
+        Cover::Plain,
+    ),
+    (
+        "api.anthropic.com",
+        "DELETE",
+        "/v1/files",
+        Upgrade::None,
+        Cover::Tls,
+    ),
     (
         "api.anthropic.com",
         "GET",
         "/v1/messages",
         Upgrade::WebSocket,
+        Cover::Tls,
     ),
-    ("10.0.0.1", "GET", "/", Upgrade::None),
+    ("10.0.0.1", "GET", "/", Upgrade::None, Cover::Tls),
 ];
 
 const TERMS: &str = "network_egress_rules:\n  - domain: api.anthropic.com\n    http: {methods: [GET, POST], paths: [/v1/*]}\n  \
@@ -136,7 +156,7 @@ fn decisions(capability: &Capability) -> Vec<(String, Decision)> {
             decide_host(&capability.egress, host, *port),
         ));
     }
-    for (host, method, path, upgrade) in REQUESTS {
+    for (host, method, path, upgrade, cover) in REQUESTS {
         let question = EgressQuestion {
             host: &Host::parse(host).unwrap(),
             port: 443,
@@ -144,12 +164,15 @@ fn decisions(capability: &Capability) -> Vec<(String, Decision)> {
                 method,
                 path,
                 upgrade: *upgrade,
-                cover: Cover::Tls,
+                cover: *cover,
             }),
             addresses: &[],
         };
         let decision = capability.answer_egress(&question).decision;
-        all.push((format!("{method} {host}{path} {upgrade:?}"), decision));
+        all.push((
+            format!("{method} {host}{path} {upgrade:?} {cover:?}"),
+            decision,
+        ));
     }
     for tool in TOOLS {
         all.push((format!("call {tool}"), decide_tool(&capability.tools, tool)));

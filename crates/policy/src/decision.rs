@@ -154,6 +154,8 @@ crate::codes! {
         DenyWebSocket = "deny_websocket",
         /// The host is at an address that no rule reaches.
         DenyPrivateAddress = "deny_private_address",
+        /// Something other than TLS on a port that is for TLS.
+        DenyNotTls = "deny_not_tls",
         /// A rule blocks the tool.
         DenyToolBlocked = "deny_tool_blocked",
         /// The policy lists tools, and this is not one of them.

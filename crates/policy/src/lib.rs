@@ -35,8 +35,8 @@ pub use egress::{
     InvalidHeader, InvalidHost, InvalidPathPattern, InvalidProxy, IpBlock, LlmApi, LlmEndpointRule,
     LlmTerms, OnBudget, Outcome, PathPattern, PrivateAddresses, ProxyPlace, ProxyResolution,
     ProxyTerms, PublishedPort, Reach, RequestQuestion, RuleId, SecretPlace, SecretRule,
-    SecretSource, Upgrade, WebSocket, decide_host, is_method, is_plain_path, is_provider,
-    is_secret_name, is_variable_name,
+    SecretSource, TLS_PORTS, Upgrade, WebSocket, decide_host, is_method, is_plain_path,
+    is_provider, is_secret_name, is_variable_name,
 };
 pub use env::{EnvAllow, EnvPolicy, decide_env};
 pub use limits::Limits;

@@ -22,7 +22,10 @@ pub struct LlmBudget {
 
 #[derive(Debug)]
 struct Account {
+    /// What may still be used, or carved.
     left: Amounts,
+    /// What may still be used here, however much is left.
+    own: Amounts,
     reserved: u32,
     usage: LlmUsage,
     is_closed: bool,
@@ -104,6 +107,7 @@ impl LlmBudget {
         Arc::new(Self {
             account: Mutex::new(Account {
                 left,
+                own: Amounts::UNLIMITED,
                 reserved: 0,
                 usage: LlmUsage::default(),
                 is_closed: false,
@@ -112,6 +116,11 @@ impl LlmBudget {
             queue: tokio::sync::Mutex::new(()),
             above,
         })
+    }
+
+    /// Sets how much calls on this budget itself may use in all, however much it holds. What is carved from it does not count.
+    pub fn cap(&self, tokens: Option<u64>, cost: Option<PicoUsd>) {
+        self.account().own = Amounts { tokens, cost };
     }
 
     /// Moves so much from this budget to a new one, or what is left if that is less: budgets carved from one never come to
@@ -151,7 +160,7 @@ impl LlmBudget {
 
     /// Charges what was used elsewhere, and reported. What is more than is left leaves nothing.
     pub fn charge(&self, tokens: u64, cost: PicoUsd) {
-        self.account().left.take((tokens, cost));
+        self.account().take((tokens, cost));
     }
 
     /// To this budget or, when it is closed, to the one above.
@@ -177,13 +186,16 @@ impl LlmBudget {
 
     /// Whether tokens or money are limited at all.
     pub(crate) fn is_limited(&self) -> bool {
-        let left = self.account().left;
-        left.tokens.is_some() || left.cost.is_some()
+        let account = self.account();
+        [account.left, account.own]
+            .iter()
+            .any(|amounts| amounts.tokens.is_some() || amounts.cost.is_some())
     }
 
     /// Whether money is limited.
     pub(crate) fn limits_cost(&self) -> bool {
-        self.account().left.cost.is_some()
+        let account = self.account();
+        account.left.cost.is_some() || account.own.cost.is_some()
     }
 
     /// Sets aside what a call may use at worst. When other calls hold what it needs, it waits for them; when nobody does, its
@@ -208,7 +220,7 @@ impl LlmBudget {
         if account.is_closed {
             return Some(Err(Exhausted::Tokens));
         }
-        let affordable = account.left.affordable(&wish);
+        let affordable = account.affordable(&wish);
         let output = match affordable {
             Ok(most) if most >= wish.output => wish.output,
             _ if account.reserved > 0 => return None,
@@ -216,7 +228,7 @@ impl LlmBudget {
             Err(exhausted) => return Some(Err(exhausted)),
         };
         let held = wish.held(output);
-        account.left.take(held);
+        account.take(held);
         account.reserved += 1;
         Some(Ok(Reservation {
             budget: Arc::clone(self),
@@ -249,7 +261,33 @@ impl Wish {
     }
 }
 
+impl Account {
+    fn affordable(&self, wish: &Wish) -> Result<u64, Exhausted> {
+        Ok(self.left.affordable(wish)?.min(self.own.affordable(wish)?))
+    }
+
+    fn take(&mut self, amounts: (u64, PicoUsd)) {
+        self.left.take(amounts);
+        self.own.take(amounts);
+    }
+}
+
 impl Amounts {
+    const UNLIMITED: Self = Self {
+        tokens: None,
+        cost: None,
+    };
+
+    fn covers(&self, (tokens, cost): (u64, PicoUsd)) -> Result<(), Exhausted> {
+        if self.tokens.is_some_and(|left| left < tokens) {
+            return Err(Exhausted::Tokens);
+        }
+        match self.cost.is_some_and(|left| left < cost) {
+            true => Err(Exhausted::Cost),
+            false => Ok(()),
+        }
+    }
+
     /// The longest answers that are affordable. One token each is the least.
     fn affordable(&self, wish: &Wish) -> Result<u64, Exhausted> {
         let answers = wish.answers.max(1);
@@ -327,13 +365,9 @@ impl Reservation {
             wanted.1.minus(self.held.1),
         );
         let mut account = self.budget.account();
-        if account.left.tokens.is_some_and(|left| left < more.0) {
-            return Err(Exhausted::Tokens);
-        }
-        if account.left.cost.is_some_and(|left| left < more.1) {
-            return Err(Exhausted::Cost);
-        }
-        account.left.take(more);
+        account.left.covers(more)?;
+        account.own.covers(more)?;
+        account.take(more);
         self.held = (self.held.0.max(wanted.0), self.held.1.max(wanted.1));
         self.output = self.output.max(output);
         Ok(())
@@ -360,9 +394,10 @@ impl Reservation {
             account.usage.add(model, tokens, cost, source);
             // Whatever a call used beyond what it held is missing from what is left.
             let beyond = (tokens.total().saturating_sub(rest.0), cost.minus(rest.1));
-            account.left.take(beyond);
+            account.take(beyond);
             rest = (rest.0.saturating_sub(tokens.total()), rest.1.minus(cost));
         }
+        account.own.give_back(rest);
         drop(account);
         self.budget.give_back(rest);
         self.budget.settled.notify_waiters();
@@ -509,6 +544,22 @@ mod tests {
         whole.charge(13, PicoUsd(1));
         assert!(whole.try_reserve(wish(51, 0)).unwrap().is_err());
         whole.reserve(wish(50, 0)).await.unwrap().release();
+    }
+
+    #[tokio::test]
+    async fn a_cap_holds_whatever_is_left_and_is_nobody_elses() {
+        let whole = LlmBudget::new(Some(100), None);
+        whole.cap(Some(30), None);
+        let part = whole.carve(Some(60), None);
+        let mut held = whole.reserve(wish(10, 10)).await.unwrap();
+        assert_eq!(held.extend(21), Err(Exhausted::Tokens));
+        held.settle("m", used(10, 5), PicoUsd(0), Source::Reported);
+        assert_eq!(whole.reserve(wish(5, 50)).await.unwrap().output(), 10);
+        assert_eq!(
+            whole.reserve(wish(1, 0)).await.err(),
+            Some(Exhausted::Tokens)
+        );
+        part.reserve(wish(60, 0)).await.unwrap().release();
     }
 
     #[tokio::test]

@@ -19,7 +19,8 @@ pub use llm::{LlmApi, LlmEndpointRule, LlmTerms, OnBudget, is_provider};
 pub use pattern::{DomainPattern, InvalidDomain, IpBlock};
 pub use published::PublishedPort;
 pub use question::{
-    AddressAnswer, Cover, EgressAnswer, EgressQuestion, Inspection, RequestQuestion, Upgrade,
+    AddressAnswer, Cover, EgressAnswer, EgressQuestion, Inspection, RequestQuestion, TLS_PORTS,
+    Upgrade,
 };
 pub use secret::{
     InvalidHeader, SecretPlace, SecretRule, SecretSource, is_secret_name, is_variable_name,

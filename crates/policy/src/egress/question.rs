@@ -11,6 +11,9 @@ use super::{
 };
 use crate::{Capability, Decision, Reason, Rule};
 
+/// Ports that take TLS and nothing else.
+pub const TLS_PORTS: &[u16] = &[443];
+
 /// What somebody wants to know.
 #[derive(Clone, Debug)]
 pub struct EgressQuestion<'a> {
@@ -196,6 +199,17 @@ fn decide(
         ));
     }
     let request = question.request?;
+    if request.cover == Cover::Plain && TLS_PORTS.contains(&question.port) {
+        let hint = format!(
+            "port {} takes TLS only; use https, or another port",
+            question.port
+        );
+        return Some(Decision::deny(
+            Reason::DenyNotTls,
+            first.origin.clone(),
+            Some(hint),
+        ));
+    }
     let Some(rule) = permitting else {
         let RequestQuestion { method, path, .. } = request;
         let hint = format!("add to that rule: http: {{methods: [{method}], paths: [{path:?}]}}");

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_api::{Handle, Side};
+use belljar_egress::{LlmBudget, PicoUsd};
 use belljar_gate::{FleetGate, FleetRefusal, Launch, Papers, Permit, Replicate, Standing, Wish};
 use belljar_manifest::lineage::{CapabilityDocument, Digest};
 use belljar_policy::{Budget, Capability, Contract, Places};
@@ -183,8 +184,10 @@ impl Post {
         } = candidate;
         let (Replicate { admitted, papers }, launch) = permit.into_launch();
         let worker = admitted.worker;
+        let models = models(parent, &capability, &admitted.share.granted);
         let employed = Arc::new(Employed {
             worker,
+            models,
             chain: chain(parent, papers.envelope().as_bytes()),
             papers,
             capability,
@@ -325,7 +328,8 @@ impl Hired {
         let command = self.shown()?;
         let assignment = Assignment::new(&id, &capability, &command, &self.post.state)
             .output(output)
-            .reins(self.reins.clone());
+            .reins(self.reins.clone())
+            .budget(Arc::clone(&self.employed.models));
         let mut attendant = WorkerAttendant {
             worker,
             gate: &self.post.gate,
@@ -468,6 +472,21 @@ fn less(now: Usage, told: Usage) -> Usage {
         tokens: now.tokens.saturating_sub(told.tokens),
         micro_usd: now.micro_usd.saturating_sub(told.micro_usd),
     }
+}
+
+/// What a worker may spend on models: a part of its parent's, so that a family never spends more than its first was given,
+/// however many calls are under way while replicas are made.
+fn models(parent: Option<&Employed>, capability: &Capability, granted: &Budget) -> Arc<LlmBudget> {
+    let tokens = granted.tokens.number();
+    let cost = granted.micro_usd.number().map(PicoUsd::from_micro_usd);
+    let budget = match parent {
+        Some(parent) => parent.models.carve(tokens, cost),
+        None => LlmBudget::new(tokens, cost),
+    };
+    // Its own box's limits are its own.
+    let limits = &capability.limits;
+    budget.cap(limits.tokens, limits.cost_usd.map(PicoUsd::from_usd));
+    budget
 }
 
 fn chain(parent: Option<&Employed>, own: &[u8]) -> Arc<[u8]> {

@@ -102,7 +102,7 @@ impl Book {
     pub(super) fn close(&self, usage: Usage) -> NetworkUsage {
         let groups = std::mem::take(&mut self.pages().groups);
         let mut refusals: Vec<RefusalGroup> = groups.into_values().collect();
-        refusals.sort_by(|a, b| b.count.cmp(&a.count));
+        refusals.sort_by_key(|group| std::cmp::Reverse(group.count));
         NetworkUsage {
             connections: usage.connections,
             requests: usage.requests,
