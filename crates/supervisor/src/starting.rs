@@ -73,11 +73,25 @@ pub(crate) struct Streams {
 
 impl Streams {
     pub(crate) fn open(output: Output) -> Result<Self, Errno> {
-        let foreground = matches!(output, Output::Inherit | Output::CaptureForeground);
+        let foreground = matches!(
+            output,
+            Output::Inherit | Output::InheritAsError | Output::CaptureForeground
+        );
         let (stdin, captures) = match output {
             Output::Inherit => {
                 return Ok(Self {
                     stdio: Stdio::inherit()?,
+                    captures: None,
+                    foreground,
+                });
+            }
+            Output::InheritAsError => {
+                let stdio = Stdio::inherit()?;
+                return Ok(Self {
+                    stdio: Stdio {
+                        stdout: rustix::io::fcntl_dupfd_cloexec(&stdio.stderr, 3)?,
+                        ..stdio
+                    },
                     captures: None,
                     foreground,
                 });
