@@ -335,11 +335,24 @@ mod tests {
         ) {
             let name = format!("{spice}{name}");
             let Ok(rule) = belljar_policy::PathRule::parse(&format!("/{name}")) else { return Ok(()); };
+            // Comments take anything; values, what files may hold at all.
+            let value = match name.chars().any(char::is_control) {
+                true => "plain",
+                false => &name,
+            };
+            let rule = match value {
+                "plain" => belljar_policy::PathRule::Root("/plain".into()),
+                _ => rule,
+            };
             let mut draft = draft();
             draft.heading.push(name.clone());
             draft.host_remarks.push(name.clone());
             draft.programs.push(name.clone());
-            draft.writable = vec![path(&format!("/{name}"), Standing::Granted)];
+            draft.writable = vec![PathLine {
+                path: format!("/{value}"),
+                why: name.clone(),
+                standing: Standing::Granted,
+            }];
             draft.readable = vec![path(&format!("/{name}"), Standing::Proposed)];
             let capability = parsed(&draft);
             prop_assert_eq!(capability.filesystem.writable.len(), 1);

@@ -314,7 +314,9 @@ pub(crate) fn attend_on(
     let published = gateway.as_ref().map(published_ports).unwrap_or_default();
     let gateway = gateway.map(|prepared| prepared.open(&mut standing, &reins));
     let gateway = gateway.transpose()?;
-    let watcher = standing.take_sightings().map(Watcher::start).transpose();
+    let watcher = standing.take_sightings();
+    let watcher = watcher.map(|seen| Watcher::start(seen, &lowered.plan.program));
+    let watcher = watcher.transpose();
     let watcher = watcher.map_err(|source| RunError::System {
         doing: "listening to the box",
         source,

@@ -208,11 +208,23 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    pub(crate) fn start(sightings: Sightings) -> std::io::Result<Self> {
+    /// `program` is what the box starts with. Nobody inside sees that: until it runs, its process is one of ours, and ours
+    /// alone to look into.
+    pub(crate) fn start(sightings: Sightings, program: &Path) -> std::io::Result<Self> {
         let sightings = Arc::new(sightings);
         let heard = Arc::clone(&sightings);
+        let mut observation = Observation::default();
+        observation.note(Sighting::File {
+            path: program.canonicalize().unwrap_or_else(|_| program.into()),
+            deeds: Deeds::EXECUTE,
+            found: Found::There,
+        });
+        observation.note(Sighting::File {
+            path: program.to_owned(),
+            deeds: Deeds::LOOK,
+            found: Found::There,
+        });
         let listen = move || {
-            let mut observation = Observation::default();
             while let Some(sighting) = heard.next() {
                 observation.note(sighting);
             }

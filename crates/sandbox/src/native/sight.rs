@@ -66,6 +66,11 @@ pub enum Sighting {
 pub struct Deeds(u8);
 
 impl Deeds {
+    /// Asking about it.
+    pub const LOOK: Self = Self(bit::LOOK);
+    /// Running it.
+    pub const EXECUTE: Self = Self(bit::EXECUTE);
+
     /// It was asked about.
     pub fn looks(self) -> bool {
         self.0 & bit::LOOK != 0
@@ -189,8 +194,9 @@ pub(super) fn note(
     }
     for named in [watched.first, watched.second] {
         let mut report = Report::new();
+        let mut as_named = Report::new();
         // A bad pointer or an endless path is the caller's own error, which the kernel will tell it.
-        let Ok((deeds, found)) = report.locate(call, watched.deed, named) else {
+        let Ok((deeds, found)) = report.locate(call, watched.deed, named, &mut as_named) else {
             continue;
         };
         // The numbers under which we looked may be another's by now.
@@ -198,6 +204,10 @@ pub(super) fn note(
             return;
         }
         report.send(channel, deeds, found);
+        // The links on the way are needed as well.
+        if found == Found::There && as_named.path() != report.path() {
+            as_named.send(channel, bit::LOOK, found);
+        }
     }
 }
 
@@ -280,8 +290,12 @@ impl Report {
         }
     }
 
-    fn send(mut self, channel: BorrowedFd<'_>, deeds: u8, found: Found) {
-        let path = &self.bytes[HEADER..self.used];
+    fn path(&self) -> &[u8] {
+        self.bytes.get(HEADER..self.used).unwrap_or_default()
+    }
+
+    fn send(&mut self, channel: BorrowedFd<'_>, deeds: u8, found: Found) {
+        let path = self.path();
         // Pipes, sockets and the like have no path. What the box has of its own is of no interest.
         let is_own = [&b"/proc/"[..], b"/dev/"]
             .iter()
@@ -316,6 +330,7 @@ impl Report {
         call: &Notification,
         deed: Deed,
         named: Named,
+        as_named: &mut Report,
     ) -> Result<(u8, Found), Errno> {
         let argument = |index: u8| call.args.get(usize::from(index)).copied().unwrap_or(0);
         let mut path = PathText::new();
@@ -324,6 +339,7 @@ impl Report {
             Named::Descriptor(fd) => {
                 let place = open_descriptor(call.thread, argument(fd) as i32)?;
                 self.push_place(place.as_fd())?;
+                as_named.push(self.path())?;
                 return Ok((deeds(deed, argument, Found::There), Found::There));
             }
             Named::Address(at, length) => {
@@ -355,9 +371,10 @@ impl Report {
                 _ => return Err(Errno::NOENT),
             };
             self.push_place(place.as_fd())?;
+            as_named.push(self.path())?;
             return Ok((deeds(deed, argument, Found::There), Found::There));
         }
-        let found = self.find(call.thread, from, &mut path, follows)?;
+        let found = self.find(call.thread, from, &mut path, follows, as_named)?;
         Ok((deeds(deed, argument, found), found))
     }
 
@@ -368,6 +385,7 @@ impl Report {
         from: Option<u64>,
         path: &mut PathText,
         follows: bool,
+        as_named: &mut Report,
     ) -> Result<Found, Errno> {
         let base = match path.is_absolute() {
             true => rustix::fs::open(c"/", PLACE, Mode::empty())?,
@@ -377,10 +395,10 @@ impl Report {
             },
         };
         if !path.is_absolute() {
-            self.push_place(base.as_fd())?;
-            self.push(b"/")?;
+            as_named.push_place(base.as_fd())?;
+            as_named.push(b"/")?;
         }
-        self.push(path.bytes())?;
+        as_named.push(path.bytes())?;
         // Other processes' views of themselves are theirs: "self" would be init.
         let mut through = ResolveFlags::NO_MAGICLINKS;
         if path.stand_in_for(thread) {
@@ -390,7 +408,11 @@ impl Report {
         match self.search(base, path, follows, through) {
             Ok(found) => Ok(found),
             // Told as it was named; the keeper makes of it what it can.
-            Err(_) => Ok(Found::Nowhere),
+            Err(_) => {
+                self.clear();
+                self.push(as_named.path())?;
+                Ok(Found::Nowhere)
+            }
         }
     }
 

@@ -47,8 +47,13 @@ pub(super) fn learn(lesson: &Lesson<'_>, observed: &Observation) -> Network {
         let before = CompiledRules::new(lesson.within.egress.clone());
         for made in &network.hosts {
             let failed = failures(network, &made.host, made.port);
-            if made.connections > failed {
+            // Some ports are dialled only when the client has spoken.
+            if made.spoken > 0 && made.connections > failed {
                 found.made(&before, &made.host, made.port, made.connections);
+            } else if failed == 0 {
+                let (_, domain, reachable, _) = standing_of(&made.host, lesson.hosts);
+                let why = "connected to, but nothing was said";
+                found.rule(Standing::Proposed, domain, made.port, reachable, why);
             }
         }
         for group in &network.refusals {

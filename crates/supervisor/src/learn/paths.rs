@@ -19,6 +19,7 @@ const MOST_APART: usize = 4;
 /// The most proposals of a kind.
 const MOST_PROPOSED: usize = 24;
 const MOST_PROGRAMS: usize = 200;
+const MOST_ROUNDS: usize = 3;
 
 pub(super) struct Files {
     pub(super) mode: (FsMode, String),
@@ -49,6 +50,9 @@ pub(super) fn learn(observed: &Observation, within: &Capability, places: &Places
         sorted.reads.insert(program.clone(), Touch::Used);
         sorted.programs.insert(program);
     }
+    // It is started there, whether it looks or not.
+    let start = sorted.reads.entry(places.work.clone());
+    start.or_insert(Touch::Looked);
     ground.conclude(sorted)
 }
 
@@ -126,7 +130,8 @@ impl Ground<'_> {
         let decision = self.table.decide(path, FileOp::Read);
         let is_there = seen.found == Found::There;
         if is_hosts(&decision) {
-            if is_there {
+            // A path through links, taken apart, may be another's or nobody's.
+            if is_there && (touch == Touch::Used || path.symlink_metadata().is_ok()) {
                 into.reads.insert(path.to_owned(), touch);
             }
         } else if self.is_wanted(path, &decision, touch, is_there) {
@@ -189,7 +194,8 @@ impl Ground<'_> {
             (true, Some(readable)) => (
                 (
                     FsMode::None,
-                    "it needs programs and libraries, and nothing else of the host".to_owned(),
+                    "it needs programs and libraries, and of the host no more than is listed"
+                        .to_owned(),
                 ),
                 readable,
             ),
@@ -251,19 +257,13 @@ impl Ground<'_> {
         (places.iter().filter_map(line).collect(), places)
     }
 
-    /// Whether nothing of the host's is needed but what every program has, and perhaps the working directory.
+    /// Whether little of the host's is needed beyond what every program has: the working directory perhaps, and a few files.
     fn fits_none(&self, reads: &[(PathBuf, Touch)]) -> Option<Vec<PathLine>> {
-        let works = reads
-            .iter()
-            .any(|(path, _)| path.starts_with(&self.places.work));
-        let readable = match works {
-            true => vec![PathLine {
-                path: ".".to_owned(),
-                why: "it read files here".to_owned(),
-                standing: Standing::Granted,
-            }],
-            false => Vec::new(),
-        };
+        let mut readable = vec![PathLine {
+            path: ".".to_owned(),
+            why: "where it starts".to_owned(),
+            standing: Standing::Granted,
+        }];
         let table = self.table_of(FsMode::None, &[], &readable);
         let shown: Vec<&Path> = table
             .iter()
@@ -272,10 +272,32 @@ impl Ground<'_> {
             .collect();
         let fits = |(path, touch): &(PathBuf, Touch)| {
             is_hosts(&table.decide(path, FileOp::Read))
-                // A directory that leads to something is there, though not with all that is in it.
-                || (*touch == Touch::Looked && shown.iter().any(|shown| shown.starts_with(path)))
+                // A directory that leads to something is there, and so is the home, though not with all that is in them.
+                || (*touch == Touch::Looked
+                    && (*path == self.places.home
+                        || shown.iter().any(|shown| shown.starts_with(path))))
         };
-        reads.iter().all(fits).then_some(readable)
+        let others: Vec<PathBuf> = reads
+            .iter()
+            .filter(|read| !fits(read))
+            .map(|(path, _)| path.clone())
+            .collect();
+        let others = gather(&others, others.len(), &|_| false);
+        if others.len() > MOST_APART {
+            return None;
+        }
+        for path in others {
+            readable.push(PathLine {
+                path: self.rule_text(&path)?,
+                why: "read".to_owned(),
+                standing: Standing::Granted,
+            });
+        }
+        // What is below one of them may be hidden for another reason.
+        let table = self.table_of(FsMode::None, &[], &readable);
+        let is_shown = |path: &Path| is_hosts(&table.decide(path, FileOp::Read));
+        let is_met = |read: &(PathBuf, Touch)| fits(read) || is_shown(&read.0);
+        reads.iter().all(is_met).then_some(readable)
     }
 
     /// Rules for what was read with leave and would not be there otherwise.
@@ -287,26 +309,30 @@ impl Ground<'_> {
         reads: &[(PathBuf, Touch)],
         remarks: &mut Vec<String>,
     ) -> Vec<PathLine> {
-        let table = self.table_of(mode, writable, readable);
-        let is_missing = |path: &Path| !is_hosts(&table.decide(path, FileOp::Read));
-        let missing = reads.iter().map(|(path, _)| path);
-        let missing: Vec<PathBuf> = missing
-            .filter(|path| mode != FsMode::None && is_missing(path))
-            .cloned()
-            .collect();
-        let may =
-            |path: &Path| is_missing(path) && is_hosts(&self.table.decide(path, FileOp::Read));
-        let mut lines = Vec::new();
-        for path in gather(&missing, MOST_APART, &may) {
-            match self.rule_text(&path) {
-                Some(text) => lines.push(PathLine {
-                    path: text,
-                    why: "hidden otherwise; shown and read in the learning run".to_owned(),
-                    standing: Standing::Granted,
-                }),
-                None => remarks.push(format!("no rule can spell {}", path_text(&path))),
+        let mut lines: Vec<PathLine> = Vec::new();
+        // What is below one of them may be hidden for another reason.
+        for _ in 0..MOST_ROUNDS {
+            let so_far = [readable, &lines].concat();
+            let table = self.table_of(mode, writable, &so_far);
+            let is_missing = |path: &Path| !is_hosts(&table.decide(path, FileOp::Read));
+            let missing = reads.iter().map(|(path, _)| path);
+            let missing = missing.filter(|path| mode != FsMode::None && is_missing(path));
+            let missing: Vec<PathBuf> = missing.cloned().collect();
+            let may =
+                |path: &Path| is_missing(path) && is_hosts(&self.table.decide(path, FileOp::Read));
+            for path in gather(&missing, MOST_APART, &may) {
+                match self.rule_text(&path) {
+                    Some(text) => lines.push(PathLine {
+                        path: text,
+                        why: "hidden otherwise; shown and read in the learning run".to_owned(),
+                        standing: Standing::Granted,
+                    }),
+                    None => remarks.push(format!("no rule can spell {}", path_text(&path))),
+                }
             }
         }
+        remarks.sort();
+        remarks.dedup();
         lines
     }
 
@@ -316,7 +342,6 @@ impl Ground<'_> {
         mode: FsMode,
         remarks: &mut Vec<String>,
     ) -> Vec<PathLine> {
-        let all: Vec<PathBuf> = refused.keys().cloned().collect();
         let own = |path: &Path| {
             path.starts_with(&self.places.home) && path != self.places.home
                 || path.components().count() > 3
@@ -325,16 +350,20 @@ impl Ground<'_> {
             FsMode::ReadWrite => "",
             FsMode::None | FsMode::ReadOnly => "; needs mode: read_write",
         };
-        let lines = gather(&all, MOST_APART, &|path| own(path) && !self.may_write(path));
-        let lines = lines.into_iter().filter_map(|path| {
-            let code = refused.get(&path).copied();
-            Some(PathLine {
-                path: self.rule_text(&path)?,
-                why: format!(
-                    "wanted to write here, refused ({}){needs}",
-                    code.unwrap_or("deny_read_only")
-                ),
-                standing: Standing::Proposed,
+        // What is protected below a directory stays so when the directory is opened.
+        let mut by_code: BTreeMap<&str, Vec<PathBuf>> = BTreeMap::new();
+        for (path, code) in refused {
+            by_code.entry(code).or_default().push(path.clone());
+        }
+        let may = |path: &Path| own(path) && !self.may_write(path);
+        let lines = by_code.iter().flat_map(|(code, paths)| {
+            let places = gather(paths, MOST_APART, &may).into_iter();
+            places.filter_map(move |path| {
+                Some(PathLine {
+                    path: self.rule_text(&path)?,
+                    why: format!("wanted to write here, refused ({code}){needs}"),
+                    standing: Standing::Proposed,
+                })
             })
         });
         at_most(lines.collect(), "places it was not let write to", remarks)
@@ -391,6 +420,10 @@ impl Ground<'_> {
         let text = below(&self.places.work, ".")
             .or_else(|| below(&self.places.home, "~"))
             .or_else(|| path.to_str().map(str::to_owned))?;
+        // Files hold no control characters.
+        if text.chars().any(char::is_control) {
+            return None;
+        }
         let rule = PathRule::parse(&text).ok()?;
         (rule.resolve(self.places).as_deref() == Some(path)).then_some(text)
     }

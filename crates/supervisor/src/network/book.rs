@@ -77,6 +77,8 @@ pub struct HostUse {
     pub port: u16,
     /// How many; those among them that did not come about are refusals as well.
     pub connections: u64,
+    /// How many of them carried anything.
+    pub spoken: u64,
 }
 
 /// Kinds of refusals that are told apart; the others are only counted.
@@ -97,7 +99,13 @@ struct Pages {
     groups: BTreeMap<(Way, String, Option<u16>, RefusalCode), RefusalGroup>,
     /// The first of each kind, until somebody takes note.
     news: Vec<Refusal>,
-    hosts: BTreeMap<(String, u16), u64>,
+    hosts: BTreeMap<(String, u16), HostCounts>,
+}
+
+#[derive(Default)]
+struct HostCounts {
+    connections: u64,
+    spoken: u64,
 }
 
 impl Book {
@@ -120,10 +128,11 @@ impl Book {
         let mut refusals: Vec<RefusalGroup> = groups.into_values().collect();
         refusals.sort_by_key(|group| std::cmp::Reverse(group.count));
         let hosts = std::mem::take(&mut self.pages().hosts).into_iter();
-        let hosts = hosts.map(|((host, port), connections)| HostUse {
+        let hosts = hosts.map(|((host, port), counts)| HostUse {
             host,
             port,
-            connections,
+            connections: counts.connections,
+            spoken: counts.spoken,
         });
         NetworkUsage {
             connections: usage.connections,
@@ -180,7 +189,9 @@ impl Recorder for Book {
                 let hosts = &mut self.pages().hosts;
                 let place = (connection.host, connection.port);
                 if hosts.len() < MOST_HOSTS || hosts.contains_key(&place) {
-                    *hosts.entry(place).or_default() += 1;
+                    let counts = hosts.entry(place).or_default();
+                    counts.connections += 1;
+                    counts.spoken += u64::from(connection.sent > 0 || connection.received > 0);
                 }
             }
             // Counted by the engine itself.
