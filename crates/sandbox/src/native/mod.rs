@@ -26,4 +26,5 @@ pub(crate) use launch::needs_mapped_owner;
 pub use launch::{Ended, Event, LONGEST_LOOK, Launched, Standing, Starting, Stdio, start};
 pub use message::{LaunchError, Stage};
 pub use sight::{Deeds, Found, Sighting, Sightings};
+pub(crate) use ways::try_network;
 pub use ways::{BoxSockets, PROXY_PORT, Ways};
