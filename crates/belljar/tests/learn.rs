@@ -7,48 +7,17 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
-use support::{Finished, Jail, Who, finish, for_each_user};
-
-/// An address of the open network, in a network namespace of the test's own.
-const OPEN_ADDRESS: &str = "45.45.45.45";
+use support::{Jail, Who, belljar_in, for_each_user, jail_with, plain_jail, succeeded, valid};
 
 const DEEDS: &str = include_str!("agents/deeds.py");
 const HOSTILE: &str = include_str!("agents/hostile.py");
-const NEEDS: &str = include_str!("agents/needs.py");
-const SERVER: &str = include_str!("agents/server.py");
-
-/// A world in which programs read nothing for their language.
-fn plain_jail(who: Who) -> Jail {
-    let mut jail = Jail::new(who);
-    jail.variable("LANG", "C");
-    jail
-}
-
-fn jail_with(who: Who, agent: &str) -> Jail {
-    let jail = plain_jail(who);
-    jail.put(&jail.work.join("agent.py"), agent);
-    jail
-}
-
-#[track_caller]
-fn belljar(jail: &Jail, arguments: &[&str]) -> Finished {
-    let done = finish(jail.belljar(arguments).spawn().expect("start belljar"));
-    jail.assert_nothing_left(None);
-    done
-}
-
-#[track_caller]
-fn succeeded(done: &Finished) -> String {
-    assert_eq!(done.code(), 0, "{}\n{}", done.stdout(), done.stderr());
-    done.stdout()
-}
 
 /// What was seen, as JSON.
 #[track_caller]
 fn observe(jail: &Jail, words: &[&str]) -> Value {
     let mut arguments = vec!["learn", "--format", "json", "--"];
     arguments.extend(words);
-    let done = belljar(jail, &arguments);
+    let done = belljar_in(jail, &arguments);
     serde_json::from_str(&succeeded(&done))
         .unwrap_or_else(|error| panic!("{error}\n{}\n{}", done.stdout(), done.stderr()))
 }
@@ -64,17 +33,6 @@ fn files_of(seen: &Value) -> BTreeMap<String, Vec<String>> {
     rows.iter().map(row).collect()
 }
 
-/// The learned file is valid; as JSON.
-#[track_caller]
-fn valid(jail: &Jail, yaml: &str) -> Value {
-    let file = jail.base.join("learned.yaml");
-    jail.put(&file, yaml);
-    let arguments = ["validate", "--output", "json", "--config"];
-    let done = belljar(jail, &[&arguments[..], &[&file.to_string_lossy()]].concat());
-    assert_eq!(done.code(), 0, "{yaml}\n{}", done.stdout());
-    serde_json::from_str::<Value>(&done.stdout()).expect("JSON")["capability"].clone()
-}
-
 fn everything_that_is_done_is_seen(who: Who) {
     let jail = jail_with(who, DEEDS);
     let file = jail.base.join("seen.json");
@@ -82,7 +40,7 @@ fn everything_that_is_done_is_seen(who: Who) {
     if support::runner_is_root() {
         std::os::unix::fs::chown(&jail.base, Some(who.uid()), None).expect("own the test's place");
     }
-    let done = belljar(
+    let done = belljar_in(
         &jail,
         &[
             "learn", "--format", "json", "--output", &file, "--", "python3", "agent.py",
@@ -133,75 +91,10 @@ fn a_run_that_is_not_watched_is_not_recorded(who: Who) {
     assert!(outcome.json.get("observed").is_none(), "{}", outcome.json);
 }
 
-/// Learns in a network where one open address answers, then runs under what was learned.
-fn what_is_learned_is_enough_with(who: Who, hosts: &str, expect_learning: &str) {
-    let jail = jail_with(who, NEEDS);
-    jail.put(&jail.base.join("server.py"), SERVER);
-    let calls = jail.home.join("calls");
-    jail.put(&calls, "");
-    let belljar = jail.belljar_path();
-    let (belljar, base) = (belljar.display(), jail.base.display());
-    let script = format!(
-        "set -- $(python3 {base}/server.py {OPEN_ADDRESS} {}) && \
-         '{belljar}' learn --hosts {hosts} --output {}/learned.yaml -- python3 agent.py {OPEN_ADDRESS} $1; \
-         echo learned $? $(wc -l < {}); \
-         '{belljar}' validate --config {}/learned.yaml > /dev/null; echo valid $?; \
-         '{belljar}' run --config {}/learned.yaml -- python3 agent.py {OPEN_ADDRESS} $1; echo ran $? $1; \
-         '{belljar}' run --config {}/learned.yaml -- python3 agent.py 45.45.45.46 $1; echo elsewhere $?; \
-         kill $2",
-        calls.display(),
-        jail.home.display(),
-        calls.display(),
-        jail.home.display(),
-        jail.home.display(),
-        jail.home.display(),
-    );
-    let program = jail.probe_path();
-    let mut command = jail.outside(&program);
-    // The laboratory needs root to make its network; it starts the script as the user.
-    if support::runner_is_root() {
-        std::os::unix::process::CommandExt::uid(&mut command, 0);
-        std::os::unix::process::CommandExt::gid(&mut command, 0);
-    }
-    let uid = who.uid().to_string();
-    command.args(["laboratory", OPEN_ADDRESS, &uid, "/bin/sh", "-c", &script]);
-    let done = finish(command.spawn().expect("a laboratory"));
-    let said = done.stdout();
-    let yaml = fs::read_to_string(jail.home.join("learned.yaml")).unwrap_or_default();
-    let all = format!("{said}\n{}\n{yaml}", done.stderr());
-    assert!(said.contains(expect_learning), "{all}");
-    assert!(said.contains("valid 0"), "{all}");
-    assert!(said.contains("ran 0"), "{all}");
-    assert!(!said.contains("elsewhere 0"), "{all}");
-    let port = said.lines().find_map(|line| line.strip_prefix("ran 0 "));
-    let rule = format!(
-        "- {{domain: \"{OPEN_ADDRESS}\", ports: [{}]}}",
-        port.unwrap_or("?")
-    );
-    assert!(
-        yaml.lines()
-            .any(|line| line.trim_start().starts_with(&rule)),
-        "{all}"
-    );
-    assert!(yaml.contains("- spawn_subprocess"), "{all}");
-    // What is hidden stays hidden until somebody decides otherwise.
-    assert!(yaml.contains("# - \"~/.ssh/id_ed25519\""), "{all}");
-    jail.assert_nothing_left(None);
-}
-
-fn hosts_that_are_recorded_are_enough(who: Who) {
-    what_is_learned_is_enough_with(who, "record", "learned 0 1\n");
-}
-
-/// Nothing gets through while learning, and the rule is there all the same.
-fn hosts_that_are_refused_are_enough(who: Who) {
-    what_is_learned_is_enough_with(who, "refuse", "learned 1 0\n");
-}
-
 fn little_is_needed_for_little(who: Who) {
     let jail = plain_jail(who);
     let learn = |words: &[&str]| -> String {
-        let done = belljar(&jail, &[&["learn", "-q", "--"], words].concat());
+        let done = belljar_in(&jail, &[&["learn", "-q", "--"], words].concat());
         succeeded(&done)
     };
     let yaml = learn(&["/bin/echo", "hello"]);
@@ -227,7 +120,7 @@ fn little_is_needed_for_little(who: Who) {
     );
     let file = jail.base.join("learned.yaml");
     let file = file.to_string_lossy();
-    let again = belljar(
+    let again = belljar_in(
         &jail,
         &["run", "--config", &file, "--", "/bin/cat", "main.txt"],
     );
@@ -255,14 +148,14 @@ fn little_is_needed_for_little(who: Who) {
     let yaml = learn(&["/bin/cp", "main.txt", "deep/copy.txt"]);
     assert!(yaml.contains("- \"./deep\""), "{yaml}");
     valid(&jail, &yaml);
-    let refused = belljar(
+    let refused = belljar_in(
         &jail,
         &[
             "run", "-q", "--config", &file, "--", "/bin/cp", "main.txt", "copy.txt",
         ],
     );
     assert_ne!(refused.code(), 0);
-    succeeded(&belljar(
+    succeeded(&belljar_in(
         &jail,
         &[
             "run",
@@ -280,7 +173,7 @@ fn little_is_needed_for_little(who: Who) {
 fn what_is_hidden_or_refused_is_only_proposed(who: Who) {
     let jail = plain_jail(who);
     let script = "cat ~/.ssh/id_ed25519; cat ~/.aws/credentials; touch ~/notes.txt; touch .git/hooks/x; ls /run/nothing; true";
-    let done = belljar(&jail, &["learn", "-q", "--", "/bin/sh", "-c", script]);
+    let done = belljar_in(&jail, &["learn", "-q", "--", "/bin/sh", "-c", script]);
     let yaml = succeeded(&done);
     let capability = valid(&jail, &yaml);
     let filesystem = &capability["filesystem_config"];
@@ -314,7 +207,7 @@ fn what_is_hidden_or_refused_is_only_proposed(who: Who) {
             .map(Vec::len),
         Some(2)
     );
-    let shown = belljar(
+    let shown = belljar_in(
         &jail,
         &[
             "run",
@@ -368,7 +261,7 @@ fn names_mean_themselves(who: Who) {
     fs::create_dir(jail.work.join(name)).expect("a directory");
     jail.own(&jail.work.join(name));
     let copy = format!("{name}/copy.txt");
-    let yaml = succeeded(&belljar(
+    let yaml = succeeded(&belljar_in(
         &jail,
         &["learn", "-q", "--", "/bin/cp", "main.txt", &copy],
     ));
@@ -376,13 +269,13 @@ fn names_mean_themselves(who: Who) {
     assert!(!yaml.contains('\u{202e}'), "{yaml:?}");
     let file = jail.base.join("learned.yaml");
     let file = file.to_string_lossy();
-    succeeded(&belljar(
+    succeeded(&belljar_in(
         &jail,
         &[
             "run", "-q", "--config", &file, "--", "/bin/cp", "main.txt", &copy,
         ],
     ));
-    let elsewhere = belljar(
+    let elsewhere = belljar_in(
         &jail,
         &[
             "run", "-q", "--config", &file, "--", "/bin/cp", "main.txt", "copy.txt",
@@ -427,7 +320,7 @@ fn a_file_that_is_there_is_not_replaced_unasked(who: Who) {
             words,
         ]
         .concat();
-        belljar(&jail, &arguments)
+        belljar_in(&jail, &arguments)
     };
     let read = || fs::read_to_string(&file).expect("the file");
     // An agent that makes the file first keeps it from being written, and does not have it written through a link.
@@ -444,7 +337,7 @@ fn a_file_that_is_there_is_not_replaced_unasked(who: Who) {
     assert!(!Path::new(&file).is_symlink());
     // Nor may it write what it is held against.
     jail.put(Path::new(&file), "extends: moderate\n");
-    let held = belljar(
+    let held = belljar_in(
         &jail,
         &[
             "learn",
@@ -471,7 +364,7 @@ fn a_run_is_held_against_a_file(who: Who) {
     let against = |words: &[&str]| {
         let file = file.to_string_lossy();
         let arguments = [&["learn", "--against", &file, "--"], words].concat();
-        let done = belljar(&jail, &arguments);
+        let done = belljar_in(&jail, &arguments);
         (succeeded(&done), done.stderr())
     };
     let (diff, said) = against(&["/bin/sh", "-c", "/bin/cp main.txt copy.txt; true"]);
@@ -512,7 +405,7 @@ fn the_walls_stand_while_learning(who: Who) {
     );
     let file = file.to_string_lossy();
     let script = "cat ~/.aws/credentials; cat ~/.ssh/id_ed25519; cat ~/notes.txt";
-    let done = belljar(
+    let done = belljar_in(
         &jail,
         &[
             "learn", "-q", "--config", &file, "--", "/bin/sh", "-c", script,
@@ -528,73 +421,9 @@ fn the_walls_stand_while_learning(who: Who) {
     assert!(yaml.contains("    - \"~/.aws/credentials\""), "{yaml}");
 }
 
-fn servers_on_the_hosts_loopback_are_proposed(who: Who) {
-    let agent = "import socket\n\
-        s = socket.socket(); s.setblocking(False); print(s.connect_ex(('127.0.0.1', 5432)))\n\
-        try: socket.create_connection(('::1', 6379))\n\
-        except OSError: pass\n\
-        own = socket.create_server(('127.0.0.1', 0)); socket.create_connection(own.getsockname())\n";
-    let jail = jail_with(who, agent);
-    let yaml = succeeded(&belljar(
-        &jail,
-        &["learn", "-q", "--", "python3", "agent.py"],
-    ));
-    assert!(
-        yaml.contains("# - {domain: \"localhost\", ports: [5432, 6379]}"),
-        "{yaml}"
-    );
-    assert_eq!(
-        valid(&jail, &yaml)["network_egress_rules"],
-        serde_json::json!([])
-    );
-}
-
-/// Nothing is dialled here, in neither way: a private address is refused before.
-fn private_addresses_stay_closed(who: Who) {
-    for (hosts, asked) in [
-        ("refuse", "'169.254.169.254', '10.0.0.1', 'db.example'"),
-        ("record", "'169.254.169.254', '10.0.0.1'"),
-    ] {
-        let agent = format!(
-            "import socket\n\
-             for host in ({asked}):\n\
-             \x20   try:\n\
-             \x20       connection = socket.create_connection((host, 80))\n\
-             \x20       connection.sendall(b'GET / HTTP/1.1\\r\\nHost: ' + host.encode() + b'\\r\\n\\r\\n')\n\
-             \x20       connection.recv(1)\n\
-             \x20   except OSError: pass\n"
-        );
-        let jail = jail_with(who, &agent);
-        let done = belljar(
-            &jail,
-            &["learn", "-q", "--hosts", hosts, "--", "python3", "agent.py"],
-        );
-        let yaml = succeeded(&done);
-        for address in ["169.254.169.254", "10.0.0.1"] {
-            let line = format!("  # - {{domain: \"{address}\", ports: [80], allow_private: true}}");
-            assert!(
-                yaml.lines().any(|own| own.starts_with(&line)),
-                "{hosts}\n{yaml}"
-            );
-        }
-        let rules = &valid(&jail, &yaml)["network_egress_rules"];
-        let rules = rules.as_array().into_iter().flatten();
-        let names: Vec<&str> = rules
-            .filter_map(|rule| rule["value"]["domain"].as_str())
-            .collect();
-        let expect: &[&str] = match hosts {
-            "refuse" => &["db.example"],
-            _ => &[],
-        };
-        assert_eq!(names, expect, "{yaml}");
-    }
-}
-
 for_each_user!(
     everything_that_is_done_is_seen,
     a_run_that_is_not_watched_is_not_recorded,
-    hosts_that_are_recorded_are_enough,
-    hosts_that_are_refused_are_enough,
     little_is_needed_for_little,
     what_is_hidden_or_refused_is_only_proposed,
     a_hostile_agent_breaks_nothing,
@@ -603,6 +432,4 @@ for_each_user!(
     a_file_that_is_there_is_not_replaced_unasked,
     a_run_is_held_against_a_file,
     the_walls_stand_while_learning,
-    servers_on_the_hosts_loopback_are_proposed,
-    private_addresses_stay_closed,
 );

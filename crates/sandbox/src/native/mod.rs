@@ -4,6 +4,7 @@
 //! no_new_privs → Landlock → capabilities dropped → seccomp → resource limits → exec. The box's pid 1 is [`init`], a
 //! copy of the keeper that stays outside Landlock and seccomp and answers for both.
 
+mod caller_path;
 mod filter;
 mod grip;
 mod idmap;

@@ -4,20 +4,18 @@
 //! one message on a channel that the agent has no end of, and lets the call go on. When the channel is full it waits:
 //! the keeper empties it from a thread of its own, and what is not told is not learned.
 
+use super::caller_path::{CallerPath, LONGEST};
 use super::peer::Text;
 use super::watched::{Deed, Last, Named, Watched};
-use crate::sys::{self, Notification};
+use crate::sys::Notification;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
-use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// The longest path the kernel takes, its final NUL included.
-const LONGEST: usize = libc::PATH_MAX as usize;
 /// Room for a directory's path and a path below it.
 const ROOM: usize = 2 * LONGEST;
 const HEADER: usize = 4;
@@ -333,7 +331,7 @@ impl Report {
         as_named: &mut Report,
     ) -> Result<(u8, Found), Errno> {
         let argument = |index: u8| call.args.get(usize::from(index)).copied().unwrap_or(0);
-        let mut path = PathText::new();
+        let mut path = CallerPath::new();
         let (from, last) = match named {
             Named::Nothing => return Err(Errno::INVAL),
             Named::Descriptor(fd) => {
@@ -383,7 +381,7 @@ impl Report {
         &mut self,
         thread: i32,
         from: Option<u64>,
-        path: &mut PathText,
+        path: &mut CallerPath,
         follows: bool,
         as_named: &mut Report,
     ) -> Result<Found, Errno> {
@@ -419,7 +417,7 @@ impl Report {
     fn search(
         &mut self,
         mut base: OwnedFd,
-        path: &mut PathText,
+        path: &mut CallerPath,
         follows: bool,
         through: ResolveFlags,
     ) -> Result<Found, Errno> {
@@ -444,7 +442,7 @@ impl Report {
             };
             if follows {
                 // A link to nothing: what is made is made where it points.
-                let mut target = PathText::new();
+                let mut target = CallerPath::new();
                 if target.read_link(directory.as_fd(), name).is_ok() {
                     base = match target.is_absolute() {
                         true => rustix::fs::open(c"/", PLACE, Mode::empty())?,
@@ -528,163 +526,5 @@ fn deeds(deed: Deed, argument: impl Fn(u8) -> u64, found: Found) -> u8 {
             }
             deeds
         }
-    }
-}
-
-/// A path as a call names it, with a NUL behind it.
-struct PathText {
-    bytes: [u8; LONGEST + 32],
-    used: usize,
-}
-
-impl PathText {
-    fn new() -> Self {
-        Self {
-            bytes: [0; LONGEST + 32],
-            used: 0,
-        }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        self.bytes.get(..self.used).unwrap_or_default()
-    }
-
-    fn is_absolute(&self) -> bool {
-        self.bytes().first() == Some(&b'/')
-    }
-
-    fn as_c_str(&self) -> &CStr {
-        CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
-    }
-
-    fn set(&mut self, parts: [&[u8]; 3]) -> bool {
-        let mut bytes = [0u8; LONGEST + 32];
-        let mut used = 0;
-        for part in parts {
-            // One stays for the NUL.
-            match bytes.get_mut(used..used + part.len()) {
-                Some(room) if used + part.len() < LONGEST + 32 => room.copy_from_slice(part),
-                _ => return false,
-            }
-            used += part.len();
-        }
-        (self.bytes, self.used) = (bytes, used);
-        true
-    }
-
-    /// Reads a path from another's memory, page by page: what is behind its end may not be there.
-    fn read(&mut self, thread: i32, address: u64) -> Result<(), Errno> {
-        const PAGE: u64 = 4096;
-        self.used = 0;
-        while self.used < LONGEST {
-            let at = address.checked_add(self.used as u64).ok_or(Errno::FAULT)?;
-            let to_page_end = (PAGE - at % PAGE) as usize;
-            let end = (self.used + to_page_end).min(LONGEST);
-            let room = self.bytes.get_mut(self.used..end).ok_or(Errno::FAULT)?;
-            let wanted = room.len();
-            if sys::read_memory(thread, at, room)? != wanted {
-                return Err(Errno::FAULT);
-            }
-            if let Some(nul) = room.iter().position(|byte| *byte == 0) {
-                self.used += nul;
-                self.bytes[self.used..].fill(0);
-                return Ok(());
-            }
-            self.used = end;
-        }
-        Err(Errno::NAMETOOLONG)
-    }
-
-    /// The path in the address of a Unix socket.
-    fn read_unix_address(&mut self, thread: i32, at: u64, length: u64) -> Result<(), Errno> {
-        let mut address = [0u8; size_of::<libc::sockaddr_un>()];
-        let length = usize::try_from(length).unwrap_or(usize::MAX);
-        let address = address.get_mut(..length).ok_or(Errno::INVAL)?;
-        if sys::read_memory(thread, at, address)? != address.len() {
-            return Err(Errno::FAULT);
-        }
-        let family = address.get(..2).and_then(|bytes| bytes.try_into().ok());
-        let path = address.get(2..).unwrap_or_default();
-        let end = path.iter().position(|byte| *byte == 0);
-        let path = path.get(..end.unwrap_or(path.len())).unwrap_or_default();
-        if family.map(u16::from_ne_bytes) != Some(libc::AF_UNIX as u16) || path.is_empty() {
-            return Err(Errno::AFNOSUPPORT);
-        }
-        match self.set([path, b"", b""]) {
-            true => Ok(()),
-            false => Err(Errno::NAMETOOLONG),
-        }
-    }
-
-    fn read_link(&mut self, directory: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
-        let room = &mut self.bytes[..LONGEST - 1];
-        self.used = rustix::fs::readlinkat_raw(directory, name, room)?;
-        Ok(())
-    }
-
-    /// Where a path goes through the caller's own entry in /proc, says so by number. Whether it did.
-    fn stand_in_for(&mut self, thread: i32) -> bool {
-        const OWN: [(&[u8], &[u8]); 6] = [
-            (b"/proc/self", b""),
-            (b"/proc/thread-self", b""),
-            (b"/dev/fd", b"/fd"),
-            (b"/dev/stdin", b"/fd/0"),
-            (b"/dev/stdout", b"/fd/1"),
-            (b"/dev/stderr", b"/fd/2"),
-        ];
-        for (own, below) in OWN {
-            let Some(rest) = self.bytes().strip_prefix(own) else {
-                continue;
-            };
-            if rest.first().is_some_and(|byte| *byte != b'/') {
-                continue;
-            }
-            let mut entry = Text::new();
-            entry.push(b"/proc/");
-            entry.push_number(thread.unsigned_abs());
-            let Some(entry) = entry.as_c_str() else {
-                return false;
-            };
-            let mut tail = [0u8; LONGEST];
-            let length = rest.len();
-            let Some(room) = tail.get_mut(..length) else {
-                return false;
-            };
-            room.copy_from_slice(rest);
-            return self.set([entry.to_bytes(), below, &tail[..length]]);
-        }
-        // Another process's entry, or a device.
-        self.bytes().starts_with(b"/proc/")
-    }
-
-    /// Without slashes at its end, unless it is the root.
-    fn trim(&mut self) {
-        while self.used > 1 && self.bytes[self.used - 1] == b'/' {
-            self.used -= 1;
-            self.bytes[self.used] = 0;
-        }
-    }
-
-    /// Whether it names a directory by "." or "..", or is the root, so that nothing is left to keep.
-    fn ends_in_dots(&self) -> bool {
-        let name = self.bytes().rsplit(|byte| *byte == b'/').next();
-        matches!(name, Some(b"" | b"." | b".."))
-    }
-
-    /// The directory's path, if there is one, and the name in it.
-    fn split(&mut self) -> (Option<&CStr>, &CStr) {
-        let Some(slash) = self.bytes().iter().rposition(|byte| *byte == b'/') else {
-            return (None, self.as_c_str());
-        };
-        if slash == 0 {
-            let name = CStr::from_bytes_until_nul(&self.bytes[1..]).unwrap_or(c"");
-            return (Some(c"/"), name);
-        }
-        self.bytes[slash] = 0;
-        let (directory, name) = self.bytes.split_at(slash + 1);
-        (
-            CStr::from_bytes_until_nul(directory).ok(),
-            CStr::from_bytes_until_nul(name).unwrap_or(c""),
-        )
     }
 }
