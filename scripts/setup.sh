@@ -43,6 +43,8 @@ list_missing_packages() {
     want git has git
     # The agent's and the operator's sockets are tried with the program that people try first.
     want curl has curl
+    # Whom Java trusts in a box is asked of Java.
+    want default-jre-headless has keytool
     [[ $job == test ]] && list_missing_clients
     if [[ $job == test && $(uname -m) == x86_64 ]]; then
         want qemu-system-x86 has qemu-system-x86_64
@@ -114,6 +116,16 @@ install_rust_tools() {
     fi
 }
 
+# What the egress engine is measured against, in an environment of its own.
+install_mitmproxy() {
+    local version=11.0.2 venv
+    venv=${CARGO_TARGET_DIR:-target}/bench-venv
+    [[ -x $venv/bin/mitmdump && $("$venv/bin/pip" show mitmproxy 2>/dev/null) == *"Version: $version"* ]] && return
+    echo "setup: installing mitmproxy $version into $venv"
+    python3 -m venv "$venv"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check "mitmproxy==$version"
+}
+
 list_missing_packages
 install_missing_packages
 check_rust
@@ -121,3 +133,4 @@ if [[ $job == test ]]; then
     install_rust_tools
     scripts/clients.sh
 fi
+if [[ $job == bench ]]; then install_mitmproxy; fi

@@ -20,6 +20,8 @@ usage: cargo xtask bench launch
     measures target/release/belljar, which `make bench` builds first
 usage: cargo xtask bench experiment
     simulated workers a second, and memory
+usage: cargo xtask bench egress [decisions | start | idle | bulk | inspected]
+    the way out: rules, start, memory, bulk data, and inspected HTTPS against direct connections and mitmproxy
 usage: cargo xtask bench replication [memory | ledger | gate | boxes]
     decisions in memory, the log, durable grants of many clients, and real boxes: starting and killing them";
 
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
         }
         ["bench", "launch"] => bench::launch(&release_binary()),
         ["bench", "experiment"] => bench::experiment(),
+        ["bench", "egress", parts @ ..] => bench::egress(parts),
         ["bench", "replication", parts @ ..] => bench::replication(parts, &release_binary()),
         ["bench", "calls"] => bench::calls(),
         ["bench", "stamp", file] => bench::stamp(file),

@@ -19,6 +19,7 @@ mod gate;
 mod hello;
 mod inspect;
 mod llm;
+mod pipes;
 mod proxy;
 mod publish;
 mod rate;
@@ -36,7 +37,7 @@ pub use config::{
 pub use dial::UpstreamProxy;
 pub use dns::{Resolve, ResolveError, Resolving, SystemResolver};
 pub use engine::{Engine, PublishedUsage, StartError, Usage};
-pub use inspect::{Authority, AuthorityError, HeaderSecret, Roots, TrustError};
+pub use inspect::{Authority, AuthorityError, HeaderSecret, Roots, TrustError, java_trust_store};
 pub use llm::{
     Charge, InvalidPrices, LlmBudget, LlmPolicy, LlmUsage, ModelUsage, PicoUsd, PriceTable, Tokens,
 };

@@ -6,18 +6,20 @@ use std::time::Duration;
 const WINDOW_MS: u64 = 60_000;
 
 /// Counts what happened in the last minute, exactly: a bucket that refills would let through twice the rate around a full
-/// one.
+/// one. What happened in the same millisecond is counted together, so a high rate takes no more than a minute's worth.
 #[derive(Debug)]
 pub(crate) struct RateLog {
-    most: usize,
-    /// When, in milliseconds since the engine started; it grows with use only.
-    times: VecDeque<u64>,
+    most: u64,
+    total: u64,
+    /// When, in milliseconds since the engine started, and how many; it grows with use only.
+    times: VecDeque<(u64, u32)>,
 }
 
 impl RateLog {
     pub(crate) fn new(per_minute: u32) -> Self {
         Self {
-            most: per_minute as usize,
+            most: u64::from(per_minute),
+            total: 0,
             times: VecDeque::new(),
         }
     }
@@ -25,18 +27,21 @@ impl RateLog {
     /// Counts one more if there is room for it.
     pub(crate) fn take(&mut self, now: Duration) -> bool {
         let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-        while self
-            .times
-            .front()
-            .is_some_and(|at| now.saturating_sub(*at) >= WINDOW_MS)
+        while let Some((at, count)) = self.times.front()
+            && now.saturating_sub(*at) >= WINDOW_MS
         {
+            self.total -= u64::from(*count);
             self.times.pop_front();
         }
-        let room = self.times.len() < self.most;
-        if room {
-            self.times.push_back(now);
+        if self.total >= self.most {
+            return false;
         }
-        room
+        self.total += 1;
+        match self.times.back_mut() {
+            Some((at, count)) if *at == now && *count < u32::MAX => *count += 1,
+            _ => self.times.push_back((now, 1)),
+        }
+        true
     }
 }
 
@@ -54,5 +59,16 @@ mod tests {
         );
         assert_eq!([take(60), take(61), take(89)], [true, false, false]);
         assert_eq!([take(90), take(90), take(90)], [true, true, false]);
+    }
+
+    #[test]
+    fn a_high_rate_takes_little_memory() {
+        let mut log = RateLog::new(u32::MAX);
+        for at in 0..500_000_u64 {
+            assert!(log.take(Duration::from_micros(at * 10)));
+        }
+        assert_eq!((log.total, log.times.len()), (500_000, 5000));
+        assert!(log.take(Duration::from_secs(65)));
+        assert_eq!((log.total, log.times.len()), (1, 1));
     }
 }

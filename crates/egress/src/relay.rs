@@ -5,16 +5,18 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::io::AsyncWriteExt as _;
+use socket2::SockRef;
 use tokio::net::TcpStream;
-use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::Instant;
 
 use crate::gate::{Admission, Direction};
+use crate::pipes::Pipe;
 use crate::record::RefusalCode;
 
 /// What one read takes at most, and so the most a connection keeps when its other side is slow.
 const CHUNK: usize = 32 * 1024;
+/// What a connection may move before others get their turn.
+const TURN: usize = 1024 * 1024;
 
 thread_local! {
     // One for all connections of the engine's thread: an idle one owns no buffer.
@@ -52,33 +54,29 @@ impl Meter for Admission {
 /// Passes bytes both ways until both sides are done, one fails, no more may pass or nothing has moved for too long.
 /// `client` is on the agent's side; `first` is what was read from it already.
 pub(crate) async fn relay(
-    mut client: TcpStream,
-    mut server: TcpStream,
+    client: TcpStream,
+    server: TcpStream,
     first: Vec<u8>,
     meter: &impl Meter,
     patience: Patience,
 ) {
     let activity = Activity::new();
-    let (client_read, client_write) = client.split();
-    let (server_read, server_write) = server.split();
     let both = async {
-        let sending = pump(
-            client_read,
-            server_write,
-            first,
+        let sending = Pump {
+            from: &client,
+            to: &server,
             meter,
-            Direction::FromAgent,
-            &activity,
-        );
-        let receiving = pump(
-            server_read,
-            client_write,
-            Vec::new(),
+            direction: Direction::FromAgent,
+            activity: &activity,
+        };
+        let receiving = Pump {
+            from: &server,
+            to: &client,
             meter,
-            Direction::ToAgent,
-            &activity,
-        );
-        tokio::try_join!(sending, receiving)
+            direction: Direction::ToAgent,
+            activity: &activity,
+        };
+        tokio::try_join!(sending.run(first), receiving.run(Vec::new()))
     };
     tokio::select! {
         // How it ended makes no difference to anyone: both connections close.
@@ -87,84 +85,156 @@ pub(crate) async fn relay(
     }
 }
 
-async fn pump(
-    from: ReadHalf<'_>,
-    mut to: WriteHalf<'_>,
-    first: Vec<u8>,
-    meter: &impl Meter,
+/// Passes bytes one way.
+struct Pump<'a, M> {
+    from: &'a TcpStream,
+    to: &'a TcpStream,
+    meter: &'a M,
     direction: Direction,
-    activity: &Activity,
-) -> io::Result<()> {
-    if !first.is_empty() {
-        let granted = meter.take_bytes(direction, first.len());
-        to.write_all(&first[..granted]).await?;
-        ensure_all(meter, granted, first.len())?;
-        drop(first);
-    }
-    loop {
-        from.readable().await?;
-        match pass(&from, &to, meter, direction) {
-            Ok(Passed::End) => break,
-            Ok(Passed::Some { rest, cut }) => {
-                activity.touch();
-                if !rest.is_empty() {
-                    to.write_all(&rest).await?;
-                    activity.touch();
-                }
-                if cut {
-                    return Err(cut_off(meter));
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-    }
-    to.shutdown().await?;
-    activity.half_closed.store(true, Ordering::Relaxed);
-    Ok(())
+    activity: &'a Activity,
 }
 
+/// How much there was to pass.
 enum Passed {
+    /// Some, and that was all for now.
+    Some,
+    /// So much that there is probably more.
+    Much,
+    /// The last of it.
     End,
-    Some { rest: Vec<u8>, cut: bool },
 }
 
-/// Moves one chunk. What the other side does not take at once is handed back.
-fn pass(
-    from: &ReadHalf<'_>,
-    to: &WriteHalf<'_>,
-    meter: &impl Meter,
-    direction: Direction,
-) -> io::Result<Passed> {
-    SCRATCH.with_borrow_mut(|scratch| {
-        let count = from.try_read(scratch)?;
-        if count == 0 {
+impl<M: Meter> Pump<'_, M> {
+    async fn run(&self, first: Vec<u8>) -> io::Result<()> {
+        if !first.is_empty() {
+            let granted = self.meter.take_bytes(self.direction, first.len());
+            self.write(&first[..granted]).await?;
+            self.ensure_all(granted, first.len())?;
+        }
+        drop(first);
+        let mut passed = Passed::Some;
+        loop {
+            self.from.readable().await?;
+            // Copying is the quicker way for a message; for bulk it is not to copy.
+            let pipe = match passed {
+                Passed::Much => Pipe::lend(),
+                _ => None,
+            };
+            passed = match pipe {
+                Some(pipe) => self.flow(pipe).await?,
+                None => self.copy().await?,
+            };
+            if let Passed::End = passed {
+                break;
+            }
+        }
+        SockRef::from(self.to).shutdown(std::net::Shutdown::Write)?;
+        self.activity.half_closed.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Moves one chunk.
+    async fn copy(&self) -> io::Result<Passed> {
+        let Some(chunk) = self.copy_at_once()? else {
+            return Ok(Passed::Some);
+        };
+        self.activity.touch();
+        if chunk.read == 0 {
             return Ok(Passed::End);
         }
-        let granted = meter.take_bytes(direction, count);
-        let written = match to.try_write(&scratch[..granted]) {
-            Ok(written) => written,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-            Err(error) => return Err(error),
-        };
-        Ok(Passed::Some {
-            rest: scratch[written..granted].to_vec(),
-            cut: granted < count,
+        self.write(&chunk.rest).await?;
+        self.ensure_all(chunk.granted, chunk.read)?;
+        Ok(match chunk.read {
+            CHUNK => Passed::Much,
+            _ => Passed::Some,
         })
-    })
-}
+    }
 
-fn ensure_all(meter: &impl Meter, granted: usize, wanted: usize) -> io::Result<()> {
-    if granted < wanted {
-        Err(cut_off(meter))
-    } else {
+    /// Reads a chunk and writes what the other side takes at once. `None` when nothing was there after all.
+    fn copy_at_once(&self) -> io::Result<Option<Chunk>> {
+        SCRATCH.with_borrow_mut(|scratch| {
+            let Some(read) = unless_blocked(self.from.try_read(scratch))? else {
+                return Ok(None);
+            };
+            let granted = self.meter.take_bytes(self.direction, read);
+            let written = match granted {
+                0 => 0,
+                _ => unless_blocked(self.to.try_write(&scratch[..granted]))?.unwrap_or(0),
+            };
+            Ok(Some(Chunk {
+                read,
+                granted,
+                rest: scratch[written..granted].to_vec(),
+            }))
+        })
+    }
+
+    /// Moves what comes through a pipe, until no more comes.
+    async fn flow(&self, mut pipe: Pipe) -> io::Result<Passed> {
+        let mut moved = 0;
+        loop {
+            let count = match unless_blocked(pipe.fill(self.from))? {
+                None if moved < CHUNK => return Ok(Passed::Some),
+                None => return Ok(Passed::Much),
+                Some(0) => return Ok(Passed::End),
+                Some(count) => count,
+            };
+            self.activity.touch();
+            let granted = self.meter.take_bytes(self.direction, count);
+            let mut left = granted;
+            while left > 0 {
+                match unless_blocked(pipe.drain(self.to, left))? {
+                    Some(taken) => left -= taken,
+                    None => {
+                        self.to.writable().await?;
+                        self.activity.touch();
+                    }
+                }
+            }
+            self.ensure_all(granted, count)?;
+            moved += count;
+            if moved >= TURN {
+                moved = CHUNK;
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    async fn write(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            self.to.writable().await?;
+            if let Some(written) = unless_blocked(self.to.try_write(bytes))? {
+                bytes = &bytes[written..];
+                self.activity.touch();
+            }
+        }
+        Ok(())
+    }
+
+    fn ensure_all(&self, granted: usize, wanted: usize) -> io::Result<()> {
+        if granted < wanted {
+            self.meter.used_up();
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
         Ok(())
     }
 }
 
-fn cut_off(meter: &impl Meter) -> io::Error {
-    meter.used_up();
-    io::ErrorKind::QuotaExceeded.into()
+/// A chunk on its way.
+struct Chunk {
+    read: usize,
+    granted: usize,
+    /// What was granted and is not written yet.
+    rest: Vec<u8>,
+}
+
+/// `None` when it would have to wait.
+fn unless_blocked(outcome: io::Result<usize>) -> io::Result<Option<usize>> {
+    match outcome {
+        Ok(count) => Ok(Some(count)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// When bytes last moved.
@@ -204,5 +274,61 @@ impl Activity {
             let look_again = Instant::now() + patience.half_closed;
             tokio::time::sleep_until(until.min(look_again)).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::pipes;
+
+    struct Everything;
+
+    impl Meter for Everything {
+        fn take_bytes(&self, _: Direction, wanted: usize) -> usize {
+            wanted
+        }
+
+        fn used_up(&self) {}
+    }
+
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (one, other) = tokio::join!(TcpStream::connect(address), listener.accept());
+        (one.unwrap(), other.unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn bulk_goes_through_a_pipe_that_an_idle_connection_does_not_keep() {
+        let (mut agent, client) = pair().await;
+        let (mut far, server) = pair().await;
+        let patience = Patience {
+            idle: Duration::from_secs(60),
+            half_closed: Duration::from_secs(60),
+        };
+        let relaying =
+            tokio::spawn(
+                async move { relay(client, server, Vec::new(), &Everything, patience).await },
+            );
+        agent.write_all(b"a message").await.unwrap();
+        let mut message = [0; 9];
+        far.read_exact(&mut message).await.unwrap();
+        assert_eq!(pipes::counts(), (0, 0));
+
+        let much = vec![7; 8 << 20];
+        let mut back = vec![0; much.len()];
+        let (sent, received) = tokio::join!(far.write_all(&much), agent.read_exact(&mut back));
+        sent.unwrap();
+        received.unwrap();
+        // Once more round, so that the pump has seen that no more comes.
+        agent.write_all(b"a message").await.unwrap();
+        far.read_exact(&mut message).await.unwrap();
+        assert_eq!(pipes::counts(), (1, 0));
+        drop((agent, far));
+        relaying.await.unwrap();
     }
 }

@@ -104,7 +104,7 @@ async fn greeted(
     };
     match kind {
         FirstBytes::Tls(hello) => {
-            check_hello(&hello, &admission, shared.encrypted_hello, inspected)?;
+            check_hello(&shared, &hello, &admission, inspected)?;
             if inspected {
                 shared
                     .inspector
@@ -163,7 +163,7 @@ async fn dialled(
         return Ok(());
     };
     match kind {
-        FirstBytes::Tls(hello) => check_hello(&hello, &admission, shared.encrypted_hello, false)?,
+        FirstBytes::Tls(hello) => check_hello(&shared, &hello, &admission, false)?,
         FirstBytes::BadTls => return Err(admission.refuse(RefusalCode::NoServerName, None)),
         FirstBytes::Http => {
             shared
@@ -199,12 +199,13 @@ async fn read_first(
 
 /// TLS must be for the host that was admitted. For an address, it names nobody or someone a rule allows.
 fn check_hello(
+    shared: &Shared,
     hello: &ClientHello,
     admission: &Admission,
-    encrypted: EncryptedHello,
     inspected: bool,
 ) -> Result<(), Refused> {
     let host = admission.host();
+    let encrypted = shared.encrypted_hello;
     // Inspected TLS ends here, and what is hidden in its greeting with it.
     if hello.encrypted && encrypted == EncryptedHello::Refuse && !inspected {
         let detail = Some("the greeting may hide another name (ECH)".to_owned());
@@ -220,8 +221,12 @@ fn check_hello(
         .ok()
         .and_then(|text| Host::parse(text).ok());
     let agrees = named.is_some_and(|named| {
-        let rules = admission.gate().rules();
-        let allowed = || matches!(rules.decide(&named, admission.port()), Outcome::Allow(_));
+        let (gate, port) = (admission.gate(), admission.port());
+        // By its address, a host must not be spoken to in a way that it is not by its name.
+        let allowed = || {
+            matches!(gate.rules().decide(&named, port), Outcome::Allow(_))
+                && !shared.inspector.must_inspect_host(gate, &named, port)
+        };
         named == *host
             || (host.address().is_some() && named.name().is_some() && !inspected && allowed())
     });

@@ -1,9 +1,11 @@
 //! Benchmarks: contenders take turns in one run, and only ratios or stated bounds are judged.
 
+mod egress;
 mod experiment;
 mod launch;
 mod replication;
 
+pub(crate) use egress::egress;
 pub(crate) use experiment::experiment;
 pub(crate) use launch::{calls, launch};
 pub(crate) use replication::{replication, stamp};
@@ -14,14 +16,17 @@ use std::path::{Path, PathBuf};
 
 /// Writes `target/bench/NAME.json`.
 fn write_report(name: &str, report: &Value) -> Result<(), Failure> {
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
-    let directory = target.join("bench");
+    let directory = target().join("bench");
     std::fs::create_dir_all(&directory)?;
     let file = directory.join(format!("{name}.json"));
     std::fs::write(&file, serde_json::to_string_pretty(report)?)?;
     println!("\nwritten to {}", file.display());
     Ok(())
+}
+
+/// Where cargo puts what it makes.
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from)
 }
 
 /// A directory of this run's own, gone when it ends.

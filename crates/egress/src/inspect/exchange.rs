@@ -7,15 +7,17 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use hyper::header::{
-    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderValue, UPGRADE,
+    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING,
+    UPGRADE,
 };
 use hyper::http::request::Parts;
-use hyper::{Request, Response, StatusCode, Uri, Version};
+use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 use hyper_util::rt::TokioIo;
+use tokio::sync::SemaphorePermit;
 
 use super::body::{Metered, Passing, whole};
 use super::refusal;
-use super::request::{Becoming, check_host, origin_form, strip_connection};
+use super::request::{Becoming, check_host, origin_form, other_methods, strip_connection};
 use super::secrets::HeaderSecret;
 use super::upstream::{Means, Spoken, Unsent, Upstream, Wire};
 use super::{Inspector, tunnel};
@@ -25,7 +27,9 @@ use crate::record::RefusalCode;
 use crate::serve::Shared;
 
 /// The largest request to a model: prompts with pictures are large, and they are read whole to know what they may cost.
-const LARGEST_PROMPT: usize = 32 * 1024 * 1024;
+pub(super) const LARGEST_PROMPT: usize = 32 * 1024 * 1024;
+/// The unit in which room for prompts is counted.
+pub(super) const ROOM_UNIT: usize = 1024;
 
 /// Passes one request on and its answer back, or says why not.
 pub(super) async fn exchange(
@@ -62,9 +66,10 @@ async fn try_exchange(
     let admission = upstream.admission();
     let agent_upgrade = hyper::upgrade::on(&mut request);
     let (mut parts, body) = request.into_parts();
-    let becoming = check(upstream, &mut parts)?;
+    let (becoming, others) = check(upstream, &mut parts)?;
     put_secrets(inspector, upstream, &mut parts.headers)?;
-    let (body, call) = meter(inspector, upstream, &mut parts, body).await?;
+    let asking = Asking { becoming, others };
+    let (body, call, room) = meter(inspector, upstream, &mut parts, asking, body).await?;
     let outgoing = build(parts, body, becoming, upstream);
     let means = Means {
         dialer: &shared.dialer,
@@ -80,6 +85,7 @@ async fn try_exchange(
         Ok(response) => response,
         Err(unsent) => return Err(give_up(unsent, call)),
     };
+    drop(room);
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         if becoming == Becoming::Nothing {
             let detail = Some("an upgrade nobody asked for".to_owned());
@@ -98,6 +104,10 @@ async fn try_exchange(
         return Ok(switched(&response));
     }
     let (mut parts, body) = response.into_parts();
+    if parts.headers.contains_key(TRANSFER_ENCODING) {
+        // The body was read by that; another length would be the wrong one.
+        parts.headers.remove(CONTENT_LENGTH);
+    }
     strip_connection(&mut parts.headers);
     parts.version = Version::HTTP_11;
     let observer = call.and_then(|call| call.answered(parts.status, &parts.headers));
@@ -128,8 +138,15 @@ fn give_up(unsent: Unsent, call: Option<Call>) -> Failure {
     }
 }
 
+/// What a request asks for beside what its first line says.
+struct Asking {
+    becoming: Becoming,
+    /// Methods that a server may take it for.
+    others: Vec<Method>,
+}
+
 /// Host, rules, rate and upgrade.
-fn check(upstream: &Upstream, parts: &mut Parts) -> Result<Becoming, Refused> {
+fn check(upstream: &Upstream, parts: &mut Parts) -> Result<(Becoming, Vec<Method>), Refused> {
     let admission = upstream.admission();
     let (host, port) = (admission.host(), admission.port());
     check_host(parts, host, port)
@@ -137,12 +154,26 @@ fn check(upstream: &Upstream, parts: &mut Parts) -> Result<Becoming, Refused> {
     let becoming = strip_connection(&mut parts.headers);
     let (method, path) = (parts.method.as_str(), parts.uri.path());
     let rules = admission.gate().rules();
-    let Some(id) = rules.decide_request(host, port, method, path) else {
-        let shown = crate::record::printable(path.as_bytes());
-        return Err(
-            admission.refuse_request(RefusalCode::Request, Some(format!("{method} {shown}")))
-        );
+    let Some(others) = other_methods(&parts.headers) else {
+        let detail = Some("a header names a method that is none".to_owned());
+        return Err(admission.refuse_request(RefusalCode::Malformed, detail));
     };
+    let refuse = |method: &str| {
+        let shown = crate::record::printable(path.as_bytes());
+        admission.refuse_request(RefusalCode::Request, Some(format!("{method} {shown}")))
+    };
+    let Some(id) = rules.decide_request(host, port, method, path) else {
+        return Err(refuse(method));
+    };
+    // A server may go by the method in a header, so that one must be permitted as well.
+    for other in &others {
+        if rules
+            .decide_request(host, port, other.as_str(), path)
+            .is_none()
+        {
+            return Err(refuse(other.as_str()));
+        }
+    }
     admission.charge_request(id)?;
     let websockets = rules
         .rule(id)
@@ -154,7 +185,7 @@ fn check(upstream: &Upstream, parts: &mut Parts) -> Result<Becoming, Refused> {
     if becoming == Becoming::WebSocket && websockets == WebSocket::Refuse {
         return Err(admission.refuse_request(RefusalCode::WebSocket, None));
     }
-    Ok(becoming)
+    Ok((becoming, others))
 }
 
 fn put_secrets(
@@ -176,36 +207,38 @@ fn put_secrets(
     Ok(())
 }
 
-/// The body to send, and the call it makes to a model, if it does.
-async fn meter(
-    inspector: &Inspector,
+/// The body to send, the call it makes to a model, if it does, and the room that takes until it is sent.
+async fn meter<'a>(
+    inspector: &'a Inspector,
     upstream: &Upstream,
     parts: &mut Parts,
+    asking: Asking,
     body: Incoming,
-) -> Result<(Passing, Option<Call>), Failure> {
+) -> Result<(Passing, Option<Call>, Option<SemaphorePermit<'a>>), Failure> {
     let admission = upstream.admission();
     let idle = inspector.timeouts.idle;
     let metered = Metered::new(body, Arc::clone(admission), Direction::FromAgent, idle);
     let Some(llm) = &inspector.llm else {
-        return Ok((metered.boxed_unsync(), None));
+        return Ok((metered.boxed_unsync(), None, None));
     };
     let refuse = |denial: Denial| {
         admission.refuse_request(denial.code(), denial.detail());
         Failure::Budget(denial)
     };
-    let upgrading = parts.headers.contains_key("sec-websocket-key");
     let metering = llm.recognise(
         admission.host(),
         admission.port(),
         &parts.method,
         parts.uri.path(),
-        upgrading,
+        asking.becoming == Becoming::WebSocket,
+        !asking.others.is_empty(),
     );
     let call = match metering {
-        Metering::None => return Ok((metered.boxed_unsync(), None)),
+        Metering::None => return Ok((metered.boxed_unsync(), None, None)),
         Metering::Refuse(denial) => return Err(refuse(denial)),
         Metering::Meter(call) => call,
     };
+    let room = room_for(inspector, &parts.headers).await;
     let limited = Limited::new(metered, LARGEST_PROMPT);
     let Ok(collected) = limited.collect().await else {
         let detail = Some("the request to a model broke off or is too large".to_owned());
@@ -224,7 +257,22 @@ async fn meter(
     parts.headers.remove(hyper::header::CONTENT_ENCODING);
     let length = HeaderValue::from(bytes.len());
     parts.headers.insert(CONTENT_LENGTH, length);
-    Ok((whole(Bytes::from(bytes)), Some(call)))
+    Ok((whole(Bytes::from(bytes)), Some(call), room))
+}
+
+/// Waits until there is room to read a prompt whole. All connections of the box share it: what they could send at once is more
+/// than the host has.
+async fn room_for<'a>(
+    inspector: &'a Inspector,
+    headers: &HeaderMap,
+) -> Option<SemaphorePermit<'a>> {
+    let told = headers
+        .get(CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    let bytes = told.unwrap_or(LARGEST_PROMPT).min(LARGEST_PROMPT);
+    let units = u32::try_from(bytes.div_ceil(ROOM_UNIT)).unwrap_or(u32::MAX);
+    // It is never closed.
+    inspector.prompt_room.acquire_many(units).await.ok()
 }
 
 fn build(

@@ -6,6 +6,7 @@
 mod authority;
 mod body;
 mod exchange;
+mod java;
 mod refusal;
 mod request;
 mod secrets;
@@ -17,6 +18,7 @@ mod upstream;
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use belljar_policy::Host;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -24,22 +26,24 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 pub use authority::{Authority, AuthorityError};
+pub use java::java_trust_store;
 pub use secrets::HeaderSecret;
 pub use trust::{Roots, TrustError};
 
 use body::Passing;
-use exchange::exchange;
+use exchange::{LARGEST_PROMPT, ROOM_UNIT, exchange};
 use request::parse_authority;
 use stream::Rewound;
 use trust::{Offer, Trust};
 use upstream::{Upstream, Wire};
 
 use crate::config::Timeouts;
-use crate::gate::{Admission, Refused};
+use crate::gate::{Admission, Gate, Refused};
 use crate::llm::{Llm, LlmPolicy, LlmUsage};
 use crate::record::{RefusalCode, Way, printable};
 use crate::serve::Shared;
@@ -47,6 +51,10 @@ use crate::serve::Shared;
 const LARGEST_HEAD: usize = 64 * 1024;
 const MOST_HEADERS: usize = 128;
 const MOST_STREAMS: u32 = 64;
+/// What a client in the box may send before it is passed on. It is near: more would not make it faster, only take memory
+/// while a server is slow.
+const STREAM_WINDOW: u32 = 64 * 1024;
+const CONNECTION_WINDOW: u32 = 128 * 1024;
 const HTTP2_PREFACE: &[u8] = b"PRI ";
 
 /// Looks at requests.
@@ -56,6 +64,8 @@ pub(crate) struct Inspector {
     secrets: Vec<HeaderSecret>,
     llm: Option<Llm>,
     timeouts: Timeouts,
+    /// For prompts that are read whole: one of the largest at a time, or many small ones.
+    prompt_room: Semaphore,
 }
 
 /// Which version a client in the box speaks.
@@ -79,13 +89,18 @@ impl Inspector {
             secrets,
             llm: llm.map(Llm::new),
             timeouts,
+            prompt_room: Semaphore::new(LARGEST_PROMPT / ROOM_UNIT),
         })
     }
 
     /// Whether the requests of a connection must be looked at.
     pub(crate) fn must_inspect(&self, admission: &Admission) -> bool {
-        let (host, port) = (admission.host(), admission.port());
-        admission.gate().rules().looks_at_requests(host, port)
+        self.must_inspect_host(admission.gate(), admission.host(), admission.port())
+    }
+
+    /// Whether the requests of connections to a host must be looked at.
+    pub(crate) fn must_inspect_host(&self, gate: &Gate, host: &Host, port: u16) -> bool {
+        gate.rules().looks_at_requests(host, port)
             || self.secrets.iter().any(|secret| secret.is_for(host, port))
             || self
                 .llm
@@ -240,6 +255,9 @@ impl Inspector {
             .keep_alive_interval(self.timeouts.idle)
             .keep_alive_timeout(self.timeouts.greeting)
             .max_concurrent_streams(MOST_STREAMS)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buf_size(STREAM_WINDOW as usize)
             .max_header_list_size(LARGEST_HEAD as u32);
         builder
     }

@@ -8,7 +8,9 @@ use hyper::{Method, Uri, Version};
 use crate::record::RefusalCode;
 
 /// Headers that are about one connection, not about the message.
-const HOP_BY_HOP: [&str; 7] = [
+const HOP_BY_HOP: [&str; 8] = [
+    // What it asks for is given here: the agent is told to go on when its body is wanted.
+    "expect",
     "keep-alive",
     "proxy-authenticate",
     "proxy-authorization",
@@ -16,6 +18,13 @@ const HOP_BY_HOP: [&str; 7] = [
     "te",
     "trailer",
     "http2-settings",
+];
+
+/// Headers by which some servers are told to take a request for one of another method.
+const OVERRIDES: [&str; 3] = [
+    "x-http-method-override",
+    "x-http-method",
+    "x-method-override",
 ];
 
 /// Whether a request asks to become something else.
@@ -36,6 +45,10 @@ pub(super) fn check_host(
     let malformed = |what: &str| Err((RefusalCode::Malformed, what.to_owned()));
     if parts.method == Method::CONNECT {
         return malformed("CONNECT inside a connection");
+    }
+    // It asks for the request to be sent back, with the secrets that are put in on the way.
+    if parts.method == Method::TRACE {
+        return malformed("TRACE");
     }
     let mut named = Vec::new();
     if let Some(authority) = parts.uri.authority() {
@@ -64,6 +77,18 @@ pub(super) fn check_host(
 fn is_same(given: &Host, host: &Host) -> bool {
     let is_loopback = |address: std::net::IpAddr| address.to_canonical().is_loopback();
     given == host || (host.name() == Some("localhost") && given.address().is_some_and(is_loopback))
+}
+
+/// The methods that a request may be taken for beside its own. `None` when one of them is no method.
+pub(super) fn other_methods(headers: &HeaderMap) -> Option<Vec<Method>> {
+    let values = OVERRIDES
+        .iter()
+        .flat_map(|name| headers.get_all(*name).iter());
+    let method = |value: &hyper::header::HeaderValue| {
+        let text = value.to_str().ok()?.trim().to_ascii_uppercase();
+        Method::from_bytes(text.as_bytes()).ok()
+    };
+    values.map(method).collect()
 }
 
 /// `host` or `host:port`.
@@ -178,6 +203,20 @@ mod tests {
     }
 
     #[test]
+    fn a_method_in_a_header_is_a_method_too() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(other_methods(&headers), Some(Vec::new()));
+        headers.append("x-http-method-override", "delete".parse().unwrap());
+        headers.append("x-http-method", " PUT ".parse().unwrap());
+        assert_eq!(
+            other_methods(&headers),
+            Some(vec![Method::DELETE, Method::PUT])
+        );
+        headers.append("x-method-override", "GET, PUT".parse().unwrap());
+        assert_eq!(other_methods(&headers), None);
+    }
+
+    #[test]
     fn authorities_with_addresses_are_read() {
         let check = |text: &str, expect: Option<(&str, Option<u16>)>| {
             let found = parse_authority(text).map(|(host, port)| (host.to_string(), port));
@@ -204,6 +243,7 @@ mod tests {
             ("transfer-encoding", "chunked"),
             ("proxy-authorization", "x"),
             ("upgrade", "h2c"),
+            ("expect", "100-continue"),
             ("te", "gzip, trailers"),
             ("accept", "*/*"),
         ] {

@@ -23,6 +23,10 @@ use crate::record::{RefusalCode, Way};
 /// Connections to the server for one from the box: more are needed only when it speaks HTTP/2 and the server does not.
 const MOST_LANES: usize = 32;
 const LARGEST_HEAD: usize = 64 * 1024;
+/// What a server may send before the agent takes it. Servers are far away, so this is what flows in one round trip; it is
+/// also what a connection holds when the agent does not read.
+const WINDOW: u32 = 1024 * 1024;
+const SEND_BUFFER: usize = 64 * 1024;
 
 /// Whether the agent spoke TLS, and so whether the server is spoken TLS to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -266,6 +270,9 @@ impl Upstream {
     {
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .max_header_list_size(LARGEST_HEAD as u32)
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW)
+            .max_send_buf_size(SEND_BUFFER)
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|error| self.unreachable(error.to_string()))?;

@@ -47,17 +47,24 @@ pub(crate) fn kind<'a>(api: LlmApi, method: &Method, path: &'a str) -> Kind<'a> 
         LlmApi::OpenAi if ends("/embeddings") => Kind::Call(Action::Embeddings, None),
         LlmApi::Anthropic if ends("/v1/messages") => Kind::Call(Action::Messages, None),
         LlmApi::Anthropic if ends("/v1/messages/count_tokens") => Kind::Free,
-        LlmApi::Gemini => match path
-            .rsplit('/')
-            .next()
-            .and_then(|last| last.split_once(':'))
-        {
+        LlmApi::Gemini => match gemini_call(path) {
             Some((model, "generateContent")) => Kind::Call(Action::Gemini, Some(model)),
             Some((model, "streamGenerateContent")) => Kind::Call(Action::GeminiStream, Some(model)),
             Some((_, "countTokens")) => Kind::Free,
             _ => Kind::Unmetered,
         },
         _ => Kind::Unmetered,
+    }
+}
+
+/// The model that a path of Gemini's names, and what is to be done with it. A tuned model has a name of its own choice, so it is
+/// told apart from the others.
+fn gemini_call(path: &str) -> Option<(&str, &str)> {
+    let (whole, action) = path.rsplit_once(':')?;
+    let (above, model) = whole.rsplit_once('/')?;
+    match above.rsplit_once('/').map_or(above, |(_, kind)| kind) {
+        "models" => Some((model, action)),
+        kind => Some((&whole[whole.len() - kind.len() - 1 - model.len()..], action)),
     }
 }
 
@@ -138,6 +145,12 @@ mod tests {
             post(),
             stream,
             Kind::Call(Action::GeminiStream, Some("gemini-2.5-pro")),
+        );
+        check(
+            LlmApi::Gemini,
+            post(),
+            "/v1beta/tunedModels/gemini-2.5-flash:generateContent",
+            Kind::Call(Action::Gemini, Some("tunedModels/gemini-2.5-flash")),
         );
         check(
             LlmApi::Gemini,

@@ -6,6 +6,7 @@
 
 mod bill;
 mod budget;
+mod contents;
 mod denial;
 mod endpoint;
 mod money;
@@ -103,6 +104,7 @@ impl Llm {
         method: &Method,
         path: &str,
         upgrading: bool,
+        overridden: bool,
     ) -> Metering {
         let Some(endpoint) = self.endpoint(host, port) else {
             return Metering::None;
@@ -111,6 +113,9 @@ impl Llm {
         let refuse = |what| Metering::Refuse(Denial::new(endpoint.api, Why::Unmetered(what)));
         if upgrading && limited {
             return refuse("a WebSocket");
+        }
+        if overridden && limited {
+            return refuse("a request with two methods");
         }
         match kind(endpoint.api, method, path) {
             Kind::Free => Metering::None,

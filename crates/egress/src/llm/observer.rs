@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use hyper::StatusCode;
-use hyper::header::{CONTENT_TYPE, HeaderMap};
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
 use serde_json::Value;
 
 use super::LlmApi;
@@ -36,8 +36,8 @@ enum Form {
     Free,
     /// One JSON text.
     Whole(Vec<u8>),
-    /// More than is read.
-    TooLarge,
+    /// More than is read, or compressed although that was not asked for.
+    Unreadable,
     /// A stream of events.
     Events(Event),
 }
@@ -47,6 +47,8 @@ enum Form {
 struct Event {
     bytes: Vec<u8>,
     on_line: usize,
+    /// The last byte was a carriage return: a line feed belongs to it.
+    returned: bool,
 }
 
 /// The budget is used up, and with it the answer. It holds what the agent is told last.
@@ -61,8 +63,14 @@ impl Observer {
             .get(CONTENT_TYPE)
             .and_then(|value| value.to_str().ok())
             .unwrap_or_default();
+        let encoded = headers
+            .get_all(CONTENT_ENCODING)
+            .iter()
+            .any(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity"));
         let form = if !status.is_success() {
             Form::Free
+        } else if encoded {
+            Form::Unreadable
         } else if kind
             .trim_start()
             .to_ascii_lowercase()
@@ -88,10 +96,10 @@ impl Observer {
     /// Sees a chunk; gives back what goes on to the agent, which may be nothing yet.
     pub(crate) fn see(&mut self, data: Bytes) -> Result<Bytes, Cut> {
         match &mut self.form {
-            Form::Free | Form::TooLarge => Ok(data),
+            Form::Free | Form::Unreadable => Ok(data),
             Form::Whole(seen) => {
                 if seen.len() + data.len() > LARGEST_ANSWER {
-                    self.form = Form::TooLarge;
+                    self.form = Form::Unreadable;
                 } else {
                     seen.extend_from_slice(&data);
                 }
@@ -118,6 +126,8 @@ impl Observer {
         }
         // Too long to be read, too long to be held back: it can't be one that tells the usage.
         if event.bytes.len() > LARGEST_EVENT {
+            self.text += event.bytes.len() as u64;
+            self.pieces += 1;
             shown.append(&mut event.bytes);
         }
         self.form = Form::Events(event);
@@ -153,6 +163,9 @@ impl Observer {
             return false;
         }
         let Ok(message) = serde_json::from_slice::<Value>(&data) else {
+            // Whatever it is, it is part of the answer.
+            self.text += data.len() as u64;
+            self.pieces += u64::from(!data.is_empty());
             return false;
         };
         let told = take_usage(self.api, &message, &mut self.tokens);
@@ -187,13 +200,16 @@ impl Observer {
             Form::Events(event) => std::mem::take(&mut event.bytes),
             Form::Whole(seen) => {
                 let seen = std::mem::take(seen);
-                if let Ok(message) = serde_json::from_slice::<Value>(&seen) {
-                    self.reported = take_usage(self.api, &message, &mut self.tokens);
-                    self.text = text_bytes(&message);
+                match serde_json::from_slice::<Value>(&seen) {
+                    Ok(message) => {
+                        self.reported = take_usage(self.api, &message, &mut self.tokens);
+                        self.text = text_bytes(&message);
+                    }
+                    Err(_) => self.text = seen.len() as u64,
                 }
                 Vec::new()
             }
-            Form::Free | Form::TooLarge => Vec::new(),
+            Form::Free | Form::Unreadable => Vec::new(),
         };
         let hidden = !rest.is_empty() && self.see_event(&rest) && self.hides_usage;
         self.complete = true;
@@ -211,8 +227,8 @@ impl Observer {
         };
         match self.form {
             Form::Free => return bill.free(),
-            // Broken off, or too large: the usage was to come, and could have been all of it.
-            Form::TooLarge => return bill.lost(),
+            // Broken off, or not to be read: the usage was to come, and could have been all of it.
+            Form::Unreadable => return bill.lost(),
             Form::Whole(_) if !self.complete => return bill.lost(),
             Form::Whole(_) | Form::Events(_) => {}
         }
@@ -241,12 +257,14 @@ impl Drop for Observer {
 }
 
 impl Event {
-    /// Takes a byte; `true` when the event is whole: an empty line ends it.
+    /// Takes a byte; `true` when the event is whole: an empty line ends it. Lines end with a line feed, a carriage return or
+    /// both.
     fn push(&mut self, byte: u8) -> bool {
         self.bytes.push(byte);
+        let returned = std::mem::replace(&mut self.returned, byte == b'\r');
         match byte {
-            b'\n' => std::mem::take(&mut self.on_line) == 0,
-            b'\r' => false,
+            b'\n' if returned => false,
+            b'\n' | b'\r' => std::mem::take(&mut self.on_line) == 0,
             _ => {
                 self.on_line += 1;
                 false
@@ -257,10 +275,53 @@ impl Event {
 
 /// What an event says: its data lines, joined.
 fn event_data(event: &[u8]) -> Vec<u8> {
-    let lines = event.split(|byte| *byte == b'\n').filter_map(|line| {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let lines = event.split(|byte| matches!(byte, b'\n' | b'\r'));
+    let lines = lines.filter_map(|line| {
         let data = line.strip_prefix(b"data:")?;
         Some(data.strip_prefix(b" ").unwrap_or(data))
     });
     lines.collect::<Vec<_>>().join(&b'\n')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The data of the events in a stream, however it is cut into chunks.
+    fn read(stream: &[u8]) -> Vec<String> {
+        let (mut event, mut found) = (Event::default(), Vec::new());
+        for byte in stream {
+            if event.push(*byte) {
+                found.push(String::from_utf8(event_data(&event.bytes)).unwrap());
+                event.bytes.clear();
+            }
+        }
+        found.push(String::from_utf8(event_data(&event.bytes)).unwrap());
+        found.retain(|data| !data.is_empty());
+        found
+    }
+
+    #[test]
+    fn every_way_to_end_a_line_is_read() {
+        let lines = [
+            "event: x",
+            "data: one",
+            "",
+            ": a comment",
+            "data:two",
+            "",
+            "data: three",
+        ];
+        for end in ["\n", "\r\n", "\r"] {
+            assert_eq!(
+                read(lines.join(end).as_bytes()),
+                ["one", "two", "three"],
+                "{end:?}"
+            );
+            let several = ["data: a", "data: b", "", ""].join(end);
+            assert_eq!(read(several.as_bytes()), ["a\nb"], "{end:?}");
+        }
+        assert_eq!(read(b"data: a\r\n\ndata: b\n\r\n"), ["a", "b"]);
+        assert_eq!(read(b"\n\n\r\n\n"), [""; 0]);
+    }
 }

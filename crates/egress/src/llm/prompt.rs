@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::contents::{Found, unmetered};
 use super::endpoint::Action;
 use super::prices::Price;
 
@@ -14,6 +15,10 @@ const LONGEST_INPUT: u64 = 2_000_000;
 /// The longest answer of a model that says nothing about it.
 const LONGEST_OUTPUT: u64 = 131_072;
 const MOST_ANSWERS: u64 = 128;
+/// Values in a call: read, each takes many times the bytes it was sent in.
+const MOST_VALUES: usize = 2_000_000;
+/// Words by which some servers let an answer be limited, beside those of the API.
+const OTHER_LIMITS: [&str; 3] = ["n_predict", "max_new_tokens", "max_length"];
 
 /// A call that was read.
 #[derive(Debug)]
@@ -38,7 +43,11 @@ pub(crate) struct Prompt {
 impl Prompt {
     /// Reads a call. `None` when it is not one.
     pub(crate) fn read(action: Action, model: Option<&str>, bytes: &[u8]) -> Option<Self> {
-        let body: Value = serde_json::from_slice(bytes).ok()?;
+        if count_values(bytes) > MOST_VALUES {
+            return None;
+        }
+        let mut body: Value = serde_json::from_slice(bytes).ok()?;
+        drop_odd_limits(&mut body);
         let fields = body.as_object()?;
         let model = match model {
             Some(model) => model.to_owned(),
@@ -56,7 +65,7 @@ impl Prompt {
             .get("stream_options")
             .is_some_and(|options| options["include_usage"] == true);
         let mut found = Found::default();
-        found.look(&body);
+        found.look_at_call(fields);
         let plain = (bytes.len() as u64)
             .saturating_add(OVERHEAD)
             .saturating_add(found.pictures * PER_PICTURE);
@@ -64,7 +73,7 @@ impl Prompt {
             unmetered: unmetered(action, fields).or(found.audio.then_some("audio")),
             input: if found.elsewhere { u64::MAX } else { plain },
             asked: asked(action, fields),
-            answers: answers(action, fields),
+            answers: answers(action, fields)?,
             hide_usage: streams && matches!(action, Action::Chat | Action::Completions) && !told,
             streams,
             model,
@@ -99,6 +108,13 @@ impl Prompt {
             && (cut || (self.asked.is_none() && !known && granted < LONGEST_OUTPUT))
         {
             self.limit(provider, granted);
+        }
+        if granted < LONGEST_OUTPUT {
+            for word in OTHER_LIMITS {
+                if !self.body[word].is_null() {
+                    self.body[word] = json!(granted);
+                }
+            }
         }
         if self.streams && matches!(self.action, Action::Chat | Action::Completions) {
             self.body["stream_options"]["include_usage"] = json!(true);
@@ -167,10 +183,14 @@ fn generation_config(fields: &Map<String, Value>) -> Option<&Map<String, Value>>
         .as_object()
 }
 
-fn answers(action: Action, fields: &Map<String, Value>) -> u64 {
-    let number = |key: &str| fields.get(key).and_then(Value::as_u64).unwrap_or(1);
+/// How many answers a call asks for. `None` when nobody can say: some servers read `5.0` or `"5"` as a number, too.
+fn answers(action: Action, fields: &Map<String, Value>) -> Option<u64> {
+    let number = |key: &str| match fields.get(key) {
+        None | Some(Value::Null) => Some(1),
+        Some(value) => value.as_u64(),
+    };
     let count = match action {
-        Action::Chat => number("n"),
+        Action::Chat => number("n")?,
         Action::Completions => {
             let prompts = fields
                 .get("prompt")
@@ -183,152 +203,58 @@ fn answers(action: Action, fields: &Map<String, Value>) -> u64 {
                         list.len() as u64
                     }
                 });
-            number("n").max(number("best_of")).saturating_mul(prompts)
+            number("n")?.max(number("best_of")?).saturating_mul(prompts)
         }
         Action::Gemini | Action::GeminiStream => {
             let config = generation_config(fields);
-            let count = |key: &str| {
-                config
-                    .and_then(|config| config.get(key))
-                    .and_then(Value::as_u64)
+            let count = |key: &str| match config.and_then(|config| config.get(key)) {
+                None | Some(Value::Null) => Some(1),
+                Some(value) => value.as_u64(),
             };
-            count("candidateCount")
-                .or(count("candidate_count"))
-                .unwrap_or(1)
+            count("candidateCount")?.max(count("candidate_count")?)
         }
         Action::Responses | Action::Messages | Action::Embeddings => 1,
     };
     // More than that no provider gives; a number from outside must not overflow what is counted with it.
-    count.clamp(1, MOST_ANSWERS * 64)
+    Some(count.clamp(1, MOST_ANSWERS * 64))
 }
 
-/// What a provider would charge for without it being in the usage of the call.
-fn unmetered(action: Action, fields: &Map<String, Value>) -> Option<&'static str> {
-    let given = |key: &str| {
-        fields
-            .get(key)
-            .is_some_and(|value| !value.is_null() && *value != false)
-    };
-    let kinds = || {
-        let tools = fields.get("tools").and_then(Value::as_array);
-        tools
-            .into_iter()
-            .flatten()
-            .map(|tool| tool["type"].as_str().unwrap_or("custom"))
-    };
-    let tier = fields.get("service_tier").and_then(Value::as_str);
-    if matches!(tier, Some("priority" | "fast")) {
-        return Some("a dearer service tier");
-    }
-    match action {
-        Action::Chat if given("web_search_options") => Some("web search"),
-        Action::Responses if given("background") => Some("a call in the background"),
-        Action::Responses if kinds().any(|kind| !matches!(kind, "function" | "custom")) => {
-            Some("a tool of the provider's")
-        }
-        Action::Messages if given("mcp_servers") || given("container") => {
-            Some("a tool of the provider's")
-        }
-        Action::Messages if given("speed") || given("inference_geo") => {
-            Some("a dearer way to be served")
-        }
-        Action::Messages => {
-            let theirs = [
-                "web_search",
-                "web_fetch",
-                "code_execution",
-                "tool_search",
-                "mcp_toolset",
-                "advisor",
-            ];
-            let any = kinds().any(|kind| theirs.iter().any(|front| kind.starts_with(front)));
-            any.then_some("a tool of the provider's")
-        }
-        Action::Gemini | Action::GeminiStream => {
-            let tools = fields.get("tools").and_then(Value::as_array);
-            let own = |key: &String| {
-                matches!(
-                    key.as_str(),
-                    "functionDeclarations" | "function_declarations"
-                )
-            };
-            let foreign = tools
-                .into_iter()
-                .flatten()
-                .filter_map(Value::as_object)
-                .any(|tool| !tool.keys().all(own));
-            foreign.then_some("a tool of the provider's")
-        }
-        _ => None,
-    }
-}
-
-/// What a prompt holds beside its text.
-#[derive(Default)]
-struct Found {
-    pictures: u64,
-    audio: bool,
-    /// Something that is not in the call itself, so that its length says nothing.
-    elsewhere: bool,
-}
-
-impl Found {
-    fn look(&mut self, value: &Value) {
-        match value {
-            Value::Array(list) => list.iter().for_each(|item| self.look(item)),
-            Value::Object(fields) => {
-                for (key, value) in fields {
-                    self.field(key, value);
-                    self.look(value);
-                }
+/// Takes out limits that are no whole numbers, such as `-1` or `1e9`: they limit nothing, and what is granted takes their place.
+fn drop_odd_limits(body: &mut Value) {
+    const LIMITS: [&str; 5] = [
+        "max_tokens",
+        "max_completion_tokens",
+        "max_output_tokens",
+        "maxOutputTokens",
+        "n_predict",
+    ];
+    let drop = |fields: Option<&mut Map<String, Value>>| {
+        let Some(fields) = fields else { return };
+        for key in LIMITS {
+            if fields.get(key).is_some_and(|value| !value.is_u64()) {
+                fields.remove(key);
             }
+        }
+    };
+    drop(body.as_object_mut());
+    for key in ["generationConfig", "generation_config"] {
+        drop(body.get_mut(key).and_then(Value::as_object_mut));
+    }
+}
+
+/// About how many values a JSON text holds, without reading it.
+fn count_values(bytes: &[u8]) -> usize {
+    let (mut count, mut quoted, mut escaped) = (0, false, false);
+    for byte in bytes {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = quoted,
+            b'"' => quoted = !quoted,
+            b',' | b'[' | b'{' if !quoted => count += 1,
             _ => {}
         }
     }
-
-    fn field(&mut self, key: &str, value: &Value) {
-        let is_media = |kind: &str| {
-            let mime = value["mimeType"]
-                .as_str()
-                .or_else(|| value["mime_type"].as_str());
-            mime.is_some_and(|mime| mime.starts_with(kind))
-        };
-        match key {
-            _ if value.is_null() => {}
-            "previous_response_id"
-            | "conversation"
-            | "file_id"
-            | "file_url"
-            | "fileData"
-            | "file_data"
-            | "cachedContent"
-            | "cached_content"
-            | "input_file" => self.elsewhere = true,
-            "prompt" if value.is_object() => self.elsewhere = true,
-            "image_url" => self.pictures += 1,
-            "input_audio" | "audio" => self.audio = true,
-            "inlineData" | "inline_data" if is_media("image/") => self.pictures += 1,
-            "inlineData" | "inline_data" if is_media("audio/") || is_media("video/") => {
-                self.audio = true
-            }
-            "inlineData" | "inline_data" => self.elsewhere = true,
-            "type" => match value.as_str() {
-                Some("image" | "input_image") => self.pictures += 1,
-                Some(
-                    "document" | "file" | "input_file" | "item_reference" | "container_upload",
-                ) => self.elsewhere = true,
-                _ => {}
-            },
-            "modalities" | "responseModalities" | "response_modalities" => {
-                let plain = |kind: &Value| {
-                    kind.as_str()
-                        .is_some_and(|kind| kind.eq_ignore_ascii_case("text"))
-                };
-                self.audio |= !value.as_array().is_some_and(|list| list.iter().all(plain));
-            }
-            _ => {}
-        }
-    }
+    count
 }
 
 #[cfg(test)]
@@ -418,49 +344,54 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_reported_is_noticed() {
-        let check = |action, body: Value, expect: bool| {
-            let prompt = Prompt::read(action, Some("m"), body.to_string().as_bytes()).unwrap();
-            assert_eq!(prompt.unmetered.is_some(), expect, "{body}");
+    fn numbers_that_servers_read_differently_are_not_left_to_them() {
+        let check = |action, text: &str, expect: Option<(u64, &str)>| {
+            let prompt = Prompt::read(action, Some("m"), text.as_bytes());
+            let found = prompt.map(|prompt| {
+                let answers = prompt.answers;
+                let sent = String::from_utf8(prompt.write("local", 7, None)).unwrap();
+                (answers, sent)
+            });
+            let expect = expect.map(|(answers, sent)| (answers, sent.to_owned()));
+            assert_eq!(found, expect, "{text}");
         };
-        check(Action::Chat, json!({"messages": []}), false);
-        check(Action::Chat, json!({"service_tier": "auto"}), false);
-        check(Action::Chat, json!({"service_tier": "priority"}), true);
-        check(Action::Chat, json!({"web_search_options": {}}), true);
-        check(Action::Chat, json!({"modalities": ["text"]}), false);
-        check(Action::Chat, json!({"modalities": ["text", "audio"]}), true);
-        check(Action::Responses, json!({"background": false}), false);
-        check(Action::Responses, json!({"background": true}), true);
-        check(
-            Action::Responses,
-            json!({"tools": [{"type": "function"}]}),
-            false,
-        );
-        check(
-            Action::Responses,
-            json!({"tools": [{"type": "web_search"}]}),
-            true,
-        );
-        check(
-            Action::Messages,
-            json!({"tools": [{"name": "x"}, {"type": "bash_20250124"}]}),
-            false,
-        );
-        check(
-            Action::Messages,
-            json!({"tools": [{"type": "web_search_20250305"}]}),
-            true,
-        );
-        check(
-            Action::Gemini,
-            json!({"tools": [{"functionDeclarations": []}]}),
-            false,
-        );
-        check(
-            Action::Gemini,
-            json!({"tools": [{"googleSearch": {}}]}),
-            true,
-        );
+        let limited = r#"{"max_tokens":7}"#;
+        check(Action::Chat, r#"{"max_tokens": -1}"#, Some((1, limited)));
+        check(Action::Chat, r#"{"max_tokens": 1e9}"#, Some((1, limited)));
+        check(Action::Chat, r#"{"max_tokens": "900"}"#, Some((1, limited)));
+        let twice = r#"{"max_tokens": 3, "max_tokens": 900}"#;
+        check(Action::Chat, twice, Some((1, limited)));
+        let other = r#"{"max_tokens": 3, "n_predict": 900}"#;
+        let both = r#"{"max_tokens":3,"n_predict":7}"#;
+        check(Action::Chat, other, Some((1, both)));
+        let gemini = r#"{"generationConfig": {"maxOutputTokens": -5}}"#;
+        let cut = r#"{"generationConfig":{"maxOutputTokens":7}}"#;
+        check(Action::Gemini, gemini, Some((1, cut)));
+        for many in ["5.0", "\"5\"", "-1", "true", "[5]"] {
+            check(Action::Chat, &format!("{{\"n\": {many}}}"), None);
+            check(
+                Action::Completions,
+                &format!("{{\"best_of\": {many}}}"),
+                None,
+            );
+            let gemini = format!("{{\"generationConfig\": {{\"candidateCount\": {many}}}}}");
+            check(Action::Gemini, &gemini, None);
+        }
+    }
+
+    #[test]
+    fn a_call_that_would_grow_when_it_is_read_is_not_read() {
+        let check = |text: String, expect: bool| {
+            let read = Prompt::read(Action::Embeddings, Some("m"), text.as_bytes());
+            assert_eq!(read.is_some(), expect, "{} bytes", text.len());
+        };
+        let list = |count: usize| format!("{{\"input\": [{}1]}}", "1,".repeat(count));
+        check(list(100_000), true);
+        check(list(MOST_VALUES), false);
+        // Within a text they are only text.
+        let quoted = "\\\"[,{".repeat(MOST_VALUES);
+        check(format!("{{\"input\": \"{quoted}\"}}"), true);
+        check("[".repeat(100_000), false);
     }
 
     #[test]

@@ -109,8 +109,18 @@ impl Outlook {
         show("net/hosts", HOSTS.into(), &["/etc/hosts"])?;
         if let Some(authority) = &self.authority {
             let bundle = trust::bundle(authority)?;
-            let name = show("net/ca-certificates.crt", bundle, trust::SYSTEM_BUNDLES)?;
+            let name = show(
+                "net/ca-certificates.crt",
+                Arc::clone(&bundle),
+                trust::SYSTEM_BUNDLES,
+            )?;
             let path = name.path();
+            let stores: Vec<String> = trust::java_stores();
+            let stores: Vec<&str> = stores.iter().map(String::as_str).collect();
+            if !stores.is_empty() {
+                let store = belljar_egress::java_trust_store(&bundle);
+                show("net/cacerts", store.into(), &stores)?;
+            }
             let trusting = trust::VARIABLES.iter();
             fittings
                 .env

@@ -31,6 +31,28 @@ pub(super) const VARIABLES: &[&str] = &[
     "DENO_CERT",
 ];
 
+/// Where Java keeps whom it trusts, of those that are there.
+pub(super) fn java_stores() -> Vec<String> {
+    let mut stores: Vec<String> = [
+        // Debian, Ubuntu; Fedora, RHEL.
+        "/etc/ssl/certs/java/cacerts",
+        "/etc/pki/ca-trust/extracted/java/cacerts",
+    ]
+    .map(str::to_owned)
+    .into();
+    let homes = std::fs::read_dir("/usr/lib/jvm").into_iter().flatten();
+    for home in homes.flatten().take(MOST_JAVAS) {
+        if let Some(home) = home.path().to_str() {
+            stores.push(format!("{home}/lib/security/cacerts"));
+            stores.push(format!("{home}/jre/lib/security/cacerts"));
+        }
+    }
+    stores.retain(|path| Path::new(path).is_file());
+    stores
+}
+
+const MOST_JAVAS: usize = 32;
+
 /// The host's bundle with the box's authority added.
 pub(super) fn bundle(authority: &Authority) -> Result<Arc<[u8]>, RunError> {
     let mut bundle = match SYSTEM_BUNDLES.iter().find(|path| Path::new(path).is_file()) {
