@@ -48,11 +48,12 @@ demo-replication: ## a family of agents within a contract, its refusals and its 
 	@$(MAKE) --no-print-directory build
 	@BELLJAR=$(TARGET_DIR)/release/belljar examples/replication/demo.sh
 
-bench: ## launch time against bare processes and bubblewrap; replication from memory to real boxes
+bench: ## launch time against bare processes and bubblewrap; replication from memory to real boxes; egress against mitmproxy
 	$(STEP) setup scripts/setup.sh bench
 	@$(MAKE) --no-print-directory build
 	$(STEP) bench cargo xtask bench launch
 	$(STEP) bench-replication cargo xtask bench replication
+	$(STEP) bench-egress cargo xtask bench egress
 
 vm-test: ## the limit tests in a guest with cgroup v2 and an older kernel
 	$(STEP) vm-test cargo xtask vm-test

@@ -6,117 +6,15 @@ mod support;
 
 use std::sync::Arc;
 
-use belljar_egress::{
-    Authority, Charge, Event, LlmApi, LlmBudget, LlmEndpoint, LlmPolicy, PicoUsd, PriceTable,
-    RefusalCode,
-};
-use belljar_policy::DomainPattern;
+use belljar_egress::{LlmApi, LlmBudget, PicoUsd, RefusalCode};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
 use hyper::{Request, Response};
 use serde_json::{Value, json};
 use support::http::*;
+use support::llm::*;
 use support::*;
-
-const NAME: &str = "llm.test";
-
-/// A token of a prompt costs 1, one of an answer 10, a cached one nothing much.
-const PRICES: &str =
-    "own\tm\t1\t10\t-\t-\t-\t100000\t1000\t-\nown\tcached\t100\t10\t10\t125\t-\t100000\t1000\t-\n";
-
-struct Provider {
-    server: Server,
-    bx: TestBox,
-    authority: Arc<Authority>,
-    budget: Arc<LlmBudget>,
-}
-
-async fn provider<F, R>(api: LlmApi, budget: Arc<LlmBudget>, answer: F) -> Provider
-where
-    F: Fn(Seen) -> R + Clone + Send + 'static,
-    R: Future<Output = Response<Body>> + Send + 'static,
-{
-    let server = Server::start(NAME, Wire::Tls, answer).await;
-    let mut config = config(vec![allow(NAME, &[server.port])]);
-    let authority = inspecting(&mut config, &server);
-    config.llm = Some(LlmPolicy {
-        endpoints: vec![LlmEndpoint {
-            domain: DomainPattern::parse(NAME).unwrap(),
-            ports: Vec::new(),
-            api,
-            provider: "own".to_owned(),
-        }],
-        budget: Arc::clone(&budget),
-        prices: Arc::new(PriceTable::default().with(PRICES).unwrap()),
-    });
-    Provider {
-        server,
-        bx: start(config),
-        authority,
-        budget,
-    }
-}
-
-impl Provider {
-    async fn post(&self, path: &str, body: &Value) -> Response<hyper::body::Incoming> {
-        let mut client = client_one(&self.bx, NAME, self.server.port, &self.authority).await;
-        let request = Request::post(path)
-            .header("host", NAME)
-            .header("content-type", "application/json")
-            .header("accept-encoding", "gzip")
-            .body(text(body.to_string()))
-            .unwrap();
-        soon(client.send_request(request)).await.unwrap()
-    }
-
-    async fn call(&self, path: &str, body: &Value) -> (u16, String) {
-        let (status, _, body) = whole(self.post(path, body).await).await;
-        (status, body)
-    }
-
-    async fn charge(&self) -> Charge {
-        self.bx
-            .recording
-            .wait("charge", |event| match event {
-                Event::Charged(charge) => Some(charge.clone()),
-                _ => None,
-            })
-            .await
-    }
-
-    fn sent(&self) -> Value {
-        serde_json::from_slice(&self.server.seen().last().unwrap().body).unwrap()
-    }
-}
-
-fn json_answer(body: &Value) -> Response<Body> {
-    Response::builder()
-        .header("content-type", "application/json")
-        .body(text(body.to_string()))
-        .unwrap()
-}
-
-fn events(events: &[Value]) -> Response<Body> {
-    let lines: String = events
-        .iter()
-        .map(|event| match event {
-            Value::String(bare) => format!("data: {bare}\n\n"),
-            event => format!(
-                "event: {}\ndata: {event}\n\n",
-                event["type"].as_str().unwrap_or("message")
-            ),
-        })
-        .collect();
-    Response::builder()
-        .header("content-type", "text/event-stream; charset=utf-8")
-        .body(text(lines))
-        .unwrap()
-}
-
-fn unlimited() -> Arc<LlmBudget> {
-    LlmBudget::new(None, None)
-}
 
 #[tokio::test]
 async fn a_call_is_charged_exactly_what_the_provider_reports() {

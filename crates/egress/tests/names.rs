@@ -5,8 +5,9 @@
 mod support;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
-use belljar_egress::{RefusalCode, Way};
+use belljar_egress::{Arrival, Engine, RefusalCode, Transparent, Way, Ways};
 use support::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
@@ -194,4 +195,22 @@ async fn an_address_that_no_rule_names_is_refused() {
         (refusal.host.as_str(), refusal.port),
         ("127.0.0.1", Some(address.port()))
     );
+}
+
+#[tokio::test]
+async fn a_connection_that_nobody_redirected_goes_nowhere() {
+    // It came to the listener itself, so at best it wanted to go there, and no rule says so.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let arrival = Arrival::Redirected;
+    let ways = Ways {
+        transparent: vec![Transparent { listener, arrival }],
+        ..Ways::default()
+    };
+    let recording = Arc::new(Recording::default());
+    let own = config(vec![allow("a.test", &[])]);
+    let engine = Engine::start(own, ways, recording).unwrap();
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    assert!(read_all(&mut stream).await.is_empty());
+    assert_eq!(engine.stop().connections, 0);
 }

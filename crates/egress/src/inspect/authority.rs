@@ -12,8 +12,8 @@ use rcgen::{
     Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
 use rustls::ServerConfig;
-use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::NoServerSessionStorage;
 use zeroize::Zeroizing;
 
 /// Clocks in the box and on the host are the same; clients still dislike a certificate made this very second.
@@ -110,11 +110,14 @@ impl Authority {
         let key = Zeroizing::new(self.leaf_key.serialize_der());
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.to_vec()));
         let chain = vec![leaf.der().clone(), self.certificate.clone()];
-        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        let mut config = ServerConfig::builder_with_provider(super::trust::provider())
             .with_safe_default_protocol_versions()
             .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
             .map_err(AuthorityError::Serve)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        // The box is near, and to begin anew is cheap: no sessions are kept, for each of so many names.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
         Ok(config)
     }
 }

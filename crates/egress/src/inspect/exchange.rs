@@ -14,6 +14,7 @@ use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 use hyper_util::rt::TokioIo;
 use tokio::sync::SemaphorePermit;
+use tokio::time::timeout;
 
 use super::body::{Metered, Passing, whole};
 use super::refusal;
@@ -28,6 +29,8 @@ use crate::serve::Shared;
 
 /// The largest request to a model: prompts with pictures are large, and they are read whole to know what they may cost.
 pub(super) const LARGEST_PROMPT: usize = 32 * 1024 * 1024;
+/// What most prompts are smaller than. They have room of their own, so that they need not wait for large ones.
+pub(super) const SMALL_PROMPT: usize = 1024 * 1024;
 /// The unit in which room for prompts is counted.
 pub(super) const ROOM_UNIT: usize = 1024;
 
@@ -240,8 +243,10 @@ async fn meter<'a>(
     };
     let room = room_for(inspector, &parts.headers).await;
     let limited = Limited::new(metered, LARGEST_PROMPT);
-    let Ok(collected) = limited.collect().await else {
-        let detail = Some("the request to a model broke off or is too large".to_owned());
+    // Room is not held for a prompt that never comes.
+    let reading = timeout(inspector.timeouts.request, limited.collect());
+    let Ok(Ok(collected)) = reading.await else {
+        let detail = Some("the request to a model broke off, is late or is too large".to_owned());
         return Err(admission
             .refuse_request(RefusalCode::Malformed, detail)
             .into());
@@ -271,8 +276,12 @@ async fn room_for<'a>(
         .and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     let bytes = told.unwrap_or(LARGEST_PROMPT).min(LARGEST_PROMPT);
     let units = u32::try_from(bytes.div_ceil(ROOM_UNIT)).unwrap_or(u32::MAX);
-    // It is never closed.
-    inspector.prompt_room.acquire_many(units).await.ok()
+    let room = match bytes <= SMALL_PROMPT {
+        true => &inspector.small_prompts,
+        false => &inspector.large_prompts,
+    };
+    // They are never closed.
+    room.acquire_many(units).await.ok()
 }
 
 fn build(

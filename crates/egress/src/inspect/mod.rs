@@ -36,7 +36,7 @@ pub use secrets::HeaderSecret;
 pub use trust::{Roots, TrustError};
 
 use body::Passing;
-use exchange::{LARGEST_PROMPT, ROOM_UNIT, exchange};
+use exchange::{LARGEST_PROMPT, ROOM_UNIT, SMALL_PROMPT, exchange};
 use request::parse_authority;
 use stream::Rewound;
 use trust::{Offer, Trust};
@@ -64,8 +64,9 @@ pub(crate) struct Inspector {
     secrets: Vec<HeaderSecret>,
     llm: Option<Llm>,
     timeouts: Timeouts,
-    /// For prompts that are read whole: one of the largest at a time, or many small ones.
-    prompt_room: Semaphore,
+    /// Room for prompts that are read whole.
+    small_prompts: Semaphore,
+    large_prompts: Semaphore,
 }
 
 /// Which version a client in the box speaks.
@@ -89,7 +90,8 @@ impl Inspector {
             secrets,
             llm: llm.map(Llm::new),
             timeouts,
-            prompt_room: Semaphore::new(LARGEST_PROMPT / ROOM_UNIT),
+            small_prompts: Semaphore::new(16 * SMALL_PROMPT / ROOM_UNIT),
+            large_prompts: Semaphore::new(LARGEST_PROMPT / ROOM_UNIT),
         })
     }
 

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use rustls::crypto::ring;
+use rustls::client::Resumption;
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
@@ -37,6 +38,32 @@ pub(super) enum Offer {
     One,
     /// HTTP/2 rather than HTTP/1.1.
     Both,
+}
+
+/// Sessions of servers that are kept, to begin the next connection with.
+const MOST_SESSIONS: usize = 64;
+
+/// How TLS is computed, for all engines of the process.
+pub(super) fn provider() -> Arc<CryptoProvider> {
+    static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
+    Arc::clone(PROVIDER.get_or_init(|| Arc::new(ring::default_provider())))
+}
+
+/// Whom the host trusts: read once, for all engines of the process.
+fn host_roots() -> Arc<RootCertStore> {
+    static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
+    if let Some(roots) = ROOTS.get() {
+        return Arc::clone(roots);
+    }
+    let mut store = RootCertStore::empty();
+    // Some of a host's certificates may be broken; the others are still good.
+    store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let store = Arc::new(store);
+    if store.is_empty() {
+        // They may be installed later.
+        return store;
+    }
+    Arc::clone(ROOTS.get_or_init(|| store))
 }
 
 /// The host's certificates are read when the first connection needs them: most runs need none.
@@ -75,33 +102,30 @@ impl Trust {
 
 impl Configs {
     fn new(roots: &Roots) -> Result<Self, TrustError> {
-        let mut store = RootCertStore::empty();
-        match roots {
-            Roots::Host => {
-                // Some of a host's certificates may be broken; the others are still good.
-                let found = rustls_native_certs::load_native_certs();
-                store.add_parsable_certificates(found.certs);
-            }
+        let store = match roots {
+            Roots::Host => host_roots(),
             Roots::Pem(texts) => {
+                let mut store = RootCertStore::empty();
                 for text in texts {
                     for certificate in CertificateDer::pem_slice_iter(text.as_bytes()) {
                         let certificate = certificate.map_err(|_| TrustError::Pem)?;
                         store.add(certificate).map_err(|_| TrustError::Pem)?;
                     }
                 }
+                Arc::new(store)
             }
-        }
+        };
         if store.is_empty() {
             return Err(TrustError::Nobody);
         }
-        let one = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        let mut one = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(TrustError::Tls)?
             .with_root_certificates(store)
             .with_no_client_auth();
+        one.resumption = Resumption::in_memory_sessions(MOST_SESSIONS);
         let mut both = one.clone();
         both.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let mut one = one;
         one.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self {
             one: Arc::new(one),

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex};
 
 use belljar_egress::{Authority, Config, Roots};
+use belljar_policy::{EgressRule, HttpTerms, PathPattern, WebSocket};
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
@@ -21,12 +22,40 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use super::{TestBox, soon};
+use super::{TestBox, allow, soon};
 
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 pub fn text(text: impl Into<Bytes>) -> Body {
     Full::new(text.into()).boxed_unsync()
+}
+
+/// The host of most tests.
+pub const NAME: &str = "api.test";
+
+/// A rule that looks at requests.
+pub fn looked_at(port: u16, methods: &[&str], paths: &[&str]) -> EgressRule {
+    let mut rule = allow(NAME, &[port]);
+    rule.terms.http = Some(HttpTerms {
+        methods: methods.iter().map(|method| (*method).to_owned()).collect(),
+        paths: paths
+            .iter()
+            .map(|path| PathPattern::parse(path).expect("a path"))
+            .collect(),
+        websocket: WebSocket::Refuse,
+    });
+    rule
+}
+
+pub async fn says_hello(_: Seen) -> Response<Body> {
+    Response::new(text("hello"))
+}
+
+pub fn get(path: &str, host: &str) -> Request<Body> {
+    Request::get(path)
+        .header("host", host)
+        .body(text(""))
+        .expect("a request")
 }
 
 /// What a server saw of a request.

@@ -6,6 +6,7 @@
 )]
 
 pub mod http;
+pub mod llm;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
