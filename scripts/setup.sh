@@ -41,6 +41,8 @@ list_missing_packages() {
     want git has git
     # The agent's and the operator's sockets are tried with the program that people try first.
     want curl has curl
+    # Whom Java trusts in a box is asked of Java.
+    want default-jre-headless has keytool
     if [[ $job == test && $(uname -m) == x86_64 ]]; then
         want qemu-system-x86 has qemu-system-x86_64
         want xz-utils has xz

@@ -13,7 +13,6 @@ const EDGES: &[(&str, &[&str])] = &[
     ("gate", &["policy", "manifest", "ledger", "replication"]),
     ("sandbox", &[]),
     ("egress", &["policy"]),
-    ("egress", &["policy"]),
     (
         "supervisor",
         &[
@@ -23,6 +22,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "replication",
             "gate",
             "sandbox",
+            "egress",
         ],
     ),
     (
@@ -36,6 +36,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "experiment",
             "gate",
             "sandbox",
+            "egress",
             "supervisor",
         ],
     ),

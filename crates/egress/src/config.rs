@@ -139,7 +139,7 @@ pub struct ProtocolPorts {
 impl Default for ProtocolPorts {
     fn default() -> Self {
         Self {
-            tls: vec![443],
+            tls: belljar_policy::TLS_PORTS.to_vec(),
             http: vec![80],
         }
     }
@@ -182,6 +182,8 @@ pub struct Ways {
     pub dns_tcp: Vec<TcpListener>,
     /// The HTTP and SOCKS5 proxy.
     pub proxy: Vec<TcpListener>,
+    /// Tells of packets that are not TCP and were refused: a netfilter log of the box's namespace.
+    pub strays: Vec<OwnedFd>,
     /// Ports of the box that the host can connect to.
     pub published: Vec<Published>,
     /// Makes the sockets that published ports are reached through. Needed when a port is published.
@@ -195,6 +197,7 @@ impl fmt::Debug for Ways {
             .field("dns_udp", &self.dns_udp)
             .field("dns_tcp", &self.dns_tcp)
             .field("proxy", &self.proxy)
+            .field("strays", &self.strays)
             .field("published", &self.published)
             .finish_non_exhaustive()
     }

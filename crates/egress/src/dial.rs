@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use belljar_policy::{Host, ProxyResolution};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -20,21 +21,14 @@ const LARGEST_PROXY_ANSWER: usize = 8 * 1024;
 /// A proxy of the host's network that connections go through.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamProxy {
-    /// Where it is. It is the operator's own choice, so it may be a private address.
-    pub address: SocketAddr,
+    /// Where it is. It is the operator's own choice, so it may be at a private address.
+    pub host: Host,
+    /// Its port.
+    pub port: u16,
     /// Who turns names into addresses.
     pub resolution: ProxyResolution,
     /// The value of `Proxy-Authorization`, for proxies that ask for one.
     pub authorization: Option<crate::secret::SecretText>,
-}
-
-/// Who turns names into addresses when connections go through a proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProxyResolution {
-    /// Belljar, which then checks the addresses and asks the proxy for one of them.
-    Local,
-    /// The proxy, which gets the name. It must refuse private addresses by itself: Belljar can't see them.
-    AtProxy,
 }
 
 /// Makes connections.
@@ -89,12 +83,7 @@ impl Dialer {
             (None, None) => Vec::new(),
         };
         let rules = admission.gate().rules();
-        let allowing = rules.allowing(host, admission.port());
-        let reached = |address: &IpAddr| {
-            let reaches =
-                |id: &belljar_policy::RuleId| rules.rule(*id).value.terms.reach.includes(*address);
-            allowing.iter().any(reaches)
-        };
+        let reached = |address: &IpAddr| rules.reaches(host, admission.port(), *address);
         let (mut reached, beyond): (Vec<IpAddr>, Vec<IpAddr>) =
             found.into_iter().partition(reached);
         if reached.is_empty() {
@@ -131,22 +120,39 @@ impl Dialer {
         target: &str,
         admission: &Admission,
     ) -> Result<TcpStream, Refused> {
-        match timeout(self.connect_timeout, connect_through(proxy, target)).await {
-            Ok(Ok(stream)) => Ok(stream),
-            Ok(Err(error)) => {
-                let detail = format!("the proxy {}: {error}", proxy.address);
-                Err(admission.refuse(RefusalCode::Unreachable, Some(detail)))
+        let place = format!("the proxy {}:{}", proxy.host, proxy.port);
+        let connecting = async {
+            let address = self.proxy_address(proxy).await?;
+            connect_through(proxy, address, target).await
+        };
+        let detail = match timeout(self.connect_timeout, connecting).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => format!("{place}: {error}"),
+            Err(_) => format!("{place} did not answer"),
+        };
+        Err(admission.refuse(RefusalCode::Unreachable, Some(detail)))
+    }
+
+    async fn proxy_address(&self, proxy: &UpstreamProxy) -> io::Result<SocketAddr> {
+        let address = match (proxy.host.address(), proxy.host.name()) {
+            (Some(address), _) => Some(address),
+            (None, Some(name)) => {
+                let found = self.resolver.resolve(name).await;
+                found.map_err(io::Error::other)?.first().copied()
             }
-            Err(_) => {
-                let detail = format!("the proxy {} did not answer", proxy.address);
-                Err(admission.refuse(RefusalCode::Unreachable, Some(detail)))
-            }
-        }
+            (None, None) => None,
+        };
+        let address = address.ok_or_else(|| io::Error::other(ResolveError::NoAddress))?;
+        Ok(SocketAddr::new(address, proxy.port))
     }
 }
 
-async fn connect_through(proxy: &UpstreamProxy, target: &str) -> io::Result<TcpStream> {
-    let mut stream = TcpStream::connect(proxy.address).await?;
+async fn connect_through(
+    proxy: &UpstreamProxy,
+    address: SocketAddr,
+    target: &str,
+) -> io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(address).await?;
     let _ = stream.set_nodelay(true);
     let mut request =
         zeroize::Zeroizing::new(format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n"));

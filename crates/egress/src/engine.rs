@@ -23,6 +23,7 @@ use crate::publish::{Publisher, Tally};
 use crate::record::{Recorder, RefusalCode, Way};
 use crate::relay::Patience;
 use crate::serve::{Shared, serve_transparent};
+use crate::strays::follow;
 
 /// After an error of `accept` that may pass, such as having no descriptors left.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -242,6 +243,9 @@ fn listen(
     }
     for listener in ways.dns_tcp {
         tokio::spawn(serve_tcp(nonblocking(listener)?, Arc::clone(&shared.gate)));
+    }
+    for socket in ways.strays {
+        tokio::spawn(follow(socket, Arc::clone(&shared.gate)));
     }
     for socket in ways.dns_udp {
         socket.set_nonblocking(true)?;

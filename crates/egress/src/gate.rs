@@ -335,6 +335,9 @@ fn hint(code: RefusalCode, host: &str, port: Option<u16>) -> String {
             format!("raise `max_connections` of the rule for {host} or of the box, or close some")
         }
         RefusalCode::Bytes => format!("raise `max_mb` of the rule for {host}"),
+        RefusalCode::Protocol => {
+            "only TCP and name lookups pass; programs that prefer QUIC fall back to TCP".to_owned()
+        }
         RefusalCode::NotTls => {
             "port 443 takes TLS only; use another port for plain protocols".to_owned()
         }

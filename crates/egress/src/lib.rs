@@ -27,18 +27,19 @@ mod record;
 mod relay;
 mod secret;
 mod serve;
+mod strays;
 
+pub use belljar_policy::{LlmApi, LlmEndpointRule as LlmEndpoint, ProxyResolution, SecretPlace};
 pub use config::{
     Arrival, BoxSockets, Config, EncryptedHello, EngineLimits, NameBlock, ProtocolPorts, Published,
     Timeouts, Transparent, Ways,
 };
-pub use dial::{ProxyResolution, UpstreamProxy};
+pub use dial::UpstreamProxy;
 pub use dns::{Resolve, ResolveError, Resolving, SystemResolver};
 pub use engine::{Engine, PublishedUsage, StartError, Usage};
-pub use inspect::{Authority, AuthorityError, HeaderSecret, Roots, SecretPlace, TrustError};
+pub use inspect::{Authority, AuthorityError, HeaderSecret, Roots, TrustError, java_trust_store};
 pub use llm::{
-    Charge, InvalidPrices, LlmApi, LlmBudget, LlmEndpoint, LlmPolicy, LlmUsage, ModelUsage,
-    PicoUsd, PriceTable, Tokens,
+    Charge, InvalidPrices, LlmBudget, LlmPolicy, LlmUsage, ModelUsage, PicoUsd, PriceTable, Tokens,
 };
 pub use record::{Connection, Event, Recorder, Refusal, RefusalCode, Way};
 pub use secret::SecretText;

@@ -76,6 +76,23 @@ pub enum Way {
     Socks,
     /// A request on a connection that is looked at.
     Http,
+    /// A packet that is not TCP.
+    Packet,
+}
+
+impl Way {
+    /// A stable word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Dns => "dns",
+            Self::Tcp => "tcp",
+            Self::HttpProxy => "http_proxy",
+            Self::Socks => "socks",
+            Self::Http => "http",
+            Self::Packet => "packet",
+        }
+    }
 }
 
 belljar_policy::codes! {
@@ -105,6 +122,8 @@ belljar_policy::codes! {
         Connections = "deny_egress_connections",
         /// The rule's bytes are used up.
         Bytes = "deny_egress_bytes",
+        /// UDP, or something else that is not TCP.
+        Protocol = "deny_protocol",
         /// Something other than TLS on a port that is for TLS.
         NotTls = "deny_not_tls",
         /// TLS, CONNECT or Host named another host.
@@ -160,8 +179,27 @@ mod tests {
         let codes: BTreeSet<_> = RefusalCode::ALL.iter().map(|code| code.code()).collect();
         assert_eq!(codes.len(), RefusalCode::ALL.len());
         assert!(codes.iter().all(|code| code.starts_with("deny_")));
-        for shared in [RefusalCode::NoRule, RefusalCode::Blocked] {
+        for shared in [
+            RefusalCode::NoRule,
+            RefusalCode::Blocked,
+            RefusalCode::Request,
+            RefusalCode::WebSocket,
+            RefusalCode::PrivateAddress,
+            RefusalCode::NotTls,
+        ] {
             assert!(belljar_policy::Reason::from_code(shared.code()).is_some());
+        }
+    }
+
+    #[test]
+    fn every_code_is_documented() {
+        let page = include_str!("../../../docs/egress.md");
+        for code in RefusalCode::ALL {
+            assert!(
+                page.contains(&format!("| `{}` |", code.code())),
+                "{}",
+                code.code()
+            );
         }
     }
 

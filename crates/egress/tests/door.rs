@@ -12,7 +12,7 @@ use std::time::Duration;
 use belljar_egress::{
     EncryptedHello, Event, ProtocolPorts, ProxyResolution, RefusalCode, UpstreamProxy,
 };
-use belljar_policy::{EgressEffect, Reach};
+use belljar_policy::{EgressEffect, Host, Reach};
 use support::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -518,7 +518,8 @@ async fn a_proxy_of_the_hosts_network_is_asked_for_the_name_or_for_the_address()
         });
         let mut config = config(vec![allow("a.test", &[7])]);
         config.upstream_proxy = Some(UpstreamProxy {
-            address,
+            host: Host::from(address.ip()),
+            port: address.port(),
             resolution,
             authorization: Some(belljar_egress::SecretText::new("Basic c2VjcmV0".to_owned())),
         });

@@ -17,6 +17,7 @@ struct Filing {
 const PROCESS_ACTIVITY: u32 = 1007;
 const DETECTION_FINDING: u32 = 2004;
 const ENTITY_MANAGEMENT: u32 = 3004;
+const NETWORK_ACTIVITY: u32 = 4001;
 const API_ACTIVITY: u32 = 6003;
 
 const SUCCESS: u32 = 1;
@@ -38,6 +39,7 @@ fn filing(kind: &str) -> Filing {
     match kind {
         "run_launched" | "started" => file(PROCESS_ACTIVITY, 1, INFORMATIONAL, SUCCESS),
         "run_ended" | "ended" => file(PROCESS_ACTIVITY, 2, INFORMATIONAL, SUCCESS),
+        "egress_refused" => file(NETWORK_ACTIVITY, 5, MEDIUM, FAILURE),
         "run_refused" | "refused" => file(API_ACTIVITY, 1, MEDIUM, FAILURE),
         "issued" | "registered" => file(API_ACTIVITY, 1, LOW, SUCCESS),
         "kill_switch_engaged" | "kill_report" => file(DETECTION_FINDING, 1, CRITICAL, SUCCESS),

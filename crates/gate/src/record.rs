@@ -1,5 +1,7 @@
 //! What stands in the logs: one JSON object an entry.
 
+use std::collections::BTreeMap;
+
 use belljar_replication::{Now, Version};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -75,6 +77,26 @@ pub enum RunEvent {
         cpu_ms: u64,
         /// The most memory it held.
         peak_memory_mb: u64,
+        /// What it used of the network; nothing when it had none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        network: Option<NetworkUsed>,
+    },
+    /// A box was refused something on the network: the first of its kind in this run.
+    EgressRefused {
+        /// The run.
+        run: String,
+        /// How it asked.
+        way: String,
+        /// The host, as it asked for it.
+        host: String,
+        /// The port, where it named one.
+        port: Option<u16>,
+        /// The stable code.
+        code: String,
+        /// The rule that refused it, or that let it come so far.
+        rule: Option<String>,
+        /// What was found, where the code does not say it all.
+        detail: Option<String>,
     },
     /// A writer was interrupted; what it had not finished was cut off.
     LogRecovered {
@@ -111,6 +133,41 @@ pub enum RunEvent {
         /// Why.
         reason: String,
     },
+}
+
+/// What a run used of the network.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkUsed {
+    /// Connections let through.
+    pub connections: u64,
+    /// Things refused.
+    pub refused: u64,
+    /// Bytes from the agent.
+    pub sent_bytes: u64,
+    /// Bytes to the agent.
+    pub received_bytes: u64,
+    /// What it used of each model.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub models: BTreeMap<String, ModelUsed>,
+}
+
+/// What a run used of one model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelUsed {
+    /// Calls made.
+    pub calls: u64,
+    /// Tokens in prompts, read anew.
+    pub tokens_in: u64,
+    /// Tokens in prompts, read from a cache or written to one.
+    pub tokens_cached: u64,
+    /// Tokens in answers.
+    pub tokens_out: u64,
+    /// What they cost, in millionths of a US dollar, rounded up.
+    pub micro_usd: u64,
+    /// Calls that did not say what they used and were charged an estimate.
+    pub estimated: u64,
 }
 
 /// SHA-256 as hex.

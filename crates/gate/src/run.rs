@@ -9,7 +9,7 @@ use crate::keyring::{Edition, KeyDir, KeyError, KeySource, Keyring};
 use crate::latch::Latch;
 use crate::log::{LogError, LogKind, open};
 use crate::permit::Permit;
-use crate::record::{Entry, RunEvent};
+use crate::record::{Entry, NetworkUsed, RunEvent};
 
 /// Starting a box.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +57,8 @@ pub struct Ending {
     pub cpu_ms: u64,
     /// The most memory it held.
     pub peak_memory_mb: u64,
+    /// What it used of the network; nothing when it had none.
+    pub network: Option<NetworkUsed>,
 }
 
 /// The gate said no.
@@ -212,6 +214,7 @@ impl RunGate {
                 duration_ms: ending.duration_ms,
                 cpu_ms: ending.cpu_ms,
                 peak_memory_mb: ending.peak_memory_mb,
+                network: ending.network,
             },
             durability,
         )

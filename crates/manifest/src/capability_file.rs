@@ -2,15 +2,19 @@
 
 use std::sync::Arc;
 
-use belljar_policy::{Capability, Degraded, EnvAllow, FsMode, Permission, Source, Tier, Workspace};
+use belljar_policy::{
+    Capability, Degraded, DomainPattern, EnvAllow, FsMode, Permission, Source, Tier, Workspace,
+};
 
 use crate::decode::{
     Written, add_withheld, limit, mebibytes, number, permission, replace, seconds, text, truth,
     unexpected, whole,
 };
 use crate::egress_section::{EGRESS, egress};
+use crate::network_section::{LLM, ON_BUDGET, PUBLISHED, decode_network, on_budget};
 use crate::node::{Node, Problem};
 use crate::profiles;
+use crate::secrets_section::{SECRETS, UPSTREAM_PROXY, decode_secrets};
 use crate::shape::{Case, Choice, Object, Shape, field};
 
 /// What to say of a file with nothing in it.
@@ -68,6 +72,19 @@ pub(crate) const OPEN_FILES: Shape = Shape::Whole {
     most: 1_048_576,
 };
 
+pub(crate) const CONNECTIONS: Shape = Shape::Whole {
+    least: 1,
+    most: 1_048_576,
+};
+pub(crate) const COST: Shape = Shape::Number {
+    above: 0.0,
+    most: 1e9,
+};
+pub(crate) const TOKENS: Shape = Shape::Whole {
+    least: 1,
+    most: 1_000_000_000_000_000,
+};
+
 /// One of these words, spelled so.
 #[must_use]
 pub const fn words(words: &'static [&'static str]) -> Choice {
@@ -107,6 +124,26 @@ pub(crate) static CAPABILITY: Object = Object {
                 most: MOST_ITEMS,
             },
             "Where the agent may connect; an empty list is nowhere.",
+        ),
+        field(
+            "secrets",
+            SECRETS,
+            "What is put into requests on the way out, so that the agent never has it.",
+        ),
+        field(
+            "ports",
+            PUBLISHED,
+            "Ports of the box that the host can connect to.",
+        ),
+        field(
+            "llm",
+            Shape::Object(&LLM),
+            "How calls to models are metered.",
+        ),
+        field(
+            "upstream_proxy",
+            UPSTREAM_PROXY,
+            "The proxy of the host's network: http://host:port, or env for what HTTPS_PROXY says.",
         ),
         field(
             "filesystem_config",
@@ -183,19 +220,23 @@ static LIMITS: Object = Object {
         ),
         field(
             "max_cost_usd",
-            Shape::OrNull(&Shape::Number {
-                above: 0.0,
-                most: 1e9,
-            }),
-            "Spending on metered services, in US dollars.",
+            Shape::OrNull(&COST),
+            "Spending on calls to models, in US dollars.",
         ),
         field(
             "max_tokens",
-            Shape::OrNull(&Shape::Whole {
-                least: 1,
-                most: 1_000_000_000_000_000,
-            }),
-            "Model tokens.",
+            Shape::OrNull(&TOKENS),
+            "Tokens of calls to models.",
+        ),
+        field(
+            "on_budget",
+            Shape::Choice(&ON_BUDGET),
+            "The same as on_budget of llm.",
+        ),
+        field(
+            "max_connections",
+            Shape::OrNull(&CONNECTIONS),
+            "Open connections at once.",
         ),
         field(
             "max_wall_seconds",
@@ -255,8 +296,11 @@ pub(crate) fn decode(
     if let Some(section) = root.get("filesystem_config") {
         decode_filesystem(&mut capability, section, written)?;
     }
+    decode_network(&mut capability, root, written)?;
+    decode_secrets(&mut capability, root, written, rule_for)?;
     if let Some(section) = root.get("resource_limits") {
         decode_limits(&mut capability, section)?;
+        decode_on_budget(&mut capability, section, root)?;
     }
     replace(
         &mut capability.permissions,
@@ -265,6 +309,32 @@ pub(crate) fn decode(
     )?;
     decode_env(&mut capability, root.get("env_allowlist"), written)?;
     Ok(capability)
+}
+
+/// How a capability file lets connections through to a host.
+fn rule_for(domain: &DomainPattern) -> String {
+    let domain = domain.to_string();
+    format!("add to network_egress_rules: {{domain: {domain:?}, ports: [443]}}")
+}
+
+/// Beside the limits it is about is where some look for it.
+fn decode_on_budget(
+    capability: &mut Capability,
+    limits: &Node<'_>,
+    root: &Node<'_>,
+) -> Result<(), Problem> {
+    let Some(node) = limits.get("on_budget") else {
+        return Ok(());
+    };
+    if root
+        .get("llm")
+        .is_some_and(|llm| llm.get("on_budget").is_some())
+    {
+        let problem = Problem::new(node.span, "on_budget is said twice");
+        return Err(problem.with_hint("keep the one in llm"));
+    }
+    capability.llm.on_budget = on_budget(node)?;
+    Ok(())
 }
 
 /// What the document changes. Shipped documents say everything themselves.
@@ -352,6 +422,7 @@ fn decode_limits(capability: &mut Capability, section: &Node<'_>) -> Result<(), 
     limit(&mut limits.cpu_time, get("max_cpu_seconds"), seconds)?;
     limit(&mut limits.cost_usd, get("max_cost_usd"), number)?;
     limit(&mut limits.tokens, get("max_tokens"), whole)?;
+    limit(&mut limits.connections, get("max_connections"), whole)?;
     limit(&mut limits.wall_time, get("max_wall_seconds"), seconds)?;
     limit(&mut limits.cpu_percent, get("max_cpu_percent"), number)?;
     limit(&mut limits.processes, get("max_processes"), whole)?;

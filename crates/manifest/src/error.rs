@@ -19,9 +19,9 @@ pub struct ManifestError {
     pub message: String,
     /// What to write instead.
     pub hint: Option<String>,
-    /// The byte range it is about, in `source_text`.
+    /// The byte range it is about.
     pub span: Range<usize>,
-    /// The document, without a byte order mark; empty when it is not text.
+    /// The document, without a byte order mark; empty when it is not text, or when what is wrong may be a secret.
     pub source_text: Arc<str>,
 }
 
@@ -47,7 +47,11 @@ impl ManifestError {
             Colour::Styled => Renderer::styled(),
         };
         let title = Level::ERROR.primary_title(self.message.as_str());
-        let mut group = if self.line > 0 {
+        let mut group = if self.line > 0 && self.source_text.is_empty() {
+            let place = annotate_snippets::Origin::path(&*self.file);
+            let (line, column) = (self.line as usize, self.column as usize);
+            title.element(place.line(line).char_column(column))
+        } else if self.line > 0 {
             let mark = AnnotationKind::Primary.span(self.span.clone());
             title.element(
                 Snippet::source(&*self.source_text)

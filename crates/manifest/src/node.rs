@@ -136,7 +136,18 @@ pub(crate) fn quoted(text: &str) -> String {
 pub struct Problem {
     pub(crate) span: Span,
     pub(crate) message: String,
+    /// What stands there instead of what the message asks for.
+    found: Option<String>,
     pub(crate) hint: Option<String>,
+    source: SourceText,
+}
+
+/// Whether the document may be shown with a problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SourceText {
+    Shown,
+    /// The lines may hold a secret.
+    Withheld,
 }
 
 impl Problem {
@@ -145,8 +156,23 @@ impl Problem {
         Self {
             span,
             message: message.into(),
+            found: None,
             hint: None,
+            source: SourceText::Shown,
         }
+    }
+
+    /// With what stands there instead.
+    pub(crate) fn instead_of(mut self, found: impl Into<String>) -> Self {
+        self.found = Some(found.into());
+        self
+    }
+
+    /// Without what stands there, which may be a secret, or the lines around it.
+    pub(crate) fn guarded(mut self) -> Self {
+        self.found = None;
+        self.source = SourceText::Withheld;
+        self
     }
 
     /// With what to write instead.
@@ -161,10 +187,16 @@ impl Problem {
             file: Arc::clone(file),
             line: self.span.line,
             column: self.span.column,
-            message: self.message,
+            message: match self.found {
+                Some(found) => format!("{}, not {found}", self.message),
+                None => self.message,
+            },
             hint: self.hint,
             span: self.span.start..self.span.end,
-            source_text: Arc::from(text.as_str()),
+            source_text: match self.source {
+                SourceText::Shown => Arc::from(text.as_str()),
+                SourceText::Withheld => Arc::from(""),
+            },
         }
     }
 }

@@ -8,15 +8,17 @@ use belljar_policy::{
 };
 
 use crate::capability_file::{
-    CPU_PERCENT, DEFAULT_RATE, OPEN_FILES, PATH, PATHS, PORTS, PROCESSES, RATE, SECONDS, SIZE,
-    TEXTS, WORKSPACE, workspace,
+    CONNECTIONS, COST, CPU_PERCENT, DEFAULT_RATE, OPEN_FILES, PATH, PATHS, PORTS, PROCESSES, RATE,
+    SECONDS, SIZE, TEXTS, TOKENS, WORKSPACE, workspace,
 };
 use crate::decode::{
     Written, add_withheld, domain, limit, mebibytes, number, ports, replace, seconds, text,
     unexpected, whole,
 };
+use crate::network_section::{LLM, PUBLISHED, decode_network as decode_network_terms};
 use crate::node::{Node, Problem, quoted};
 use crate::profiles;
+use crate::secrets_section::{SECRETS, UPSTREAM_PROXY, decode_secrets};
 use crate::shape::{Case, Choice, Object, Shape, field};
 
 /// The whole document.
@@ -67,6 +69,26 @@ static SANDBOX: Object = Object {
             "network",
             Shape::Object(&NETWORK),
             "Where the agent may connect.",
+        ),
+        field(
+            "secrets",
+            SECRETS,
+            "What is put into requests on the way out, so that the agent never has it.",
+        ),
+        field(
+            "ports",
+            PUBLISHED,
+            "Ports of the box that the host can connect to.",
+        ),
+        field(
+            "llm",
+            Shape::Object(&LLM),
+            "How calls to models are metered.",
+        ),
+        field(
+            "upstream_proxy",
+            UPSTREAM_PROXY,
+            "The proxy of the host's network: http://host:port, or env for what HTTPS_PROXY says.",
         ),
         field(
             "resources",
@@ -149,14 +171,7 @@ static NETWORK: Object = Object {
             RATE,
             "Requests per minute and domain.",
         ),
-        field(
-            "max_connections",
-            Shape::Whole {
-                least: 1,
-                most: 1_048_576,
-            },
-            "Open connections at once.",
-        ),
+        field("max_connections", CONNECTIONS, "Open connections at once."),
     ],
 };
 
@@ -179,6 +194,12 @@ static RESOURCES: Object = Object {
         field("max_open_files", OPEN_FILES, "Open files per process."),
         field("max_disk_mb", SIZE, "Everything written to disk, in MiB."),
         field("timeout_seconds", SECONDS, "Time from start to end."),
+        field(
+            "max_cost_usd",
+            COST,
+            "Spending on calls to models, in US dollars.",
+        ),
+        field("max_tokens", TOKENS, "Tokens of calls to models."),
     ],
 };
 
@@ -214,6 +235,10 @@ pub(crate) fn decode(
     if let Some(section) = section("network") {
         decode_network(&mut capability, section, written)?;
     }
+    if let Some(sandbox) = sandbox {
+        decode_network_terms(&mut capability, sandbox, written)?;
+        decode_secrets(&mut capability, sandbox, written, rule_for)?;
+    }
     if let Some(section) = section("resources") {
         decode_resources(&mut capability, section)?;
     }
@@ -221,6 +246,12 @@ pub(crate) fn decode(
         decode_tools(&mut capability, section, written)?;
     }
     Ok(capability)
+}
+
+/// How a sandbox file lets connections through to a host.
+fn rule_for(domain: &DomainPattern) -> String {
+    let domain = domain.to_string();
+    format!("add {domain:?} to allowed_domains of [sandbox.network]")
 }
 
 fn base(mode: Option<&Node<'_>>, root: &Node<'_>) -> Result<Capability, Problem> {
@@ -349,7 +380,9 @@ fn decode_resources(capability: &mut Capability, section: &Node<'_>) -> Result<(
     limit(&mut limits.processes, get("max_processes"), whole)?;
     limit(&mut limits.open_files, get("max_open_files"), whole)?;
     limit(&mut limits.disk_bytes, get("max_disk_mb"), mebibytes)?;
-    limit(&mut limits.wall_time, get("timeout_seconds"), seconds)
+    limit(&mut limits.wall_time, get("timeout_seconds"), seconds)?;
+    limit(&mut limits.cost_usd, get("max_cost_usd"), number)?;
+    limit(&mut limits.tokens, get("max_tokens"), whole)
 }
 
 fn decode_tools(

@@ -63,6 +63,16 @@ fn of(shape: &Shape) -> Value {
         Shape::Bool => json!({"type": "boolean"}),
         Shape::OnlyTrue { .. } => json!({"const": true}),
         Shape::OrNull(inner) => json!({"anyOf": [of(inner), {"type": "null"}]}),
+        Shape::OneOf(shapes) => {
+            json!({"anyOf": shapes.iter().map(of).collect::<Vec<_>>()})
+        }
+        Shape::Variant(shape) => {
+            let mut schema = object(shape);
+            schema["minProperties"] = json!(1);
+            schema["maxProperties"] = json!(1);
+            schema
+        }
+        Shape::Guarded(inner) => of(inner),
     }
 }
 

@@ -56,6 +56,12 @@ pub enum Shape {
     },
     /// The shape inside, or null.
     OrNull(&'static Shape),
+    /// The first of these that is about values of that kind: text, number, list or mapping.
+    OneOf(&'static [Shape]),
+    /// A mapping with exactly one of the keys.
+    Variant(&'static Object),
+    /// The shape inside, where a secret may have been written by mistake: what is wrong is not shown.
+    Guarded(&'static Shape),
 }
 
 /// A mapping with known keys.
@@ -141,7 +147,19 @@ impl Shape {
         match (self, &node.value) {
             (Self::OrNull(_), Value::Null) => Ok(()),
             (Self::OrNull(inner), _) => inner.check(node, name),
+            (Self::Guarded(inner), _) => inner.check(node, name).map_err(Problem::guarded),
+            (Self::OneOf(shapes), value) => match shapes.iter().find(|s| s.is_about(value)) {
+                Some(Self::Choice(choice)) if !choice.has(value) => {
+                    Err(self.mismatch(value, node.span, name))
+                }
+                Some(shape) => shape.check(node, name),
+                None => Err(self.mismatch(value, node.span, name)),
+            },
             (Self::Object(object), Value::Map(entries)) => object.check(entries, node.span),
+            (Self::Variant(object), Value::Map(entries)) => {
+                object.check(entries, node.span)?;
+                object.check_single(entries, node.span, name)
+            }
             (Self::List { item, most }, Value::List(items)) => {
                 check_list(item, *most, items, node.span, name)
             }
@@ -165,21 +183,52 @@ impl Shape {
         }
     }
 
-    fn mismatch(&self, value: &Value<'_>, span: Span, name: &str) -> Problem {
-        let expected = match self {
+    /// Whether values of this kind are of this shape, or wrong in a way that it can tell.
+    fn is_about(&self, value: &Value<'_>) -> bool {
+        match self {
+            Self::Object(_) | Self::Variant(_) => matches!(value, Value::Map(_)),
+            Self::List { .. } => matches!(value, Value::List(_)),
+            Self::Text { .. } | Self::Choice(_) => matches!(value, Value::Text(_)),
+            Self::Whole { .. } | Self::Number { .. } | Self::NumberFrom { .. } => {
+                matches!(value, Value::Int(_) | Value::Float(_))
+            }
+            Self::Bool | Self::OnlyTrue { .. } => matches!(value, Value::Bool(_)),
+            Self::OrNull(inner) => matches!(value, Value::Null) || inner.is_about(value),
+            Self::OneOf(shapes) => shapes.iter().any(|shape| shape.is_about(value)),
+            Self::Guarded(inner) => inner.is_about(value),
+        }
+    }
+
+    fn expected(&self) -> String {
+        match self {
             Self::Object(_) => "a mapping".to_owned(),
+            Self::Variant(object) => {
+                let forms = object
+                    .fields
+                    .iter()
+                    .map(|field| format!("{{{}: …}}", field.key));
+                forms.collect::<Vec<_>>().join(" or ")
+            }
             Self::List { .. } => "a list".to_owned(),
             Self::Text { .. } => "text".to_owned(),
-            Self::Choice(choice) => format!("one of {}", choice.words.join(", ")),
+            Self::Choice(choice) => choice.expected(),
             Self::Whole { .. } => "a whole number".to_owned(),
             Self::Number { .. } | Self::NumberFrom { .. } => "a number".to_owned(),
             Self::Bool | Self::OnlyTrue { .. } => "true or false".to_owned(),
-            Self::OrNull(inner) => return inner.mismatch(value, span, name),
-        };
-        let problem = Problem::new(
-            span,
-            format!("{name} must be {expected}, not {}", value.describe()),
-        );
+            Self::OrNull(inner) | Self::Guarded(inner) => inner.expected(),
+            Self::OneOf(shapes) => {
+                let shapes: Vec<_> = shapes.iter().map(Self::expected).collect();
+                shapes.join(" or ")
+            }
+        }
+    }
+
+    fn mismatch(&self, value: &Value<'_>, span: Span, name: &str) -> Problem {
+        if let Self::OrNull(inner) = self {
+            return inner.mismatch(value, span, name);
+        }
+        let message = format!("{name} must be {}", self.expected());
+        let problem = Problem::new(span, message).instead_of(value.describe());
         match (self, value) {
             (_, Value::Null) => problem.with_hint("write a value, or remove the key"),
             (Self::Text { .. }, Value::Int(_) | Value::Float(_) | Value::Bool(_)) => {
@@ -212,11 +261,8 @@ impl Shape {
             return Ok(());
         }
         let (least, most) = (shown_float(*bounds.start()), shown_float(*bounds.end()));
-        let shown = value.describe();
-        Err(Problem::new(
-            span,
-            format!("{name} must be between {least} and {most}, not {shown}"),
-        ))
+        let message = format!("{name} must be between {least} and {most}");
+        Err(Problem::new(span, message).instead_of(value.describe()))
     }
 }
 
@@ -243,6 +289,26 @@ impl Object {
                 format!("the key '{}' is missing{}", field.key, self.within()),
             )),
         }
+    }
+
+    fn check_single(
+        &self,
+        entries: &[(Key<'_>, Node<'_>)],
+        span: Span,
+        name: &str,
+    ) -> Result<(), Problem> {
+        if entries.len() == 1 {
+            return Ok(());
+        }
+        let keys: Vec<_> = self.fields.iter().map(|field| field.key).collect();
+        let message = match keys.as_slice() {
+            [key] => format!("{name} needs the key '{key}'"),
+            keys => format!(
+                "{name} needs one of the keys {}, and one only",
+                keys.join(", ")
+            ),
+        };
+        Err(Problem::new(span, message))
     }
 
     fn unknown(&self, key: &Key<'_>) -> Problem {
@@ -280,6 +346,17 @@ impl Object {
 }
 
 impl Choice {
+    fn has(&self, value: &Value<'_>) -> bool {
+        matches!(value, Value::Text(text) if self.find(text).is_some())
+    }
+
+    fn expected(&self) -> String {
+        match self.words {
+            [word] => (*word).to_owned(),
+            words => format!("one of {}", words.join(", ")),
+        }
+    }
+
     fn check(&self, text: &str, span: Span, name: &str) -> Result<(), Problem> {
         if self.find(text).is_some() {
             return Ok(());
@@ -291,9 +368,8 @@ impl Choice {
         if let Some((_, why)) = refused {
             return Err(Problem::new(span, *why));
         }
-        let words = self.words.join(", ");
-        let message = format!("{name} must be one of {words}, not {}", quoted(text));
-        let problem = Problem::new(span, message);
+        let message = format!("{name} must be {}", self.expected());
+        let problem = Problem::new(span, message).instead_of(quoted(text));
         Err(match nearest(text, self.words.iter().copied()) {
             Some(word) => problem.with_hint(format!("did you mean '{word}'?")),
             None => problem,
@@ -359,11 +435,8 @@ fn check_whole(
     if within {
         return Ok(());
     }
-    let shown = value.describe();
-    Err(Problem::new(
-        span,
-        format!("{name} must be between {least} and {most}, not {shown}"),
-    ))
+    let message = format!("{name} must be between {least} and {most}");
+    Err(Problem::new(span, message).instead_of(value.describe()))
 }
 
 fn check_number(
@@ -384,11 +457,9 @@ fn check_number(
     if number > above && number <= most {
         return Ok(());
     }
-    let (above, most, shown) = (shown_float(above), shown_float(most), value.describe());
-    Err(Problem::new(
-        span,
-        format!("{name} must be above {above} and at most {most}, not {shown}"),
-    ))
+    let (above, most) = (shown_float(above), shown_float(most));
+    let message = format!("{name} must be above {above} and at most {most}");
+    Err(Problem::new(span, message).instead_of(value.describe()))
 }
 
 /// The known word someone most likely meant.

@@ -15,9 +15,10 @@ use belljar_manifest::lineage::{CapabilityDocument, Envelope, Payload, Unreprese
 use belljar_manifest::{PROFILES, profile};
 use belljar_policy::{
     Capability, Degraded, DomainPattern, EgressEffect, EgressRule, EgressTerms, EnvAllow,
-    EnvPolicy, Filesystem, FsMode, HttpTerms, Limits, Origin, PathPattern, PathRule, Permission,
-    Places, PrivateAddresses, Reach, Rule, Source, Tier, ToolPattern, ToolRules, WebSocket,
-    Workspace,
+    EnvPolicy, Filesystem, FsMode, HttpTerms, Limits, LlmApi, LlmEndpointRule, LlmTerms, OnBudget,
+    Origin, PathPattern, PathRule, Permission, Places, PrivateAddresses, ProxyPlace,
+    ProxyResolution, ProxyTerms, PublishedPort, Reach, Rule, SecretPlace, SecretRule, SecretSource,
+    Source, Tier, ToolPattern, ToolRules, WebSocket, Workspace,
 };
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
@@ -119,6 +120,57 @@ fn what_would_mean_something_else_is_refused() {
         &|c, _| c.tools.blocked = vec![Rule::new(tool.clone(), Origin::built_in())],
         Unrepresentable::NotTheSame,
     );
+}
+
+#[test]
+fn words_of_the_network_that_no_file_could_say_are_refused() {
+    let secret = || SecretRule {
+        name: "key".to_owned(),
+        source: SecretSource::Env("KEY".to_owned()),
+        domain: DomainPattern::parse("example.com").unwrap(),
+        ports: vec![443],
+        place: SecretPlace::Header("x-api-key".to_owned()),
+        env: None,
+    };
+    let refused = |edit: fn(&mut SecretRule)| {
+        let mut capability = support::capability();
+        let mut rule = secret();
+        edit(&mut rule);
+        capability.secrets = vec![Rule::new(rule, Origin::built_in())];
+        CapabilityDocument::new(&capability, &places()).err()
+    };
+    let rule = Some(Unrepresentable::Rule);
+    assert_eq!(refused(|_| {}), None);
+    assert_eq!(refused(|s| s.name = "a b".to_owned()), rule);
+    assert_eq!(refused(|s| s.domain = DomainPattern::Any), rule);
+    assert_eq!(
+        refused(|s| s.ports = vec![443, 80]),
+        Some(Unrepresentable::Order)
+    );
+    assert_eq!(refused(|s| s.env = Some("A=B".to_owned())), rule);
+    assert_eq!(
+        refused(|s| s.source = SecretSource::Env("A B".to_owned())),
+        rule
+    );
+    assert_eq!(
+        refused(|s| s.source = SecretSource::Command(Vec::new())),
+        rule
+    );
+    let anywhere = |s: &mut SecretRule| {
+        s.source = SecretSource::File(PathRule::AnyNamed("key".to_owned()));
+    };
+    assert_eq!(refused(anywhere), rule);
+    for header in ["X-Api-Key", "host", "a b"] {
+        let mut capability = support::capability();
+        let place = SecretPlace::Header(header.to_owned());
+        let value = SecretRule { place, ..secret() };
+        capability.secrets = vec![Rule::new(value, Origin::built_in())];
+        let found = CapabilityDocument::new(&capability, &places()).err();
+        assert_eq!(found, rule, "{header}");
+    }
+    let mut capability = support::capability();
+    capability.ports = vec![Rule::new(PublishedPort::same(0), Origin::built_in())];
+    assert_eq!(CapabilityDocument::new(&capability, &places()).err(), rule);
 }
 
 #[test]
@@ -341,6 +393,103 @@ fn tools() -> impl Strategy<Value = ToolRules> {
     )
 }
 
+type Network = (
+    Vec<Rule<SecretRule>>,
+    Vec<Rule<PublishedPort>>,
+    LlmTerms,
+    Option<Rule<ProxyTerms>>,
+);
+
+fn network() -> impl Strategy<Value = Network> {
+    let proxy = (
+        select(vec!["env", "http://p.corp:1", "http://[fd00::1]:65535"]),
+        option::of(sources()),
+        select(vec![ProxyResolution::Local, ProxyResolution::AtProxy]),
+    );
+    let proxy = proxy.prop_map(|(place, credentials, resolution)| ProxyTerms {
+        place: ProxyPlace::parse(place).unwrap(),
+        credentials,
+        resolution,
+    });
+    let proxy = (proxy, origins()).prop_map(|(value, origin)| Rule::new(value, origin));
+    (
+        rules(secrets()),
+        rules(published()),
+        llm(),
+        option::of(proxy),
+    )
+}
+
+fn files() -> impl Strategy<Value = PathRule> {
+    let not_a_file = |rule: &PathRule| !matches!(rule, PathRule::AnyNamed(_));
+    path_rules().prop_filter("one file", not_a_file)
+}
+
+fn sources() -> impl Strategy<Value = SecretSource> {
+    prop_oneof![
+        "[A-Z_][A-Z0-9_]{0,8}".prop_map(SecretSource::Env),
+        files().prop_map(SecretSource::File),
+        vec("[^\0]{1,8}", 1..4).prop_map(SecretSource::Command),
+    ]
+}
+
+fn patterns() -> impl Strategy<Value = DomainPattern> {
+    let domains = ["example.com", "*.example.com", "10.0.0.0/8", "2001:db8::1"];
+    select(domains.to_vec()).prop_map(|text| DomainPattern::parse(text).unwrap())
+}
+
+fn some_ports() -> impl Strategy<Value = Vec<u16>> {
+    btree_set(any::<u16>(), 0..4).prop_map(|ports| ports.into_iter().collect())
+}
+
+fn secrets() -> impl Strategy<Value = SecretRule> {
+    let place = prop_oneof![
+        Just(SecretPlace::Bearer),
+        select(vec!["x-api-key", "api_key"]).prop_map(|name| SecretPlace::header(name).unwrap()),
+    ];
+    let name = "[A-Za-z0-9_.-]{1,64}";
+    let env = option::of("[A-Za-z_][A-Za-z0-9_]{0,8}");
+    (name, sources(), patterns(), some_ports(), place, env).prop_map(
+        |(name, source, domain, ports, place, env)| SecretRule {
+            name,
+            source,
+            domain,
+            ports,
+            place,
+            env,
+        },
+    )
+}
+
+fn published() -> impl Strategy<Value = PublishedPort> {
+    (1..=u16::MAX, any::<u16>(), any::<std::net::IpAddr>()).prop_map(
+        |(in_box, on_host, address)| PublishedPort {
+            in_box,
+            on_host,
+            address,
+        },
+    )
+}
+
+fn llm() -> impl Strategy<Value = LlmTerms> {
+    let apis = vec![LlmApi::OpenAi, LlmApi::Anthropic, LlmApi::Gemini];
+    let endpoint = (patterns(), some_ports(), select(apis), "[a-z_]{1,9}").prop_map(
+        |(domain, ports, api, provider)| LlmEndpointRule {
+            domain,
+            ports,
+            api,
+            provider,
+        },
+    );
+    let prices = option::of((files(), origins()));
+    let on_budget = select(vec![OnBudget::Kill, OnBudget::Refuse]);
+    (on_budget, rules(endpoint), prices).prop_map(|(on_budget, endpoints, prices)| LlmTerms {
+        on_budget,
+        endpoints,
+        prices: prices.map(|(path, origin)| Rule::new(path, origin)),
+    })
+}
+
 fn capabilities() -> impl Strategy<Value = Capability> {
     let isolation = (
         ".{0,20}",
@@ -358,8 +507,9 @@ fn capabilities() -> impl Strategy<Value = Capability> {
         rules(egress()),
         limits(),
         powers,
-        environments(),
+        (environments(), btree_map("[A-Z_]{1,4}", origins(), 0..3)),
         tools(),
+        network(),
     )
         .prop_map(
             |(
@@ -368,8 +518,9 @@ fn capabilities() -> impl Strategy<Value = Capability> {
                 egress,
                 limits,
                 powers,
-                allow,
+                (allow, withheld),
                 tools,
+                (secrets, ports, llm, upstream_proxy),
             )| Capability {
                 name: Arc::from(name),
                 tier,
@@ -377,9 +528,13 @@ fn capabilities() -> impl Strategy<Value = Capability> {
                 workdir: workdir.map(|(path, origin)| Rule::new(path, origin)),
                 filesystem,
                 egress,
+                secrets,
+                ports,
+                llm,
+                upstream_proxy,
                 limits,
                 permissions: BTreeSet::from_iter(powers),
-                env: EnvPolicy { allow },
+                env: EnvPolicy { allow, withheld },
                 tools,
             },
         )

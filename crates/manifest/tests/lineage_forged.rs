@@ -236,7 +236,22 @@ fn a_capability_in_a_signed_payload_has_one_spelling() {
     check("\"cost_usd\":null", "\"cost_usd\":1");
     check(
         "\"egress\":[",
-        r#""egress":[{"value":{"domain":"*","ports":[],"rate_limit_per_min":1,"effect":"allow"},"file":"","line":0,"column":0,"source":"document"}"#,
+        r#""egress":[{"value":{"domain":"*","ports":[],"rate_limit_per_min":1,"effect":"allow"},"file":"","line":0,"column":0,"source":"document"},"#,
+    );
+    // What says nothing is left out.
+    for nothing in [
+        "\"secrets\":[]",
+        "\"ports\":[]",
+        "\"llm\":null",
+        "\"llm\":{\"on_budget\":\"kill\",\"endpoints\":[],\"prices\":null}",
+        "\"upstream_proxy\":null",
+    ] {
+        check("\"limits\":", &format!("{nothing},\"limits\":"));
+    }
+    check("\"tools\":", "\"withheld_env\":[],\"tools\":");
+    check(
+        "\"effect\":\"allow\"",
+        r#""effect":"allow","terms":{"max_connections":null,"max_bytes":null,"reach":"public","http":null}"#,
     );
 }
 

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use belljar_manifest::{PROFILES, parse_capability, profile};
 use belljar_policy::{
-    Capability, Decision, FileOp, Places, Reason, decide_env, decide_host, decide_tool,
+    Capability, Cover, Decision, EgressQuestion, FileOp, Host, Places, Reason, RequestQuestion,
+    Upgrade, decide_env, decide_host, decide_tool,
 };
 
 const PATHS: &[&str] = &[
@@ -66,6 +67,41 @@ const HOSTS: &[(&str, u16)] = &[
     ("127.0.0.1", 8080),
 ];
 
+const REQUESTS: &[(&str, &str, &str, Upgrade, Cover)] = &[
+    (
+        "api.anthropic.com",
+        "POST",
+        "/v1/messages",
+        Upgrade::None,
+        Cover::Tls,
+    ),
+    (
+        "api.anthropic.com",
+        "POST",
+        "/v1/messages",
+        Upgrade::None,
+        Cover::Plain,
+    ),
+    (
+        "api.anthropic.com",
+        "DELETE",
+        "/v1/files",
+        Upgrade::None,
+        Cover::Tls,
+    ),
+    (
+        "api.anthropic.com",
+        "GET",
+        "/v1/messages",
+        Upgrade::WebSocket,
+        Cover::Tls,
+    ),
+    ("10.0.0.1", "GET", "/", Upgrade::None, Cover::Tls),
+];
+
+const TERMS: &str = "network_egress_rules:\n  - domain: api.anthropic.com\n    http: {methods: [GET, POST], paths: [/v1/*]}\n  \
+     - domain: 10.0.0.0/8\n";
+
 const TOOLS: &[&str] = &["fs:read", "shell:execute", "web:get"];
 
 const OWN: &str = include_str!("../../../examples/policies/capability.yaml");
@@ -84,6 +120,7 @@ fn columns() -> Vec<(String, Capability)> {
         ("defaults".to_owned(), parse("capability.yaml", "{}")),
         ("example".to_owned(), parse("capability.yaml", OWN)),
         ("sandbox.toml".to_owned(), parse("sandbox.toml", CLOSED)),
+        ("terms".to_owned(), parse("capability.yaml", TERMS)),
     ];
     shipped.into_iter().chain(written).collect()
 }
@@ -117,6 +154,24 @@ fn decisions(capability: &Capability) -> Vec<(String, Decision)> {
         all.push((
             format!("connect {host}:{port}"),
             decide_host(&capability.egress, host, *port),
+        ));
+    }
+    for (host, method, path, upgrade, cover) in REQUESTS {
+        let question = EgressQuestion {
+            host: &Host::parse(host).unwrap(),
+            port: 443,
+            request: Some(RequestQuestion {
+                method,
+                path,
+                upgrade: *upgrade,
+                cover: *cover,
+            }),
+            addresses: &[],
+        };
+        let decision = capability.answer_egress(&question).decision;
+        all.push((
+            format!("{method} {host}{path} {upgrade:?} {cover:?}"),
+            decision,
         ));
     }
     for tool in TOOLS {

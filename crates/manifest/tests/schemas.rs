@@ -65,6 +65,14 @@ fn schema_and_decoder_accept_the_same_documents() {
         json!({"filesystem_config": {"mode": "read_write", "writable_paths": [], "hidden_paths": ["**/x"]}}),
         json!({"permissions": ["read_env"], "env_allowlist": ["A"]}),
         json!({"env_allowlist": null}),
+        json!({"ports": [80, {"box": 81}, {"box": 82, "host": 0, "address": "::1"}]}),
+        json!({"llm": {"on_budget": "refuse", "endpoints": [{"domain": "a.b", "api": "gemini"}]}}),
+        json!({"upstream_proxy": "env"}),
+        json!({"upstream_proxy": {"url": "http://a:1", "from": {"file": "~/x"}, "resolve": "proxy"}}),
+        json!({"network_egress_rules": [{"domain": "a.b"}], "secrets": [
+            {"name": "a", "from": {"env": "A"}, "domain": "a.b", "as": "bearer", "env": "B"},
+            {"name": "b", "from": {"command": ["x"]}, "domain": "a.b", "ports": [1], "as": {"header": "h"}},
+        ]}),
         json!({"env_allowlist": ["x".repeat(4096), "\u{1f980}".repeat(4096)]}),
     ] {
         assert_eq!(both(&schema, &document), (true, true), "{document}");
@@ -101,6 +109,23 @@ fn schema_and_decoder_refuse_the_same_shapes() {
         json!({"filesystem_config": {"readable_paths": ["a\u{0}b"]}}),
         json!({"filesystem_config": {"readable_paths": ["a\nb"]}}),
         json!({"permissions": ["root"]}),
+        json!({"ports": ["80"]}),
+        json!({"ports": [0]}),
+        json!({"ports": [{"host": 80}]}),
+        json!({"ports": [{"box": 80, "host": 65_536}]}),
+        json!({"ports": 80}),
+        json!({"llm": {"on_budget": "wait"}}),
+        json!({"llm": {"endpoints": [{"domain": "a.b"}]}}),
+        json!({"llm": {"endpoints": [{"domain": "a.b", "api": "OpenAI"}]}}),
+        json!({"upstream_proxy": null}),
+        json!({"upstream_proxy": {"from": {"env": "A"}}}),
+        json!({"upstream_proxy": {"url": "env", "from": {}}}),
+        json!({"secrets": {}}),
+        json!({"secrets": [{"name": "a", "from": {"env": "A"}, "domain": "a.b"}]}),
+        json!({"secrets": [{"name": "a", "from": {"env": "A"}, "domain": "a.b", "as": "Bearer"}]}),
+        json!({"secrets": [{"name": "a", "from": {"env": "A"}, "domain": "a.b", "as": {}}]}),
+        json!({"secrets": [{"name": "a", "from": {"env": "A", "file": "b"}, "domain": "a.b", "as": "bearer"}]}),
+        json!({"secrets": [{"name": "a", "value": "x", "from": {"env": "A"}, "domain": "a.b", "as": "bearer"}]}),
         json!({"permissions": null}),
         json!({"env_allowlist": [1]}),
         json!({"env_allowlist": ["x".repeat(4097)]}),
@@ -328,4 +353,26 @@ fn policy_files(directory: &Path) -> Vec<PathBuf> {
         }
     }
     files
+}
+
+/// The blocks of a kind in a page of documentation.
+fn blocks(page: &str, kind: &str) -> Vec<String> {
+    let path = repository().join("docs").join(page);
+    let text = std::fs::read_to_string(path).unwrap();
+    let fence = format!("```{kind}\n");
+    let blocks = text.split(fence.as_str()).skip(1);
+    blocks
+        .map(|rest| rest.split("```").next().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn documented_policies_are_valid() {
+    let (yaml, toml) = (blocks("egress.md", "yaml"), blocks("egress.md", "toml"));
+    assert!(yaml.len() >= 4 && !toml.is_empty());
+    for (file, blocks) in [("capability.yaml", yaml), ("sandbox.toml", toml)] {
+        for text in blocks {
+            parse_capability(file, text.as_bytes()).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        }
+    }
 }

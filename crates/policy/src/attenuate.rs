@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::egress::ports;
 use crate::env::decide_name;
 use crate::limits::MIB;
 use crate::{
-    Access, Capability, Decision, Degraded, EgressEffect, EgressRule, EnvAllow, Origin, PathTable,
-    Places, Reason, Rule, Source, ToolPattern, ToolRules,
+    Access, Capability, Decision, Degraded, EgressEffect, EgressRule, EnvAllow, EnvPolicy,
+    LlmTerms, Origin, PathTable, Places, PublishedPort, Reason, Rule, SecretRule, Source,
+    ToolPattern, ToolRules,
 };
 
 /// One thing a child asks for that its parent does not have.
@@ -69,10 +71,11 @@ impl Capability {
         };
         report.isolation(self, child);
         report.egress(&self.egress, &child.egress);
+        report.network(self, child);
         report.paths(&self.path_table(places), &child.path_table(places));
         report.limits(self, child);
         report.permissions(self, child);
-        report.env(&self.env.allow, &child.env.allow);
+        report.env(&self.env, &child.env);
         report.tools(&self.tools, &child.tools);
         if report.found.is_empty() {
             Ok(())
@@ -300,18 +303,30 @@ impl Report {
         }
     }
 
-    fn env(&mut self, parent: &EnvAllow, child: &EnvAllow) {
-        match child {
+    fn env(&mut self, parent: &EnvPolicy, child: &EnvPolicy) {
+        // What holds a secret of the parent's must not become the child's to read.
+        for name in parent.withheld.keys() {
+            if decide_name(child, name).is_allow() {
+                let origin = match &child.allow {
+                    EnvAllow::Listed(names) => names.get(name).cloned(),
+                    EnvAllow::Base | EnvAllow::All => None,
+                };
+                let origin = origin.unwrap_or_else(|| self.origin.clone());
+                self.add_at("env_allowlist", "it withheld as a secret", name, origin);
+            }
+        }
+        match &child.allow {
             EnvAllow::Base => {}
-            EnvAllow::All if *parent != EnvAllow::All => {
+            EnvAllow::All if parent.allow != EnvAllow::All => {
                 self.add("env_allowlist", "a list", "every variable");
             }
             EnvAllow::All => {}
             EnvAllow::Listed(names) => {
                 for (name, origin) in names {
                     // A name no list can pass is no excess: it gives the child nothing.
-                    let passes = |allow| decide_name(allow, name).is_allow();
-                    if passes(child) && !passes(parent) {
+                    let passes = |policy| decide_name(policy, name).is_allow();
+                    let said = parent.withheld.contains_key(name);
+                    if passes(child) && !passes(parent) && !said {
                         self.add_at("env_allowlist", "no such name", name, origin.clone());
                     }
                 }
@@ -337,6 +352,72 @@ impl Report {
             if !of_effect(child, EgressEffect::Deny).any(covers) {
                 self.add(FIELD, &rule.value, "no rule that blocks it");
             }
+        }
+    }
+
+    fn network(&mut self, parent: &Capability, child: &Capability) {
+        self.pieces(
+            "secrets",
+            (&parent.secrets, &child.secrets),
+            SecretRule::covers,
+        );
+        self.pieces(
+            "ports",
+            (&parent.ports, &child.ports),
+            PublishedPort::covers,
+        );
+        self.metering(parent, child);
+        if let Some(wanted) = &child.upstream_proxy
+            && parent.upstream_proxy.as_ref().map(|rule| &rule.value) != Some(&wanted.value)
+        {
+            let has = parent.upstream_proxy.as_ref();
+            let has = has.map_or("none".to_owned(), |rule| rule.value.to_string());
+            let origin = wanted.origin.clone();
+            self.add_at("upstream_proxy", has, &wanted.value, origin);
+        }
+    }
+
+    /// Every piece of the child's must be covered by one of the parent's.
+    fn pieces<T: Display>(
+        &mut self,
+        field: &'static str,
+        (parent, child): (&[Rule<T>], &[Rule<T>]),
+        covers: impl Fn(&T, &T) -> bool,
+    ) {
+        for rule in child {
+            if !parent.iter().any(|own| covers(&own.value, &rule.value)) {
+                let origin = rule.origin.clone();
+                self.add_at(field, "none that covers it", &rule.value, origin);
+            }
+        }
+    }
+
+    /// A child that reaches anything must be charged for calls to models as its parent is.
+    fn metering(&mut self, parent: &Capability, child: &Capability) {
+        let (own, wanted) = (&parent.llm, &child.llm);
+        if wanted.on_budget > own.on_budget {
+            let (own, wanted) = (own.on_budget.as_str(), wanted.on_budget.as_str());
+            self.add("llm.on_budget", own, wanted);
+        }
+        if of_effect(&child.egress, EgressEffect::Allow)
+            .next()
+            .is_none()
+        {
+            return;
+        }
+        if !own.meters_the_same_hosts_as(wanted) {
+            let shown = |terms: &LlmTerms| {
+                let endpoints = terms.endpoints.iter().map(|rule| rule.value.to_string());
+                format!("[{}]", endpoints.collect::<Vec<_>>().join(", "))
+            };
+            self.add("llm.endpoints", shown(own), shown(wanted));
+        }
+        if !own.has_the_prices_of(wanted) {
+            let shown = |terms: &LlmTerms| match &terms.prices {
+                Some(rule) => rule.value.to_string(),
+                None => "the shipped ones".to_owned(),
+            };
+            self.add("llm.prices", shown(own), shown(wanted));
         }
     }
 
@@ -386,9 +467,7 @@ impl EgressRule {
     /// Whether everything `other` matches this rule matches, at the same rate or more, on the same
     /// terms or easier ones. The rate and terms of a deny rule say nothing.
     fn covers(&self, other: &Self) -> bool {
-        let ports = self.ports.is_empty()
-            || (!other.ports.is_empty()
-                && other.ports.iter().all(|port| self.ports.contains(port)));
+        let ports = ports::covers(&self.ports, &other.ports);
         let rate = self.effect == EgressEffect::Deny
             || other.rate_limit_per_min <= self.rate_limit_per_min;
         let terms = self.effect == EgressEffect::Deny || self.terms.covers(&other.terms);

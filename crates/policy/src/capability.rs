@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::{EgressRule, EnvPolicy, Limits, PathRule, PathTable, Places, Rule, ToolRules};
+use crate::{
+    EgressRule, EnvPolicy, Limits, LlmTerms, PathRule, PathTable, Places, ProxyTerms,
+    PublishedPort, Rule, SecretRule, ToolRules,
+};
 
 /// How strong the wall is. Ordered from weakest to strongest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -156,6 +159,14 @@ pub struct Capability {
     /// Where it may connect; nothing listed means nowhere.
     #[serde(rename = "network_egress_rules")]
     pub egress: Vec<Rule<EgressRule>>,
+    /// What is put into its requests on the way out.
+    pub secrets: Vec<Rule<SecretRule>>,
+    /// Its ports that the host can connect to.
+    pub ports: Vec<Rule<PublishedPort>>,
+    /// How its calls to models are metered.
+    pub llm: LlmTerms,
+    /// The proxy its connections go through, where the host's network has one.
+    pub upstream_proxy: Option<Rule<ProxyTerms>>,
     /// What it may use.
     #[serde(rename = "resource_limits")]
     pub limits: Limits,
@@ -187,6 +198,10 @@ impl Capability {
                 protected: Vec::new(),
             },
             egress: Vec::new(),
+            secrets: Vec::new(),
+            ports: Vec::new(),
+            llm: LlmTerms::default(),
+            upstream_proxy: None,
             limits: Limits::default(),
             permissions: BTreeSet::new(),
             env: EnvPolicy::default(),

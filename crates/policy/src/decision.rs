@@ -148,6 +148,14 @@ crate::codes! {
         DenyNoEgressRule = "deny_no_egress_rule",
         /// A rule blocks the host or port.
         DenyEgressBlocked = "deny_egress_blocked",
+        /// No rule permits the method and path.
+        DenyHttpRequest = "deny_http_request",
+        /// The rule refuses WebSockets.
+        DenyWebSocket = "deny_websocket",
+        /// The host is at an address that no rule reaches.
+        DenyPrivateAddress = "deny_private_address",
+        /// Something other than TLS on a port that is for TLS.
+        DenyNotTls = "deny_not_tls",
         /// A rule blocks the tool.
         DenyToolBlocked = "deny_tool_blocked",
         /// The policy lists tools, and this is not one of them.

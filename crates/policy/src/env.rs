@@ -13,6 +13,9 @@ use crate::{Decision, Origin, Reason};
 pub struct EnvPolicy {
     /// What passes beside the base variables.
     pub allow: EnvAllow,
+    /// Variables that hold a secret of the policy's own, by name and the rule that says so: they never pass.
+    #[serde(skip)]
+    pub withheld: BTreeMap<String, Origin>,
 }
 
 /// What passes beside the base variables. Secrets never do.
@@ -41,7 +44,7 @@ impl Serialize for EnvAllow {
 /// Decides whether a variable passes. A secret never does, whatever the policy lists.
 #[must_use]
 pub fn decide_env(policy: &EnvPolicy, name: &str, value: &[u8]) -> Decision {
-    let by_name = decide_name(&policy.allow, name);
+    let by_name = decide_name(policy, name);
     if by_name.is_allow() && looks_secret(value) {
         let hint = "a value of this shape is a credential; let Belljar add it to requests instead";
         return Decision::deny(
@@ -54,7 +57,13 @@ pub fn decide_env(policy: &EnvPolicy, name: &str, value: &[u8]) -> Decision {
 }
 
 /// The decision as far as the name alone makes it.
-pub(crate) fn decide_name(allow: &EnvAllow, name: &str) -> Decision {
+pub(crate) fn decide_name(policy: &EnvPolicy, name: &str) -> Decision {
+    if let Some(origin) = policy.withheld.get(name) {
+        let hint =
+            "it holds a secret, which Belljar adds to requests instead; see `env` of secrets";
+        let origin = origin.clone();
+        return Decision::deny(Reason::DenySensitiveEnvName, origin, Some(hint.to_owned()));
+    }
     // Base names are exact in case: a program that asks for `path` does not need it.
     if any_matches(BASE, name) {
         return Decision::allow(Reason::AllowBaseEnv, Origin::built_in());
@@ -63,7 +72,7 @@ pub(crate) fn decide_name(allow: &EnvAllow, name: &str) -> Decision {
     if any_matches(SENSITIVE, &upper) {
         return Decision::deny(Reason::DenySensitiveEnvName, Origin::built_in(), None);
     }
-    match allow {
+    match &policy.allow {
         EnvAllow::Listed(names) if names.contains_key(name) => {
             Decision::allow(Reason::AllowListedEnv, names[name].clone())
         }
@@ -143,6 +152,7 @@ mod tests {
     fn code(allow: &EnvAllow, name: &str, value: &str) -> &'static str {
         let policy = EnvPolicy {
             allow: allow.clone(),
+            ..EnvPolicy::default()
         };
         decide_env(&policy, name, value.as_bytes()).reason().code()
     }
@@ -174,6 +184,19 @@ mod tests {
             for allow in [EnvAllow::Base, EnvAllow::All, listed(&[name])] {
                 assert_eq!(code(&allow, name, "x"), "deny_sensitive_env_name", "{name}");
             }
+        }
+    }
+
+    #[test]
+    fn a_variable_that_is_the_source_of_a_secret_never_passes() {
+        let withheld = BTreeMap::from([("FOO".to_owned(), Origin::built_in())]);
+        for allow in [EnvAllow::All, listed(&["FOO", "BAR"])] {
+            let policy = EnvPolicy {
+                allow,
+                withheld: withheld.clone(),
+            };
+            let passes = |name| decide_env(&policy, name, b"x").is_allow();
+            assert!(!passes("FOO") && passes("BAR"), "{policy:?}");
         }
     }
 

@@ -30,9 +30,13 @@ pub use capability::{Capability, Degraded, Filesystem, FsMode, Permission, Tier,
 pub use contract::{Contract, OnParentExit, OnTrigger, ResourceSpec, SignerKind, StopCondition};
 pub use decision::{Because, Decision, Reason, Verdict};
 pub use egress::{
-    AddressClass, CompiledRules, DomainPattern, EgressEffect, EgressRule, EgressTerms, Host,
-    HttpTerms, InvalidDomain, InvalidHost, InvalidPathPattern, IpBlock, Outcome, PathPattern,
-    PrivateAddresses, Reach, RuleId, WebSocket, decide_host, is_method, is_plain_path,
+    AddressAnswer, AddressClass, CompiledRules, Cover, DomainPattern, EgressAnswer, EgressEffect,
+    EgressQuestion, EgressRule, EgressTerms, Host, HttpTerms, Inspection, InvalidDomain,
+    InvalidHeader, InvalidHost, InvalidPathPattern, InvalidProxy, IpBlock, LlmApi, LlmEndpointRule,
+    LlmTerms, OnBudget, Outcome, PathPattern, PrivateAddresses, ProxyPlace, ProxyResolution,
+    ProxyTerms, PublishedPort, Reach, RequestQuestion, RuleId, SecretPlace, SecretRule,
+    SecretSource, TLS_PORTS, Upgrade, WebSocket, decide_host, is_method, is_plain_path,
+    is_provider, is_secret_name, is_variable_name,
 };
 pub use env::{EnvAllow, EnvPolicy, decide_env};
 pub use limits::Limits;

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::attenuate::{Exposure, breakpoints, of_effect};
+use crate::egress::ports;
 use crate::env::decide_name;
 use crate::{
-    Capability, EgressEffect, EgressRule, EnvAllow, EnvPolicy, Filesystem, Limits, Origin,
-    PathRule, PathTable, Places, Rule, Source, ToolRules,
+    Capability, EgressEffect, EgressRule, EnvAllow, EnvPolicy, Filesystem, Limits, LlmTerms,
+    Origin, PathRule, PathTable, Places, ProxyTerms, Rule, Source, ToolRules,
 };
 
 impl Capability {
@@ -22,16 +23,18 @@ impl Capability {
             degraded: self.degraded.min(other.degraded),
             workdir: self.workdir.clone().filter(|_| same_workdir),
             filesystem: meet_filesystem(self, other, places),
-            egress: meet_egress(&self.egress, &other.egress),
+            egress: meet_egress(self, other),
+            secrets: meet_pairs(&self.secrets, &other.secrets, |own, other| own.meet(other)),
+            ports: meet_pairs(&self.ports, &other.ports, |own, other| own.meet(other)),
+            llm: meet_llm(&self.llm, &other.llm),
+            upstream_proxy: meet_proxy(&self.upstream_proxy, &other.upstream_proxy),
             limits: meet_limits(&self.limits, &other.limits),
             permissions: self
                 .permissions
                 .intersection(&other.permissions)
                 .copied()
                 .collect(),
-            env: EnvPolicy {
-                allow: meet_env(&self.env.allow, &other.env.allow),
-            },
+            env: meet_env(&self.env, &other.env),
             tools: meet_tools(&self.tools, &other.tools),
         }
     }
@@ -92,14 +95,55 @@ fn meet_filesystem(a: &Capability, b: &Capability, places: &Places) -> Filesyste
     }
 }
 
-fn meet_egress(a: &[Rule<EgressRule>], b: &[Rule<EgressRule>]) -> Vec<Rule<EgressRule>> {
+/// What both have of two lists of powers.
+fn meet_pairs<T>(a: &[Rule<T>], b: &[Rule<T>], meet: impl Fn(&T, &T) -> Option<T>) -> Vec<Rule<T>> {
+    let pairs = a
+        .iter()
+        .flat_map(|own| b.iter().map(move |other| (own, other)));
+    let both = pairs.filter_map(|(own, other)| {
+        let value = meet(&own.value, &other.value)?;
+        Some(Rule::new(value, other.origin.clone()))
+    });
+    both.collect()
+}
+
+/// Two that do not charge alike have no calls in common that both would charge: see `meet_egress`.
+fn meet_llm(a: &LlmTerms, b: &LlmTerms) -> LlmTerms {
+    let on_budget = a.on_budget.min(b.on_budget);
+    if a.meters_like(b) {
+        LlmTerms {
+            on_budget,
+            ..b.clone()
+        }
+    } else {
+        LlmTerms {
+            on_budget,
+            ..LlmTerms::default()
+        }
+    }
+}
+
+fn meet_proxy(
+    a: &Option<Rule<ProxyTerms>>,
+    b: &Option<Rule<ProxyTerms>>,
+) -> Option<Rule<ProxyTerms>> {
+    match (a, b) {
+        (Some(own), Some(other)) if own.value == other.value => Some(other.clone()),
+        _ => None,
+    }
+}
+
+/// Where calls to models are not charged alike nothing is let through, for any of it might be such a call.
+fn meet_egress(one: &Capability, two: &Capability) -> Vec<Rule<EgressRule>> {
+    let (a, b) = (&one.egress, &two.egress);
     let mut rules = Vec::new();
-    for own in of_effect(a, EgressEffect::Allow) {
+    let alike = one.llm.meters_like(&two.llm);
+    for own in of_effect(a, EgressEffect::Allow).filter(|_| alike) {
         for other in of_effect(b, EgressEffect::Allow) {
             let Some(domain) = own.value.domain.intersect(&other.value.domain) else {
                 continue;
             };
-            let Some(ports) = meet_ports(&own.value.ports, &other.value.ports) else {
+            let Some(ports) = ports::meet(&own.value.ports, &other.value.ports) else {
                 continue;
             };
             let Some(terms) = own.value.terms.meet(&other.value.terms) else {
@@ -122,18 +166,6 @@ fn meet_egress(a: &[Rule<EgressRule>], b: &[Rule<EgressRule>]) -> Vec<Rule<Egres
     rules.extend(of_effect(a, EgressEffect::Deny).cloned());
     rules.extend(of_effect(b, EgressEffect::Deny).cloned());
     rules
-}
-
-/// The ports in both lists, where an empty list is all ports; `None` when there are none.
-fn meet_ports(a: &[u16], b: &[u16]) -> Option<Vec<u16>> {
-    if a.is_empty() {
-        return Some(b.to_vec());
-    }
-    if b.is_empty() {
-        return Some(a.to_vec());
-    }
-    let both: Vec<u16> = a.iter().filter(|port| b.contains(port)).copied().collect();
-    (!both.is_empty()).then_some(both)
 }
 
 fn meet_limits(a: &Limits, b: &Limits) -> Limits {
@@ -159,8 +191,8 @@ fn least<T: PartialOrd>(a: Option<T>, b: Option<T>) -> Option<T> {
     }
 }
 
-fn meet_env(a: &EnvAllow, b: &EnvAllow) -> EnvAllow {
-    let names = |listed: &BTreeMap<String, Origin>, other: &EnvAllow| {
+fn meet_env(a: &EnvPolicy, b: &EnvPolicy) -> EnvPolicy {
+    let names = |listed: &BTreeMap<String, Origin>, other: &EnvPolicy| {
         let passes = |name: &String| decide_name(other, name).is_allow();
         let kept = listed.iter().filter(|(name, _)| passes(name));
         EnvAllow::Listed(
@@ -168,12 +200,18 @@ fn meet_env(a: &EnvAllow, b: &EnvAllow) -> EnvAllow {
                 .collect(),
         )
     };
-    match (a, b) {
+    let allow = match (&a.allow, &b.allow) {
         (EnvAllow::All, EnvAllow::All) => EnvAllow::All,
         (EnvAllow::Base, _) | (_, EnvAllow::Base) => EnvAllow::Base,
-        (EnvAllow::Listed(listed), other) | (other, EnvAllow::Listed(listed)) => {
-            names(listed, other)
-        }
+        (EnvAllow::Listed(listed), _) => names(listed, b),
+        (_, EnvAllow::Listed(listed)) => names(listed, a),
+    };
+    let withheld = a.withheld.iter().chain(&b.withheld);
+    EnvPolicy {
+        allow,
+        withheld: withheld
+            .map(|(name, origin)| (name.clone(), origin.clone()))
+            .collect(),
     }
 }
 

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use belljar_policy::{
     Capability, Degraded, DomainPattern, EgressEffect, EgressRule, EgressTerms, EnvAllow, FsMode,
-    Origin, PathRule, Permission, Places, Rule, Source, Tier, ToolPattern, Workspace,
+    LlmApi, LlmEndpointRule, OnBudget, Origin, PathRule, Permission, Places, ProxyPlace,
+    ProxyResolution, ProxyTerms, PublishedPort, Rule, SecretPlace, SecretRule, SecretSource,
+    Source, Tier, ToolPattern, Workspace,
 };
 
 fn places() -> Places {
@@ -259,4 +261,162 @@ fn tools() {
         |c| c.tools.rate_limit_per_min = Some(4),
         &["mcp.rate_limit_per_minute: the child asks for 4 (child.yaml), the parent has 3"],
     );
+}
+
+fn secret(domain: &str, ports: &[u16], env: Option<&str>) -> Rule<SecretRule> {
+    let value = SecretRule {
+        name: "openai".to_owned(),
+        source: SecretSource::Env("OPENAI_API_KEY".to_owned()),
+        domain: DomainPattern::parse(domain).unwrap(),
+        ports: ports.to_vec(),
+        place: SecretPlace::Bearer,
+        env: env.map(str::to_owned),
+    };
+    Rule::new(value, origin(Source::Document))
+}
+
+#[test]
+fn secrets() {
+    check(
+        |_| {},
+        |c| c.secrets = vec![secret("api.openai.com", &[443], Some("OPENAI_API_KEY"))],
+        &[
+            "secrets: the child asks for openai from the variable OPENAI_API_KEY for api.openai.com ports [443] as bearer, \
+             placeholder in OPENAI_API_KEY (child.yaml:4), the parent has none that covers it",
+        ],
+    );
+    check(
+        |c| c.secrets = vec![secret("api.openai.com", &[443], None)],
+        |c| c.secrets = vec![secret("*.openai.com", &[], None)],
+        &[
+            "secrets: the child asks for openai from the variable OPENAI_API_KEY for *.openai.com as bearer \
+             (child.yaml:4), the parent has none that covers it",
+        ],
+    );
+    let parent = capability(|c| c.secrets = vec![secret("api.openai.com", &[], None)]);
+    let other = |edit: fn(&mut SecretRule)| {
+        let child = capability(|c| {
+            let mut rule = secret("api.openai.com", &[], None);
+            edit(&mut rule.value);
+            c.secrets = vec![rule];
+        });
+        parent.attenuate(&child, &places())
+    };
+    assert_eq!(other(|_| {}), Ok(()));
+    // Whoever may name another source may have any secret of the host's.
+    assert!(other(|s| s.source = SecretSource::Command(vec!["cat".to_owned()])).is_err());
+    assert!(other(|s| s.place = SecretPlace::header("x-echo").unwrap()).is_err());
+    assert!(other(|s| s.name = "other".to_owned()).is_err());
+    assert!(other(|s| s.env = Some("X".to_owned())).is_err());
+}
+
+#[test]
+fn a_source_of_a_secret_stays_out_of_sight() {
+    let withheld = |c: &mut Capability| {
+        c.env.allow = EnvAllow::All;
+        let entry = ("MY_CRED".to_owned(), origin(Source::Document));
+        c.env.withheld = [entry].into();
+    };
+    check(
+        withheld,
+        |c| c.env.allow = EnvAllow::All,
+        &[
+            "env_allowlist: the child asks for MY_CRED (child.yaml), the parent has it withheld as a secret",
+        ],
+    );
+}
+
+#[test]
+fn published_ports() {
+    let port = |on_host, address: &str| {
+        let value = PublishedPort {
+            in_box: 8080,
+            on_host,
+            address: address.parse().unwrap(),
+        };
+        Rule::new(value, origin(Source::Document))
+    };
+    check(
+        |_| {},
+        |c| c.ports = vec![port(18080, "127.0.0.1")],
+        &[
+            "ports: the child asks for port 8080 of the box at 127.0.0.1:18080 (child.yaml:4), the parent has none that covers it",
+        ],
+    );
+    check(
+        |c| c.ports = vec![port(0, "127.0.0.1")],
+        |c| c.ports = vec![port(0, "0.0.0.0")],
+        &[
+            "ports: the child asks for port 8080 of the box at a free port of 0.0.0.0 (child.yaml:4), the parent has none that covers it",
+        ],
+    );
+}
+
+#[test]
+fn metering() {
+    check(
+        |_| {},
+        |c| c.llm.on_budget = OnBudget::Refuse,
+        &["llm.on_budget: the child asks for refuse (child.yaml), the parent has kill"],
+    );
+    let reaches = |c: &mut Capability| c.egress = vec![allow("llm.corp", &[], 60)];
+    let meters = |c: &mut Capability| {
+        let value = LlmEndpointRule {
+            domain: DomainPattern::parse("llm.corp").unwrap(),
+            ports: vec![8000],
+            api: LlmApi::OpenAi,
+            provider: "local".to_owned(),
+        };
+        c.llm.endpoints = vec![Rule::new(value, origin(Source::Document))];
+        c.llm.prices = Some(path("~/prices.tsv"));
+    };
+    let plain = capability(reaches);
+    let metered = capability(|c| {
+        reaches(c);
+        meters(c);
+    });
+    // Neither may leave out how it is charged, nor change it.
+    let said = |parent: &Capability, child: &Capability| -> Vec<String> {
+        let excess = parent.attenuate(child, &places()).unwrap_err();
+        excess.iter().map(ToString::to_string).collect()
+    };
+    let endpoint = "llm.corp ports [8000] as openai at local's prices";
+    assert_eq!(
+        said(&metered, &plain),
+        [
+            format!("llm.endpoints: the child asks for [] (child.yaml), the parent has [{endpoint}]"),
+            "llm.prices: the child asks for the shipped ones (child.yaml), the parent has ~/prices.tsv".to_owned(),
+        ]
+    );
+    assert_eq!(said(&plain, &metered).len(), 2);
+    // Who reaches nothing calls no model.
+    let closed = capability(|_| {});
+    assert_eq!(metered.attenuate(&closed, &places()), Ok(()));
+    let meet = metered.meet(&plain, &places());
+    assert!(meet.egress.is_empty() && meet.llm.endpoints.is_empty());
+    assert_eq!(metered.meet(&metered, &places()).llm, metered.llm);
+}
+
+#[test]
+fn upstream_proxies() {
+    let proxy = |resolution| {
+        let value = ProxyTerms {
+            place: ProxyPlace::parse("http://proxy.corp:3128").unwrap(),
+            credentials: Some(SecretSource::Env("PROXY_LOGIN".to_owned())),
+            resolution,
+        };
+        Some(Rule::new(value, origin(Source::Document)))
+    };
+    check(
+        |_| {},
+        |c| c.upstream_proxy = proxy(ProxyResolution::AtProxy),
+        &[
+            "upstream_proxy: the child asks for http://proxy.corp:3128 with the variable PROXY_LOGIN, \
+             which looks names up (child.yaml:4), the parent has none",
+        ],
+    );
+    let local = capability(|c| c.upstream_proxy = proxy(ProxyResolution::Local));
+    let remote = capability(|c| c.upstream_proxy = proxy(ProxyResolution::AtProxy));
+    assert!(local.attenuate(&remote, &places()).is_err());
+    assert_eq!(local.meet(&remote, &places()).upstream_proxy, None);
 }

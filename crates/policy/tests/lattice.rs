@@ -3,16 +3,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_policy::{
     Capability, CompiledRules, Degraded, DomainPattern, EgressEffect, EgressRule, EgressTerms,
-    EnvAllow, EnvPolicy, FileOp, Filesystem, FsMode, Host, HttpTerms, Limits, Origin, PathPattern,
-    PathRule, Permission, Places, Reach, Reason, Rule, Source, Tier, ToolPattern, ToolRules,
-    WebSocket, Workspace, decide_env, decide_host, decide_tool,
+    EnvAllow, EnvPolicy, FileOp, Filesystem, FsMode, Host, HttpTerms, Limits, LlmApi,
+    LlmEndpointRule, LlmTerms, OnBudget, Origin, PathPattern, PathRule, Permission, Places,
+    ProxyPlace, ProxyResolution, ProxyTerms, PublishedPort, Reach, Reason, Rule, SecretPlace,
+    SecretRule, SecretSource, Source, Tier, ToolPattern, ToolRules, WebSocket, Workspace,
+    decide_env, decide_host, decide_tool,
 };
 use proptest::collection::{btree_set, vec};
 use proptest::option;
@@ -301,8 +303,104 @@ fn environments() -> impl Strategy<Value = EnvPolicy> {
         let entry = |name: &str| (name.to_owned(), Origin::built_in());
         EnvAllow::Listed(names.into_iter().map(entry).collect())
     });
-    prop_oneof![Just(EnvAllow::Base), Just(EnvAllow::All), listed]
-        .prop_map(|allow| EnvPolicy { allow })
+    let withheld = btree_set(select(VARIABLES), 0..2).prop_map(|names| {
+        let entry = |name: &str| (name.to_owned(), Origin::built_in());
+        names.into_iter().map(entry).collect::<BTreeMap<_, _>>()
+    });
+    let allow = prop_oneof![Just(EnvAllow::Base), Just(EnvAllow::All), listed];
+    (allow, withheld).prop_map(|(allow, withheld)| EnvPolicy { allow, withheld })
+}
+
+fn secrets() -> impl Strategy<Value = Vec<Rule<SecretRule>>> {
+    let sources = vec![
+        SecretSource::Env("A".to_owned()),
+        SecretSource::File(PathRule::parse("~/key").unwrap()),
+        SecretSource::Command(vec!["pass".to_owned()]),
+    ];
+    let rule = (
+        select(vec!["one", "two"]),
+        select(sources),
+        select(DOMAINS),
+        subsequence(PORTS.to_vec(), 0..=2),
+        select(vec![
+            SecretPlace::Bearer,
+            SecretPlace::header("x-key").unwrap(),
+        ]),
+        option::of(select(vec!["KEY_A", "KEY_B"])),
+        origin(),
+    )
+        .prop_map(|(name, source, domain, ports, place, env, origin)| {
+            let value = SecretRule {
+                name: name.to_owned(),
+                source,
+                domain: DomainPattern::parse(domain).unwrap(),
+                ports,
+                place,
+                env: env.map(str::to_owned),
+            };
+            Rule::new(value, origin)
+        });
+    vec(rule, 0..3)
+}
+
+fn published() -> impl Strategy<Value = Vec<Rule<PublishedPort>>> {
+    let addresses = ["127.0.0.1", "0.0.0.0", "::1", "::"];
+    let rule = (
+        select(vec![80_u16, 81]),
+        select(vec![0_u16, 80]),
+        select(addresses.to_vec()),
+        origin(),
+    )
+        .prop_map(|(in_box, on_host, address, origin)| {
+            let value = PublishedPort {
+                in_box,
+                on_host,
+                address: address.parse().unwrap(),
+            };
+            Rule::new(value, origin)
+        });
+    vec(rule, 0..3)
+}
+
+fn llm() -> impl Strategy<Value = LlmTerms> {
+    let endpoint =
+        (select(vec!["a.example.com", "*.example.com"]), origin()).prop_map(|(domain, origin)| {
+            let value = LlmEndpointRule {
+                domain: DomainPattern::parse(domain).unwrap(),
+                ports: Vec::new(),
+                api: LlmApi::OpenAi,
+                provider: "local".to_owned(),
+            };
+            Rule::new(value, origin)
+        });
+    (
+        select(vec![OnBudget::Kill, OnBudget::Refuse]),
+        // Mostly none, so that most pairs are charged alike.
+        option::weighted(0.1, vec(endpoint, 1..=2)),
+        option::weighted(0.1, (select(vec!["~/prices", "/prices"]), origin())),
+    )
+        .prop_map(|(on_budget, endpoints, prices)| LlmTerms {
+            on_budget,
+            endpoints: endpoints.unwrap_or_default(),
+            prices: prices.map(|(path, at)| Rule::new(PathRule::parse(path).unwrap(), at)),
+        })
+}
+
+fn proxies() -> impl Strategy<Value = Option<Rule<ProxyTerms>>> {
+    let rule = (
+        select(vec!["env", "http://proxy.corp:3128"]),
+        select(vec![ProxyResolution::Local, ProxyResolution::AtProxy]),
+        origin(),
+    )
+        .prop_map(|(place, resolution, origin)| {
+            let value = ProxyTerms {
+                place: ProxyPlace::parse(place).unwrap(),
+                credentials: None,
+                resolution,
+            };
+            Rule::new(value, origin)
+        });
+    option::of(rule)
 }
 
 fn tools() -> impl Strategy<Value = ToolRules> {
@@ -338,9 +436,19 @@ fn capabilities() -> impl Strategy<Value = Capability> {
         powers,
         environments(),
         tools(),
+        (secrets(), published(), llm(), proxies()),
     )
         .prop_map(
-            |((tier, degraded, workdir), filesystem, egress, limits, powers, env, tools)| {
+            |(
+                (tier, degraded, workdir),
+                filesystem,
+                egress,
+                limits,
+                powers,
+                env,
+                tools,
+                (secrets, ports, llm, upstream_proxy),
+            )| {
                 Capability {
                     name: Arc::from("generated"),
                     tier,
@@ -349,6 +457,10 @@ fn capabilities() -> impl Strategy<Value = Capability> {
                         .map(|(text, at)| Rule::new(PathRule::parse(text).unwrap(), at)),
                     filesystem,
                     egress,
+                    secrets,
+                    ports,
+                    llm,
+                    upstream_proxy,
                     limits,
                     permissions: BTreeSet::from_iter(powers),
                     env,
@@ -361,7 +473,7 @@ fn capabilities() -> impl Strategy<Value = Capability> {
 /// A pair in which the child is likely, though not certain, to be within the parent: one field of
 /// the parent's is exchanged. Independent pairs almost never are, and would prove nothing.
 fn related() -> impl Strategy<Value = (Capability, Capability)> {
-    (capabilities(), capabilities(), 0..7_usize).prop_map(|(parent, other, field)| {
+    (capabilities(), capabilities(), 0..11_usize).prop_map(|(parent, other, field)| {
         let mut child = parent.clone();
         match field {
             0 => child.filesystem.readable = other.filesystem.readable,
@@ -370,6 +482,10 @@ fn related() -> impl Strategy<Value = (Capability, Capability)> {
             3 => child.filesystem = other.filesystem,
             4 => child.egress = other.egress,
             5 => child.env = other.env,
+            6 => child.secrets = other.secrets,
+            7 => child.ports = other.ports,
+            8 => child.llm = other.llm,
+            9 => child.upstream_proxy = other.upstream_proxy,
             _ => child.tools = other.tools,
         }
         (parent, child)
@@ -436,6 +552,24 @@ fn beyond(child: &Capability, parent: &Capability, places: &Places) -> Vec<Strin
             if may(&theirs).is_some() && may(&own).is_none() {
                 found.push(format!("{method} {host}:{port}{path}"));
             }
+        }
+        let gets = |capability: &Capability| -> BTreeSet<String> {
+            let own = capability.secrets.iter().map(|rule| &rule.value);
+            let own = own.filter(|secret| secret.is_for(&host, port));
+            own.map(|secret| format!("{} in {}", secret.name, secret.place))
+                .collect()
+        };
+        for secret in gets(child).difference(&gets(parent)) {
+            found.push(format!("{secret} to {host}:{port}"));
+        }
+        let meters = |capability: &Capability| -> Option<LlmEndpointRule> {
+            let mut endpoints = capability.llm.all_endpoints().into_iter();
+            endpoints.find(|endpoint| endpoint.is_about(&host, port))
+        };
+        let meters = |capability| meters(capability).map(|own| (own.api, own.provider));
+        let reached = decide_host(&child.egress, &host.to_string(), port).is_allow();
+        if reached && meters(child) != meters(parent) {
+            found.push(format!("calls to {host}:{port} charged differently"));
         }
     }
     for call in CALLS {

@@ -61,6 +61,11 @@ impl Host {
         sys::has_notifications()
     }
 
+    /// Tries to lead a network to its keeper, in a child that ends at once: `Ok` if egress rules can be carried out.
+    pub fn try_network() -> Result<(), rustix::io::Errno> {
+        crate::native::try_network()
+    }
+
     /// Tries what a box is made of, in a child that ends at once: `Ok` if user namespaces can be had.
     pub fn try_namespaces() -> Result<(), rustix::io::Errno> {
         match sys::clone_into(sys::BOX_NAMESPACES, None)? {

@@ -1,6 +1,6 @@
 //! What a box is to be, as plain data: every choice already made, nothing said about how a tier does it.
 
-use crate::show::Show;
+use crate::show::{Show, ShowName};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -29,8 +29,46 @@ pub struct Plan {
     pub spawn: Spawn,
     /// What is shown to it in a place of its own, [`crate::show::OWN_PLACE`].
     pub shows: Vec<Show>,
+    /// Files of the host's in whose place one of [`Plan::shows`] is seen.
+    pub replaced: Vec<Replaced>,
     /// Whether a control group to freeze it by is made where that costs extra.
     pub freezer: Freezer,
+    /// What it may reach over the network.
+    pub network: Network,
+    /// Whether the keeper may make sockets inside it, to reach what listens there.
+    pub entry: Entry,
+}
+
+/// What a box may reach over the network. In either case it has a loopback of its own, and no interface that leads anywhere.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Network {
+    /// Nothing.
+    #[default]
+    Closed,
+    /// What whoever holds the box's sockets carries for it. All it sends elsewhere comes to those sockets.
+    Guarded {
+        /// Ports of the loopback that are not the box's own but led out like everything else.
+        host_ports: Vec<u16>,
+    },
+}
+
+/// Whether sockets can be made inside a box from outside.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Entry {
+    /// No.
+    #[default]
+    Closed,
+    /// Its keeper can have them made.
+    ForKeeper,
+}
+
+/// A file of the host's that a box sees as something else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replaced {
+    /// Its path, with no symbolic link on the way.
+    pub path: PathBuf,
+    /// What is seen there: one of the plan's texts.
+    pub by: ShowName,
 }
 
 /// The user a box runs as, and the user it acts for.

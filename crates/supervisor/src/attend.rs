@@ -8,18 +8,22 @@ use crate::error::RunError;
 use crate::keeper::{self, Keeper};
 use crate::lower::{Command, lower};
 use crate::manager::SandboxId;
+use crate::network::{Gateway, Prepared};
 use crate::reins::Reins;
 use crate::result::RunResult;
 use crate::starting::{DiscardOnFailure, Streams, explain, put_stand_ins, record_of};
 use crate::state::StateDir;
+use belljar_egress::{LlmBudget, Refusal as NetworkRefusal};
 use belljar_gate::{Launch, Permit};
-use belljar_policy::Capability;
+use belljar_policy::{Capability, PublishedPort};
 use belljar_sandbox::Host;
 use belljar_sandbox::cgroup::Spending;
 use belljar_sandbox::native::{Standing, Starting, start};
 use belljar_sandbox::plan::{Freezer, Plan};
 use belljar_sandbox::signals::SignalWatch;
 use std::fs::File;
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Where the program's output goes.
@@ -54,6 +58,7 @@ pub struct Assignment<'a> {
     output: Output,
     reins: Option<Reins>,
     held: Held,
+    budget: Option<Arc<LlmBudget>>,
 }
 
 /// Who may hold a box by its reins.
@@ -83,7 +88,15 @@ impl<'a> Assignment<'a> {
             output: Output::Capture,
             reins: None,
             held: Held::ByOthers,
+            budget: None,
         }
+    }
+
+    /// Has calls to models paid from this budget, instead of one of the box's own as large as its limits say.
+    #[must_use]
+    pub fn budget(mut self, budget: Arc<LlmBudget>) -> Self {
+        self.budget = Some(budget);
+        self
     }
 
     /// Sends the program's output elsewhere.
@@ -132,6 +145,11 @@ pub trait Attendant {
     fn looked(&mut self, usage: &Usage) {
         let _ = usage;
     }
+
+    /// The box was refused something on the network that it was not refused before.
+    fn refused(&mut self, refusal: &NetworkRefusal) {
+        let _ = refusal;
+    }
 }
 
 /// Nobody in particular.
@@ -175,6 +193,8 @@ pub struct Facts<'a> {
     pub limits_by: &'static str,
     /// A hold on it.
     pub reins: &'a Reins,
+    /// Its ports that the host can connect to, and where.
+    pub published: &'a [(PublishedPort, SocketAddr)],
 }
 
 /// Why a box may not run.
@@ -199,6 +219,10 @@ pub struct Usage {
     pub peak_memory_bytes: u64,
     /// Processes and threads now, where they are counted.
     pub processes: Option<u64>,
+    /// Tokens of models so far, as the gateway counted them.
+    pub tokens: u64,
+    /// What they cost so far, in millionths of a US dollar.
+    pub micro_usd: u64,
 }
 
 impl From<&Spending> for Usage {
@@ -208,6 +232,8 @@ impl From<&Spending> for Usage {
             memory_bytes: spent.memory,
             peak_memory_bytes: spent.peak_memory,
             processes: spent.processes,
+            tokens: 0,
+            micro_usd: 0,
         }
     }
 }
@@ -236,6 +262,7 @@ pub(crate) fn attend_on(
         output,
         reins,
         held,
+        budget,
     } = assignment;
     let reins = match reins {
         Some(reins) => reins,
@@ -261,6 +288,7 @@ pub(crate) fn attend_on(
         true => Some(SignalWatch::new().map_err(RunError::system("watching signals"))?),
         false => None,
     };
+    let outlook = lowered.outlook.take();
     let early = |error: RunError| match reins.ended_by() {
         Some(by) => RunError::KilledEarly { by },
         None => explain(error, &lowered),
@@ -271,18 +299,24 @@ pub(crate) fn attend_on(
     let stand_ins = put_stand_ins(&lowered, state)?;
     starting.go_on().map_err(|error| early(error.into()))?;
     // And while the others do.
+    let gateway = outlook.map(|outlook| Gateway::prepare(outlook, capability, budget));
+    let gateway = gateway.transpose()?;
     let permit = leave.obtain(&lowered.plan)?;
     let go = match held {
         Held::ByOthers => Go::WhenTold(permit),
         Held::ByNobody => Go::early(&starting, permit)?,
     };
-    let standing = starting.stand().map_err(|error| early(error.into()))?;
+    let mut standing = starting.stand().map_err(|error| early(error.into()))?;
     drop(stdio);
+    let published = gateway.as_ref().map(published_ports).unwrap_or_default();
+    let gateway = gateway.map(|prepared| prepared.open(&mut standing, &reins));
+    let gateway = gateway.transpose()?;
     let facts = Facts {
         plan: &lowered.plan,
         pid: standing.pid(),
         limits_by: host.cgroups.name(),
         reins: &reins,
+        published: &published,
     };
     // A program that was let go early may have run: whoever killed it then killed a running box.
     if matches!(go, Go::WhenTold(_)) {
@@ -293,6 +327,7 @@ pub(crate) fn attend_on(
     // What was shown is in the box now; a fleet's worth of copies would be a waste.
     lowered.plan.shows = Vec::new();
     let mut keeper = Keeper::new(launched, &lowered, &reins, attendant, started);
+    keeper.gateway = gateway;
     keeper.listen_to(signals, captures);
     keeper.stand_ins = stand_ins;
     keeper.watch()?;
@@ -303,6 +338,11 @@ pub(crate) fn attend_on(
     })?;
     discard.keep();
     Ok(result)
+}
+
+fn published_ports(prepared: &Prepared) -> Vec<(PublishedPort, SocketAddr)> {
+    let ports = prepared.ports().iter();
+    ports.map(|open| (open.port, open.at)).collect()
 }
 
 /// The last word before the program's first instruction. A box that is dead already asks nobody.

@@ -4,6 +4,7 @@ use crate::attend::{Attendant, Usage};
 use crate::capture::{Capture, Kept};
 use crate::error::RunError;
 use crate::lower::Lowered;
+use crate::network::Gateway;
 use crate::reins::{BoxState, Reins};
 use crate::result::{KillCode, KilledBy, ResourceUsage, RunResult, Violation};
 use crate::stand_in::StandIn;
@@ -40,6 +41,8 @@ pub(crate) struct Keeper<'a> {
     not_started: Option<Errno>,
     /// Held until no process is left that they keep out.
     pub(crate) stand_ins: Vec<StandIn>,
+    /// The box's way out, if it has one.
+    pub(crate) gateway: Option<Gateway>,
     /// No more events will come.
     deaf: bool,
     process_limit_seen: bool,
@@ -78,6 +81,7 @@ impl<'a> Keeper<'a> {
             violations: Vec::new(),
             not_started: None,
             stand_ins: Vec::new(),
+            gateway: None,
             deaf: false,
             process_limit_seen: false,
         };
@@ -107,6 +111,7 @@ impl<'a> Keeper<'a> {
             }
             if ready.bell {
                 self.reins.answer_bell();
+                self.tell_refusals();
                 self.doomed |= self.reins.ended_by().is_some();
                 if self.reins.needs_holding() {
                     let soon = Instant::now() + LONGEST_LOOK;
@@ -170,6 +175,13 @@ impl<'a> Keeper<'a> {
         .min()?;
         let left = next.saturating_duration_since(Instant::now());
         Timespec::try_from(left).ok()
+    }
+
+    /// Passes on what the gateway refused.
+    fn tell_refusals(&mut self) {
+        for refusal in self.gateway.iter().flat_map(Gateway::take_news) {
+            self.attendant.refused(&refusal);
+        }
     }
 
     /// Takes in all that init has said.
@@ -255,7 +267,11 @@ impl<'a> Keeper<'a> {
             self.reins.hold_still();
         }
         if report {
-            self.attendant.looked(&Usage::from(&spent));
+            let mut usage = Usage::from(&spent);
+            if let Some(gateway) = &self.gateway {
+                (usage.tokens, usage.micro_usd) = gateway.metered();
+            }
+            self.attendant.looked(&usage);
             let next = self.attendant.look_every();
             self.next_report = next.map(|wait| Instant::now() + wait.max(SHORTEST_LOOK));
         }
@@ -307,6 +323,8 @@ impl<'a> Keeper<'a> {
             capability,
             host,
         } = setting;
+        self.tell_refusals();
+        let network = self.gateway.take().map(Gateway::close);
         let ended = self
             .launched
             .finish()
@@ -352,6 +370,7 @@ impl<'a> Keeper<'a> {
             killed_by,
             frozen_by: self.reins.frozen_by().map(FreezeMethod::as_str),
             violations: self.violations,
+            network,
             tier: capability.tier.as_str().to_owned(),
             degraded: degraded(host),
             limits_by: host.cgroups.name(),

@@ -1,15 +1,16 @@
 //! A run on its own: what `belljar run` is. It passes the gate like everything else.
 
+use std::cell::{Cell, RefCell};
 use std::os::unix::ffi::OsStrExt as _;
 
 use belljar_gate::keyring::KeySource;
-use belljar_gate::record::{sha256_hex, words_sha256};
+use belljar_gate::record::{NetworkUsed, RunEvent, sha256_hex, words_sha256};
 use belljar_gate::{Durability, Ending, Launch, LogError, Permit, RunGate, in_full};
 use belljar_policy::Capability;
 use belljar_sandbox::Host;
 use belljar_sandbox::plan::Plan;
 
-use crate::attend::{Assignment, Leave, Output, Refusal, attend_on};
+use crate::attend::{Assignment, Attendant, Facts, Leave, Output, Refusal, attend_on};
 use crate::error::RunError;
 use crate::lower::Command;
 use crate::manager::SandboxId;
@@ -44,12 +45,33 @@ pub fn run(
     state: &StateDir,
     recording: &Recording,
 ) -> Result<RunResult, RunError> {
+    run_told(
+        id,
+        capability,
+        command,
+        output,
+        state,
+        recording,
+        &mut |_| {},
+    )
+}
+
+/// The same, and says when the program starts.
+pub fn run_told(
+    id: &SandboxId,
+    capability: &Capability,
+    command: &Command,
+    output: Output,
+    state: &StateDir,
+    recording: &Recording,
+    started: &mut dyn FnMut(&Facts<'_>),
+) -> Result<RunResult, RunError> {
     let host = Host::probe();
     state.sweep(&host.cgroups);
     let assignment = Assignment::new(id, capability, command, state)
         .output(output)
         .alone();
-    Recorded::new(id, capability, command, state, recording).attend(&host, assignment)
+    Recorded::new(id, capability, command, state, recording).attend(&host, assignment, started)
 }
 
 /// Attends one box and records its launch and its end.
@@ -63,18 +85,22 @@ pub(crate) fn attend_recorded(
     let assignment = Assignment::new(id, capability, command, state)
         .reins(reins)
         .alone();
-    Recorded::new(id, capability, command, state, &Recording::default())
-        .attend(&Host::probe(), assignment)
+    Recorded::new(id, capability, command, state, &Recording::default()).attend(
+        &Host::probe(),
+        assignment,
+        &mut |_| {},
+    )
 }
 
 struct Recorded<'a> {
-    gate: RunGate,
+    /// Asked while walls go up and told while the box runs; never both at once.
+    gate: RefCell<RunGate>,
     id: &'a SandboxId,
     capability: &'a Capability,
     command: &'a Command,
     durability: Durability,
     /// Whether the gate has heard of the run.
-    is_known: bool,
+    is_known: Cell<bool>,
 }
 
 impl<'a> Recorded<'a> {
@@ -86,21 +112,33 @@ impl<'a> Recorded<'a> {
         recording: &Recording,
     ) -> Self {
         Self {
-            gate: RunGate::of(state.path(), recording.keys.clone()),
+            gate: RefCell::new(RunGate::of(state.path(), recording.keys.clone())),
             id,
             capability,
             command,
             durability: recording.durability,
-            is_known: false,
+            is_known: Cell::new(false),
         }
     }
 
-    fn attend(mut self, host: &Host, assignment: Assignment<'_>) -> Result<RunResult, RunError> {
+    fn attend(
+        self,
+        host: &Host,
+        assignment: Assignment<'_>,
+        started: &mut dyn FnMut(&Facts<'_>),
+    ) -> Result<RunResult, RunError> {
         let mut ask = |plan: &Plan| self.admit(plan);
-        let mut result = attend_on(host, assignment, Leave::Asked(&mut ask), &mut ());
+        let mut scribe = Scribe {
+            run: &self,
+            started,
+            missed: None,
+        };
+        let mut result = attend_on(host, assignment, Leave::Asked(&mut ask), &mut scribe);
+        let missed = scribe.missed;
         if let Ok(result) = &mut result {
             // The agent's exit code counts for more than our trouble; but nobody shall think that all is on record.
             let recorded = self.record_end(result);
+            result.notes.extend(missed);
             result.notes.extend(
                 recorded.err().map(|error| {
                     format!("the end of the run is not on record: {}", in_full(&error))
@@ -109,26 +147,26 @@ impl<'a> Recorded<'a> {
         }
         match &result {
             Ok(_) => {}
-            Err(error) if self.is_known => {
+            Err(error) if self.is_known.get() => {
                 let ending = Ending {
                     killed_by: Some(error.code().to_owned()),
                     ..Ending::default()
                 };
-                let _ = self.gate.ended(self.id.as_str(), ending, self.durability);
+                let mut gate = self.gate.borrow_mut();
+                let _ = gate.ended(self.id.as_str(), ending, self.durability);
             }
             // It is refused either way; that the record is missing too changes nothing about it.
             Err(error @ RunError::Refused { .. }) => {
                 let program = self.program();
-                let _ =
-                    self.gate
-                        .refused(self.id.as_str(), &program, error.code(), &error.to_string());
+                let mut gate = self.gate.borrow_mut();
+                let _ = gate.refused(self.id.as_str(), &program, error.code(), &error.to_string());
             }
             Err(_) => {}
         }
         result
     }
 
-    fn record_end(&mut self, result: &RunResult) -> Result<u64, LogError> {
+    fn record_end(&self, result: &RunResult) -> Result<u64, LogError> {
         let ending = Ending {
             exit_code: result.exit_code,
             signal: result.signal,
@@ -136,8 +174,10 @@ impl<'a> Recorded<'a> {
             duration_ms: result.duration_ms as u64,
             cpu_ms: (result.resource_usage.cpu_seconds * 1000.0) as u64,
             peak_memory_mb: result.resource_usage.peak_memory_mb as u64,
+            network: result.network.as_ref().map(NetworkUsed::from),
         };
-        self.gate.ended(self.id.as_str(), ending, self.durability)
+        let mut gate = self.gate.borrow_mut();
+        gate.ended(self.id.as_str(), ending, self.durability)
     }
 
     fn program(&self) -> String {
@@ -148,9 +188,43 @@ impl<'a> Recorded<'a> {
     }
 }
 
+/// Puts on record what the box is refused while it runs.
+struct Scribe<'a> {
+    run: &'a Recorded<'a>,
+    started: &'a mut dyn FnMut(&Facts<'_>),
+    /// That something could not be.
+    missed: Option<String>,
+}
+
+impl Attendant for Scribe<'_> {
+    fn started(&mut self, facts: &Facts<'_>) {
+        (self.started)(facts);
+    }
+
+    fn refused(&mut self, refusal: &belljar_egress::Refusal) {
+        let event = RunEvent::EgressRefused {
+            run: self.run.id.to_string(),
+            way: refusal.way.as_str().to_owned(),
+            host: refusal.host.clone(),
+            port: refusal.port,
+            code: refusal.code.code().to_owned(),
+            rule: refusal.rule.as_ref().map(ToString::to_string),
+            detail: refusal.detail.clone(),
+        };
+        let mut gate = self.run.gate.borrow_mut();
+        if let Err(error) = gate.note(event, Durability::Crash) {
+            // What was refused stays refused; only nobody shall think that all is on record.
+            self.missed = Some(format!(
+                "not every refusal is on record: {}",
+                in_full(&error)
+            ));
+        }
+    }
+}
+
 impl Recorded<'_> {
-    fn admit(&mut self, plan: &Plan) -> Result<Permit<Launch>, Refusal> {
-        self.is_known = true;
+    fn admit(&self, plan: &Plan) -> Result<Permit<Launch>, Refusal> {
+        self.is_known.set(true);
         let capability = serde_json::to_vec(self.capability).unwrap_or_default();
         let launch = Launch {
             run: self.id.to_string(),
@@ -160,8 +234,9 @@ impl Recorded<'_> {
             capability_sha256: sha256_hex(&capability),
             tier: self.capability.tier.as_str().to_owned(),
         };
-        self.gate.admit(launch, self.durability).map_err(|refusal| {
-            self.is_known = false;
+        let admitted = self.gate.borrow_mut().admit(launch, self.durability);
+        admitted.map_err(|refusal| {
+            self.is_known.set(false);
             Refusal {
                 code: refusal.code(),
                 what: in_full(&refusal),

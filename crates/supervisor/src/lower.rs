@@ -2,6 +2,7 @@
 
 use crate::environment as names;
 use crate::error::RunError;
+use crate::network::{Fittings, Outlook, secret_files};
 use crate::places::{Principal, find_places};
 use crate::shows;
 use crate::state::StateDir;
@@ -83,6 +84,8 @@ pub struct Lowered {
     pub(crate) stand_ins: Vec<(PathBuf, belljar_sandbox::plan::Kind)>,
     /// Where changes are kept, with an overlay.
     pub(crate) overlay: Option<PathBuf>,
+    /// What answers for its network, if it is not closed.
+    pub(crate) outlook: Option<Outlook>,
 }
 
 /// Resolves everything. Nothing runs yet, and nothing is changed but that an overlay has its directories.
@@ -100,13 +103,19 @@ pub fn lower(
         (None, None) => current_dir()?,
     };
     let (principal, places) = find_places(&work)?;
-    let table = hide_state(capability, state).path_table(&places);
+    let table = hide_state(capability, state, &places).path_table(&places);
     check_disk(capability, &table)?;
-    let mut notes = notes_on(capability);
+    let outlook = Outlook::of(capability, &places)?;
+    let is_seen = |path: &Path| table.decide(path, FileOp::Read).is_allow();
+    let fittings = match &outlook {
+        Some(outlook) => outlook.fittings(capability, is_seen)?,
+        None => Fittings::default(),
+    };
+    let mut notes = Vec::new();
     let mut env = environment(capability, &principal, &places, id);
-    for (name, value) in &command.env {
-        env.retain(|(known, _)| known != name);
-        env.push((name.clone(), value.clone()));
+    for (name, value) in fittings.env.into_iter().chain(command.env.iter().cloned()) {
+        env.retain(|(known, _)| *known != name);
+        env.push((name, value));
     }
     let program = find_program(command, &env, &table, &places)?;
     let overlay = match capability.filesystem.workspace {
@@ -122,7 +131,8 @@ pub fn lower(
         stand_ins,
         notes: more,
     } = built?;
-    let shows = shows::resolve(&command.shows)?;
+    let mut shows = shows::resolve(&command.shows)?;
+    shows.extend(fittings.shows);
     if !shows.is_empty() {
         shows::make_room(&mut entries, &places)?;
     }
@@ -146,7 +156,10 @@ pub fn lower(
             Spawn::Refuse
         },
         shows,
+        replaced: fittings.replaced,
         freezer: Freezer::AsItComes,
+        network: fittings.network,
+        entry: fittings.entry,
     };
     host.can_carry(&plan).map_err(|missing| RunError::Refused {
         what: missing.what,
@@ -159,20 +172,19 @@ pub fn lower(
         notes,
         stand_ins,
         overlay,
+        outlook,
     })
 }
 
 /// Records, keys and kept changes of other boxes are none of this one's business, wherever the user keeps them. Who
 /// could read the signing key could write the record.
-fn hide_state(capability: &Capability, state: &StateDir) -> Capability {
+fn hide_state(capability: &Capability, state: &StateDir, places: &Places) -> Capability {
     let mut capability = capability.clone();
     let key_file = std::env::var_os(crate::environment::KEY_FILE).map(PathBuf::from);
     let ours = [Some(state.path().to_owned()), key_file];
-    for path in ours
-        .into_iter()
-        .flatten()
-        .flat_map(|path| path.canonicalize())
-    {
+    let secrets = secret_files(&capability).filter_map(|rule| rule.resolve(places));
+    let hidden: Vec<PathBuf> = ours.into_iter().flatten().chain(secrets).collect();
+    for path in hidden.into_iter().flat_map(|path| path.canonicalize()) {
         capability
             .filesystem
             .hidden
@@ -238,18 +250,6 @@ fn check_disk(capability: &Capability, table: &PathTable) -> Result<(), RunError
         }),
         _ => Ok(()),
     }
-}
-
-/// What a user may expect of a capability and will not get from a box without a network.
-fn notes_on(capability: &Capability) -> Vec<String> {
-    let mut notes = Vec::new();
-    if !capability.egress.is_empty() {
-        notes.push(format!(
-            "the network is closed: {} egress rule(s) open nothing in this version",
-            capability.egress.len()
-        ));
-    }
-    notes
 }
 
 fn limits(capability: &Capability) -> Limits {

@@ -242,7 +242,8 @@ impl Reins {
         self.held().running()
     }
 
-    fn ring(&self) {
+    /// Has the keeper look at the box.
+    pub(crate) fn ring(&self) {
         // It fails only when it has rung for ever and nobody looked.
         let _ = rustix::io::write(&self.0.bell, &1u64.to_ne_bytes());
     }

@@ -12,6 +12,10 @@ pub enum KilledBy {
     Cpu,
     /// `max_wall_seconds` or `--timeout`.
     Timeout,
+    /// `max_tokens`.
+    Tokens,
+    /// `max_cost_usd`.
+    Cost,
     /// Somebody killed it from outside.
     Killed {
         /// Who, or why.
@@ -26,6 +30,8 @@ impl KilledBy {
             KilledBy::Memory => "memory",
             KilledBy::Cpu => "cpu",
             KilledBy::Timeout => "timeout",
+            KilledBy::Tokens => "tokens",
+            KilledBy::Cost => "cost",
             KilledBy::Killed { by } => by.as_str(),
         }
     }
@@ -125,6 +131,9 @@ pub struct RunResult {
     pub frozen_by: Option<&'static str>,
     /// What it tried in vain.
     pub violations: Vec<Violation>,
+    /// What it used of the network, and what it was refused there; nothing when the network is closed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<crate::network::NetworkUsage>,
     /// The wall.
     pub tier: String,
     /// What is weaker here than on a full host.

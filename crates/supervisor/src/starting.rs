@@ -158,6 +158,13 @@ pub(crate) fn explain(error: RunError, lowered: &Lowered) -> RunError {
             what: format!("this host does not let this user create namespaces ({})", std::io::Error::from(errno)),
             hint: "`belljar doctor` says what to change (sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns)".into(),
         },
+        LaunchError::Step { stage: Stage::Network, errno, .. } => RunError::Refused {
+            what: format!(
+                "this kernel can't lead a box's network to its keeper ({}), and the policy opens hosts",
+                std::io::Error::from(errno)
+            ),
+            hint: "`belljar doctor` says what it lacks; without egress rules the box runs, with its network closed".into(),
+        },
         LaunchError::Step {
             stage: Stage::View,
             errno: Errno::INVAL,

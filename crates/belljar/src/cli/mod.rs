@@ -213,6 +213,8 @@ pub(crate) enum Check {
         #[command(flatten)]
         ask: Ask,
     },
+    /// What becomes of this connection or request: the rule, what is looked at, added and charged?
+    Egress(Egress),
     /// May this MCP tool be called?
     Tool {
         /// SERVER:TOOL
@@ -220,6 +222,21 @@ pub(crate) enum Check {
         #[command(flatten)]
         ask: Ask,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Egress {
+    /// A URL, or HOST or HOST:PORT (443 if not given)
+    #[arg(value_name = "URL|HOST[:PORT]")]
+    pub(crate) target: String,
+    /// The request's method; GET if not given
+    #[arg(long, value_name = "METHOD")]
+    pub(crate) method: Option<String>,
+    /// Look the name up as a run would, and say which of its addresses the rules reach
+    #[arg(long)]
+    pub(crate) resolve: bool,
+    #[command(flatten)]
+    pub(crate) ask: Ask,
 }
 
 #[derive(Debug, Args)]

@@ -109,6 +109,12 @@ pub(crate) enum Agent {
         /// Processes for it and its descendants
         #[arg(long, value_name = "N")]
         processes: Option<u64>,
+        /// Tokens of models for it and its descendants
+        #[arg(long, value_name = "N")]
+        tokens: Option<u64>,
+        /// US dollars for models, for it and its descendants
+        #[arg(long, value_name = "USD")]
+        cost_usd: Option<f64>,
         #[command(flatten)]
         format: Format,
         /// What it runs; the same as you if not given

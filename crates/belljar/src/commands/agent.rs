@@ -51,6 +51,8 @@ fn ask(command: Agent, format: OutputFormat) -> Result<u8, Failure> {
             cpu_seconds,
             memory_mb,
             processes,
+            tokens,
+            cost_usd,
             command,
             ..
         } => {
@@ -64,7 +66,9 @@ fn ask(command: Agent, format: OutputFormat) -> Result<u8, Failure> {
                     cpu_ms: cpu_seconds.map(|seconds| (seconds * 1000.0) as u64),
                     memory_mb,
                     pids: processes,
-                    ..Budget::default()
+                    tokens,
+                    // Rounded down: what is asked for must not grow by rounding.
+                    micro_usd: cost_usd.map(|usd| (usd * 1e6) as u64),
                 }),
             };
             let granted = client.call::<Replicate>(&request)?;

@@ -38,6 +38,7 @@ pub(crate) fn doctor(format: &Format) -> Result<u8, Failure> {
         landlock(&host),
         seccomp(),
         limits(&host),
+        network(),
         cpu_share(&host),
         tier("gvisor"),
         tier("firecracker"),
@@ -154,6 +155,28 @@ fn seccomp() -> Finding {
             "no user notification",
             Some("boot a kernel with CONFIG_SECCOMP_FILTER, 5.14 or later"),
         )
+    }
+}
+
+fn network() -> Finding {
+    match Host::try_network() {
+        Ok(()) => finding(
+            "egress",
+            Standing::Good,
+            "nf_tables with tproxy, log and reject: rules can open hosts",
+            None,
+        ),
+        Err(errno) => finding(
+            "egress",
+            Standing::Weaker,
+            format!(
+                "closed whatever the rules say: the kernel refused ({})",
+                std::io::Error::from(errno)
+            ),
+            Some(
+                "a box whose rules open something is refused; load or build nf_tables, nft_tproxy, nft_log,                  nfnetlink_log, nft_reject_inet and nft_limit",
+            ),
+        ),
     }
 }
 

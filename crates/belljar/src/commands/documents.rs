@@ -3,7 +3,7 @@
 use crate::cli::{Cli, OutputFormat, Profile, SchemaFile, Validate};
 use crate::exit::{self, Failure};
 use crate::print;
-use belljar_policy::Capability;
+use belljar_policy::{Capability, Rule};
 use clap::CommandFactory;
 use serde_json::json;
 use std::path::Path;
@@ -69,7 +69,24 @@ fn describe(capability: &Capability) -> String {
             "max_tokens",
             or_none(limits.tokens.map(|tokens| tokens.to_string())),
         ),
+        ("on_budget", capability.llm.on_budget.as_str().to_owned()),
         ("egress_rules", capability.egress.len().to_string()),
+        (
+            "secrets",
+            listed(&capability.secrets, |rule| rule.name.clone()),
+        ),
+        ("ports", listed(&capability.ports, ToString::to_string)),
+        (
+            "llm_endpoints",
+            listed(&capability.llm.endpoints, |rule| rule.domain.to_string()),
+        ),
+        (
+            "upstream_proxy",
+            match &capability.upstream_proxy {
+                Some(rule) => rule.value.place.to_string(),
+                None => "none".into(),
+            },
+        ),
         (
             "permissions",
             if permissions.is_empty() {
@@ -84,6 +101,14 @@ fn describe(capability: &Capability) -> String {
         text.push_str(&format!("  {name:<19}: {value}\n"));
     }
     text
+}
+
+fn listed<T>(rules: &[Rule<T>], show: impl Fn(&T) -> String) -> String {
+    if rules.is_empty() {
+        return "none".into();
+    }
+    let shown: Vec<_> = rules.iter().map(|rule| show(&rule.value)).collect();
+    shown.join(", ")
 }
 
 pub(crate) fn profile(what: &Profile) -> Result<u8, Failure> {

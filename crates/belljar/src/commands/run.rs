@@ -7,7 +7,9 @@ use crate::print::{self, Line};
 use belljar_gate::Durability;
 use belljar_policy::{Capability, Origin, PathRule, Rule, Workspace};
 use belljar_supervisor::fleet::{Fleet, FleetSetup};
-use belljar_supervisor::{Command, KilledBy, Output, Recording, RunResult, SandboxId, StateDir};
+use belljar_supervisor::{
+    Command, Facts, KilledBy, NetworkUsage, Output, Recording, RunResult, SandboxId, StateDir,
+};
 use serde_json::json;
 use std::path::Path;
 use std::time::Duration;
@@ -73,13 +75,23 @@ fn attempt(arguments: Run) -> Result<RunResult, Failure> {
         },
         keys: belljar_supervisor::key_source(),
     };
-    Ok(belljar_supervisor::run(
+    let quiet = arguments.quiet;
+    let mut started = |facts: &Facts<'_>| {
+        for (port, at) in facts.published {
+            if !quiet {
+                let what = format!("port {} of the box is open at {at}", port.in_box);
+                print::line(Line::Note, &what);
+            }
+        }
+    };
+    Ok(belljar_supervisor::run_told(
         &id,
         &capability,
         &command,
         output,
         &state,
         &recording,
+        &mut started,
     )?)
 }
 
@@ -123,7 +135,9 @@ fn protect(capability: &mut Capability, file: &Path) {
 fn code_of(result: &RunResult) -> u8 {
     match (result.killed_by, result.exit_code, result.signal) {
         (Some(KilledBy::Timeout), ..) => exit::TIMEOUT,
-        (Some(KilledBy::Memory | KilledBy::Cpu), ..) => exit::LIMIT,
+        (Some(KilledBy::Memory | KilledBy::Cpu | KilledBy::Tokens | KilledBy::Cost), ..) => {
+            exit::LIMIT
+        }
         (_, Some(code), _) => u8::try_from(code).unwrap_or(exit::INTERNAL),
         (_, None, Some(signal)) => {
             u8::try_from(exit::SIGNAL_BASE + signal).unwrap_or(exit::INTERNAL)
@@ -153,6 +167,9 @@ fn summarise(result: &RunResult) {
         if let Some(hint) = &violation.hint {
             print::line(Line::Hint, hint);
         }
+    }
+    if let Some(network) = &result.network {
+        tell_network(network);
     }
     let usage = &result.resource_usage;
     if let Some(by) = result.killed_by {
@@ -187,6 +204,70 @@ fn summarise(result: &RunResult) {
     }
 }
 
+/// Kinds of refusals that are listed; the JSON result has them all.
+const MOST_LISTED: usize = 12;
+
+fn tell_network(network: &NetworkUsage) {
+    for group in network.refusals.iter().take(MOST_LISTED) {
+        let refusal = &group.refusal;
+        let place = match refusal.port {
+            Some(port) if refusal.host.contains(':') => format!("[{}]:{port}", refusal.host),
+            Some(port) => format!("{}:{port}", refusal.host),
+            None => refusal.host.clone(),
+        };
+        let times = match group.count {
+            1 => String::new(),
+            count => format!(" ({count} times)"),
+        };
+        let detail = match &refusal.detail {
+            Some(detail) => format!(": {detail}"),
+            None => String::new(),
+        };
+        let rule = match &refusal.rule {
+            Some(origin) => format!(" [{origin}]"),
+            None => String::new(),
+        };
+        print::line(
+            Line::Denied,
+            &format!(
+                "network {place}{times}: {}{detail}{rule}",
+                refusal.code.code()
+            ),
+        );
+        print::line(Line::Hint, &refusal.hint);
+    }
+    let listed: u64 = network
+        .refusals
+        .iter()
+        .take(MOST_LISTED)
+        .map(|group| group.count)
+        .sum();
+    if network.refused > listed {
+        let more = network.refused - listed;
+        print::line(
+            Line::Note,
+            &format!("network: {more} more refused (--output json lists them)"),
+        );
+    }
+    for (model, used) in &network.llm.models {
+        let estimated = match used.estimated {
+            0 => String::new(),
+            calls => format!(", {calls} estimated"),
+        };
+        print::line(
+            Line::Note,
+            &format!(
+                "model {model}: {} calls, {} tokens in ({} cached), {} out, {}{estimated}",
+                used.calls,
+                used.tokens.input,
+                used.tokens.cache_read,
+                used.tokens.output,
+                used.cost
+            ),
+        );
+    }
+}
+
 fn explain(by: KilledBy, result: &RunResult) -> (String, Option<&'static str>) {
     let usage = &result.resource_usage;
     match by {
@@ -207,6 +288,18 @@ fn explain(by: KilledBy, result: &RunResult) -> (String, Option<&'static str>) {
                 duration(result.duration_ms)
             ),
             Some("raise --timeout, or resource_limits.max_wall_seconds in the capability file"),
+        ),
+        KilledBy::Tokens => (
+            "tokens: the budget for calls to models is used up".to_owned(),
+            Some(
+                "raise resource_limits.max_tokens, or set llm.on_budget: refuse to go on without models",
+            ),
+        ),
+        KilledBy::Cost => (
+            "cost: the budget for calls to models is used up".to_owned(),
+            Some(
+                "raise resource_limits.max_cost_usd, or set llm.on_budget: refuse to go on without models",
+            ),
         ),
         _ => (
             format!("{}: the box was killed from outside", by.as_str()),

@@ -108,6 +108,10 @@ impl Family {
         let mut command = self
             .jail
             .belljar(&["run", "--quiet", "--contract", &contract]);
+        let capability = self.jail.base.join("capability.yaml");
+        if capability.exists() {
+            command.arg("--config").arg(capability);
+        }
         command.arg("--").args(words);
         command.stdout(file("stdout")).stderr(file("stderr"));
         self.controller = Some(command.spawn().expect("start belljar"));

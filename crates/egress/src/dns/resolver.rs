@@ -50,6 +50,9 @@ pub enum ResolveError {
     /// The host names no name server.
     #[error("the host names no name server")]
     NoServer,
+    /// The system gave nothing to wait with.
+    #[error("the system gave no way to ask")]
+    System(#[source] io::Error),
     /// A file could not be read.
     #[error("a file of the resolver could not be read")]
     File(#[source] io::Error),
@@ -82,6 +85,18 @@ impl SystemResolver {
             configuration,
             port,
         }
+    }
+
+    /// The addresses of a name, for callers without a runtime. It waits for the name servers.
+    ///
+    /// # Errors
+    /// When there is none, or nobody who would know.
+    pub fn resolve_now(&self, name: &str) -> Result<Vec<IpAddr>, ResolveError> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(ResolveError::System)?;
+        runtime.block_on(self.look_up(name))
     }
 
     async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, ResolveError> {

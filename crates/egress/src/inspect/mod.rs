@@ -6,6 +6,7 @@
 mod authority;
 mod body;
 mod exchange;
+mod java;
 mod refusal;
 mod request;
 mod secrets;
@@ -30,7 +31,8 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 pub use authority::{Authority, AuthorityError};
-pub use secrets::{HeaderSecret, SecretPlace};
+pub use java::java_trust_store;
+pub use secrets::HeaderSecret;
 pub use trust::{Roots, TrustError};
 
 use body::Passing;

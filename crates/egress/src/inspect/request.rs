@@ -66,11 +66,17 @@ pub(super) fn check_host(
         else {
             return Err((RefusalCode::NameMismatch, crate::record::printable(name)));
         };
-        if given != *host || given_port.is_some_and(|given| given != port) {
+        if !is_same(&given, host) || given_port.is_some_and(|given| given != port) {
             return Err((RefusalCode::NameMismatch, crate::record::printable(name)));
         }
     }
     Ok(())
+}
+
+/// The host's own loopback goes by a name and by its addresses.
+fn is_same(given: &Host, host: &Host) -> bool {
+    let is_loopback = |address: std::net::IpAddr| address.to_canonical().is_loopback();
+    given == host || (host.name() == Some("localhost") && given.address().is_some_and(is_loopback))
 }
 
 /// The methods that a request may be taken for beside its own. `None` when one of them is no method.
@@ -179,6 +185,21 @@ mod tests {
         check("/", &["a.com, b.com"], Err(RefusalCode::NameMismatch));
         check("https://b.com/", &["a.com"], Err(RefusalCode::NameMismatch));
         check("https://a.com/", &["b.com"], Err(RefusalCode::NameMismatch));
+    }
+
+    #[test]
+    fn the_hosts_own_loopback_has_several_names() {
+        let check = |host: &str, given: &str, expect: bool| {
+            let host = Host::parse(host).unwrap();
+            let found = check_host(&parts("/", &[given]), &host, 80).is_ok();
+            assert_eq!(found, expect, "{host} {given}");
+        };
+        check("localhost", "localhost:80", true);
+        check("localhost", "127.0.0.1:80", true);
+        check("localhost", "[::1]:80", true);
+        check("localhost", "10.0.0.1:80", false);
+        check("127.0.0.1", "127.0.0.2", false);
+        check("a.com", "127.0.0.1", false);
     }
 
     #[test]

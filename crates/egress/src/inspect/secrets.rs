@@ -1,6 +1,6 @@
 //! Secrets that are put in on the way out, so that the agent never has them.
 
-use belljar_policy::{DomainPattern, Host};
+use belljar_policy::{DomainPattern, Host, SecretPlace};
 use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use zeroize::Zeroizing;
@@ -21,15 +21,6 @@ pub struct HeaderSecret {
     pub place: SecretPlace,
     /// The secret.
     pub value: SecretText,
-}
-
-/// Where a secret goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SecretPlace {
-    /// `Authorization: Bearer …`.
-    Bearer,
-    /// A header of this name, in lower case.
-    Header(String),
 }
 
 impl HeaderSecret {

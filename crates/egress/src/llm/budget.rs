@@ -16,13 +16,19 @@ pub struct LlmBudget {
     settled: Notify,
     /// First come, first served: a large call is not passed by small ones for ever.
     queue: tokio::sync::Mutex<()>,
+    /// The budget it was carved from.
+    above: Option<Arc<LlmBudget>>,
 }
 
 #[derive(Debug)]
 struct Account {
+    /// What may still be used, or carved.
     left: Amounts,
+    /// What may still be used here, however much is left.
+    own: Amounts,
     reserved: u32,
     usage: LlmUsage,
+    is_closed: bool,
 }
 
 /// Tokens and money; `None` is without limit.
@@ -56,6 +62,17 @@ pub struct ModelUsage {
     pub estimated: u64,
 }
 
+impl ModelUsage {
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            calls: self.calls.saturating_sub(before.calls),
+            tokens: self.tokens.minus(&before.tokens),
+            cost: self.cost.minus(before.cost),
+            estimated: self.estimated.saturating_sub(before.estimated),
+        }
+    }
+}
+
 /// Which budget is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exhausted {
@@ -83,15 +100,82 @@ impl LlmBudget {
     /// A budget; `None` is without limit.
     #[must_use]
     pub fn new(tokens: Option<u64>, cost: Option<PicoUsd>) -> Arc<Self> {
+        Self::with(Amounts { tokens, cost }, None)
+    }
+
+    fn with(left: Amounts, above: Option<Arc<Self>>) -> Arc<Self> {
         Arc::new(Self {
             account: Mutex::new(Account {
-                left: Amounts { tokens, cost },
+                left,
+                own: Amounts::UNLIMITED,
                 reserved: 0,
                 usage: LlmUsage::default(),
+                is_closed: false,
             }),
             settled: Notify::new(),
             queue: tokio::sync::Mutex::new(()),
+            above,
         })
+    }
+
+    /// Sets how much calls on this budget itself may use in all, however much it holds. What is carved from it does not count.
+    pub fn cap(&self, tokens: Option<u64>, cost: Option<PicoUsd>) {
+        self.account().own = Amounts { tokens, cost };
+    }
+
+    /// Moves so much from this budget to a new one, or what is left if that is less: budgets carved from one never come to
+    /// more than it. `None` is without limit where this one has none, and all that is left where it has.
+    #[must_use]
+    pub fn carve(self: &Arc<Self>, tokens: Option<u64>, cost: Option<PicoUsd>) -> Arc<Self> {
+        let mut account = self.account();
+        let part = Amounts {
+            tokens: least(account.left.tokens, tokens),
+            cost: least(account.left.cost, cost),
+        };
+        let taken = (
+            part.tokens.unwrap_or_default(),
+            part.cost.unwrap_or_default(),
+        );
+        account.left.take(taken);
+        drop(account);
+        Self::with(part, Some(Arc::clone(self)))
+    }
+
+    /// Gives what is left to the budget this was carved from, now and when the last call is settled. No call is made on it
+    /// any more.
+    pub fn close(&self) {
+        let mut account = self.account();
+        account.is_closed = true;
+        let Amounts { tokens, cost } = account.left;
+        account.left = Amounts {
+            tokens: Some(0),
+            cost: Some(PicoUsd(0)),
+        };
+        drop(account);
+        self.settled.notify_waiters();
+        if let Some(above) = &self.above {
+            above.give_back((tokens.unwrap_or_default(), cost.unwrap_or_default()));
+        }
+    }
+
+    /// Charges what was used elsewhere, and reported. What is more than is left leaves nothing.
+    pub fn charge(&self, tokens: u64, cost: PicoUsd) {
+        self.account().take((tokens, cost));
+    }
+
+    /// To this budget or, when it is closed, to the one above.
+    fn give_back(&self, amounts: (u64, PicoUsd)) {
+        let mut account = self.account();
+        if !account.is_closed {
+            account.left.give_back(amounts);
+            drop(account);
+            self.settled.notify_waiters();
+            return;
+        }
+        drop(account);
+        if let Some(above) = &self.above {
+            above.give_back(amounts);
+        }
     }
 
     /// What was used so far.
@@ -102,13 +186,16 @@ impl LlmBudget {
 
     /// Whether tokens or money are limited at all.
     pub(crate) fn is_limited(&self) -> bool {
-        let left = self.account().left;
-        left.tokens.is_some() || left.cost.is_some()
+        let account = self.account();
+        [account.left, account.own]
+            .iter()
+            .any(|amounts| amounts.tokens.is_some() || amounts.cost.is_some())
     }
 
     /// Whether money is limited.
     pub(crate) fn limits_cost(&self) -> bool {
-        self.account().left.cost.is_some()
+        let account = self.account();
+        account.left.cost.is_some() || account.own.cost.is_some()
     }
 
     /// Sets aside what a call may use at worst. When other calls hold what it needs, it waits for them; when nobody does, its
@@ -130,7 +217,10 @@ impl LlmBudget {
     /// `None` when it is worth waiting.
     fn try_reserve(self: &Arc<Self>, wish: Wish) -> Option<Result<Reservation, Exhausted>> {
         let mut account = self.account();
-        let affordable = account.left.affordable(&wish);
+        if account.is_closed {
+            return Some(Err(Exhausted::Tokens));
+        }
+        let affordable = account.affordable(&wish);
         let output = match affordable {
             Ok(most) if most >= wish.output => wish.output,
             _ if account.reserved > 0 => return None,
@@ -138,7 +228,7 @@ impl LlmBudget {
             Err(exhausted) => return Some(Err(exhausted)),
         };
         let held = wish.held(output);
-        account.left.take(held);
+        account.take(held);
         account.reserved += 1;
         Some(Ok(Reservation {
             budget: Arc::clone(self),
@@ -154,6 +244,13 @@ impl LlmBudget {
     }
 }
 
+fn least<T: Ord + Copy>(left: Option<T>, wanted: Option<T>) -> Option<T> {
+    match (left, wanted) {
+        (Some(left), Some(wanted)) => Some(left.min(wanted)),
+        (left, wanted) => left.or(wanted),
+    }
+}
+
 impl Wish {
     fn held(&self, output: u64) -> (u64, PicoUsd) {
         let output = output.saturating_mul(self.answers);
@@ -164,7 +261,33 @@ impl Wish {
     }
 }
 
+impl Account {
+    fn affordable(&self, wish: &Wish) -> Result<u64, Exhausted> {
+        Ok(self.left.affordable(wish)?.min(self.own.affordable(wish)?))
+    }
+
+    fn take(&mut self, amounts: (u64, PicoUsd)) {
+        self.left.take(amounts);
+        self.own.take(amounts);
+    }
+}
+
 impl Amounts {
+    const UNLIMITED: Self = Self {
+        tokens: None,
+        cost: None,
+    };
+
+    fn covers(&self, (tokens, cost): (u64, PicoUsd)) -> Result<(), Exhausted> {
+        if self.tokens.is_some_and(|left| left < tokens) {
+            return Err(Exhausted::Tokens);
+        }
+        match self.cost.is_some_and(|left| left < cost) {
+            true => Err(Exhausted::Cost),
+            false => Ok(()),
+        }
+    }
+
     /// The longest answers that are affordable. One token each is the least.
     fn affordable(&self, wish: &Wish) -> Result<u64, Exhausted> {
         let answers = wish.answers.max(1);
@@ -242,13 +365,9 @@ impl Reservation {
             wanted.1.minus(self.held.1),
         );
         let mut account = self.budget.account();
-        if account.left.tokens.is_some_and(|left| left < more.0) {
-            return Err(Exhausted::Tokens);
-        }
-        if account.left.cost.is_some_and(|left| left < more.1) {
-            return Err(Exhausted::Cost);
-        }
-        account.left.take(more);
+        account.left.covers(more)?;
+        account.own.covers(more)?;
+        account.take(more);
         self.held = (self.held.0.max(wanted.0), self.held.1.max(wanted.1));
         self.output = self.output.max(output);
         Ok(())
@@ -270,12 +389,17 @@ impl Reservation {
         }
         let mut account = self.budget.account();
         account.reserved -= 1;
-        account.left.give_back(self.held);
+        let mut rest = self.held;
         if let Some((model, tokens, cost, source)) = used {
-            account.left.take((tokens.total(), cost));
             account.usage.add(model, tokens, cost, source);
+            // Whatever a call used beyond what it held is missing from what is left.
+            let beyond = (tokens.total().saturating_sub(rest.0), cost.minus(rest.1));
+            account.take(beyond);
+            rest = (rest.0.saturating_sub(tokens.total()), rest.1.minus(cost));
         }
+        account.own.give_back(rest);
         drop(account);
+        self.budget.give_back(rest);
         self.budget.settled.notify_waiters();
     }
 }
@@ -293,6 +417,19 @@ impl Drop for Reservation {
 }
 
 impl LlmUsage {
+    /// What was used since then.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let models = self.models.iter().map(|(name, now)| {
+            let then = before.models.get(name).copied().unwrap_or_default();
+            (name.clone(), now.since(&then))
+        });
+        Self {
+            total: self.total.since(&before.total),
+            models: models.filter(|(_, used)| used.calls > 0).collect(),
+        }
+    }
+
     fn add(&mut self, model: &str, tokens: Tokens, cost: PicoUsd, source: Source) {
         let room = self.models.len() < MOST_MODELS || self.models.contains_key(model);
         let model = if room { model } else { "others" };
@@ -373,6 +510,66 @@ mod tests {
         assert_eq!(budget.usage().total.estimated, 1);
         budget.reserve(wish(30, 10)).await.unwrap().release();
         assert_eq!(budget.reserve(wish(30, 50)).await.unwrap().output(), 10);
+    }
+
+    #[tokio::test]
+    async fn parts_of_a_budget_never_come_to_more_than_the_whole() {
+        let whole = LlmBudget::new(Some(100), None);
+        let held = whole.reserve(wish(10, 10)).await.unwrap();
+        let part = whole.carve(Some(50), None);
+        let rest = whole.carve(Some(50), None);
+        // 20 are held by the call and 50 are the other part's.
+        assert_eq!(rest.reserve(wish(30, 0)).await.map(|_| ()), Ok(()));
+        assert_eq!(
+            rest.reserve(wish(1, 0)).await.err(),
+            Some(Exhausted::Tokens)
+        );
+        held.release();
+        part.reserve(wish(5, 0)).await.unwrap().settle(
+            "m",
+            used(5, 0),
+            PicoUsd(0),
+            Source::Reported,
+        );
+        let late = part.reserve(wish(5, 5)).await.unwrap();
+        part.close();
+        assert_eq!(
+            part.reserve(wish(1, 0)).await.err(),
+            Some(Exhausted::Tokens)
+        );
+        // 20 released and 35 of the part's; its last call still holds 10.
+        assert!(whole.try_reserve(wish(56, 0)).unwrap().is_err());
+        late.settle("m", used(2, 0), PicoUsd(0), Source::Reported);
+        whole.reserve(wish(63, 0)).await.unwrap().release();
+        whole.charge(13, PicoUsd(1));
+        assert!(whole.try_reserve(wish(51, 0)).unwrap().is_err());
+        whole.reserve(wish(50, 0)).await.unwrap().release();
+    }
+
+    #[tokio::test]
+    async fn a_cap_holds_whatever_is_left_and_is_nobody_elses() {
+        let whole = LlmBudget::new(Some(100), None);
+        whole.cap(Some(30), None);
+        let part = whole.carve(Some(60), None);
+        let mut held = whole.reserve(wish(10, 10)).await.unwrap();
+        assert_eq!(held.extend(21), Err(Exhausted::Tokens));
+        held.settle("m", used(10, 5), PicoUsd(0), Source::Reported);
+        assert_eq!(whole.reserve(wish(5, 50)).await.unwrap().output(), 10);
+        assert_eq!(
+            whole.reserve(wish(1, 0)).await.err(),
+            Some(Exhausted::Tokens)
+        );
+        part.reserve(wish(60, 0)).await.unwrap().release();
+    }
+
+    #[tokio::test]
+    async fn what_the_last_of_a_family_leaves_comes_to_the_nearest_that_is_open() {
+        let first = LlmBudget::new(Some(100), None);
+        let second = first.carve(Some(60), None);
+        let third = second.carve(Some(40), None);
+        second.close();
+        third.close();
+        first.reserve(wish(100, 0)).await.unwrap().release();
     }
 
     #[tokio::test]

@@ -1,31 +1,7 @@
 //! Which requests are calls to a model.
 
-use belljar_policy::Host;
+use belljar_policy::LlmApi;
 use hyper::Method;
-
-/// How a provider is spoken to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LlmApi {
-    /// OpenAI's chat completions, responses, completions and embeddings, and servers compatible with them.
-    OpenAi,
-    /// Anthropic's messages.
-    Anthropic,
-    /// Gemini's generateContent.
-    Gemini,
-}
-
-/// A host that serves models.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LlmEndpoint {
-    /// The host.
-    pub host: Host,
-    /// Its port; `None` is every port.
-    pub port: Option<u16>,
-    /// How it is spoken to.
-    pub api: LlmApi,
-    /// Whose prices apply: the first column of the price table.
-    pub provider: String,
-}
 
 /// What a call does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,42 +24,6 @@ pub(crate) enum Kind<'a> {
     Free,
     /// Something that may cost and does not say what.
     Unmetered,
-}
-
-impl LlmEndpoint {
-    /// The endpoints everyone knows.
-    #[must_use]
-    pub fn well_known() -> Vec<Self> {
-        let known = [
-            ("api.openai.com", LlmApi::OpenAi, "openai"),
-            ("api.anthropic.com", LlmApi::Anthropic, "anthropic"),
-            (
-                "generativelanguage.googleapis.com",
-                LlmApi::Gemini,
-                "gemini",
-            ),
-            ("api.mistral.ai", LlmApi::OpenAi, "mistral"),
-            ("api.deepseek.com", LlmApi::OpenAi, "deepseek"),
-            ("api.x.ai", LlmApi::OpenAi, "xai"),
-            ("api.groq.com", LlmApi::OpenAi, "groq"),
-            ("api.together.xyz", LlmApi::OpenAi, "together_ai"),
-            ("api.fireworks.ai", LlmApi::OpenAi, "fireworks_ai"),
-            ("api.perplexity.ai", LlmApi::OpenAi, "perplexity"),
-        ];
-        let endpoints = known.into_iter().filter_map(|(host, api, provider)| {
-            Some(Self {
-                host: Host::parse(host).ok()?,
-                port: None,
-                api,
-                provider: provider.to_owned(),
-            })
-        });
-        endpoints.collect()
-    }
-
-    pub(crate) fn is_about(&self, host: &Host, port: u16) -> bool {
-        self.host == *host && self.port.is_none_or(|own| own == port)
-    }
 }
 
 /// What a request is. Paths are taken by their end, as compatible servers have prefixes of their own.
@@ -218,10 +158,5 @@ mod tests {
             "/v1beta/models/x:batchGenerateContent",
             Kind::Unmetered,
         );
-    }
-
-    #[test]
-    fn the_well_known_endpoints_are_all_there() {
-        assert_eq!(LlmEndpoint::well_known().len(), 10);
     }
 }

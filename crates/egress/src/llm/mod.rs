@@ -17,13 +17,12 @@ mod usage;
 
 use std::sync::Arc;
 
-use belljar_policy::Host;
+use belljar_policy::{Host, LlmApi, LlmEndpointRule as LlmEndpoint};
 use hyper::header::HeaderMap;
 use hyper::{Method, StatusCode};
 
 pub use bill::Charge;
 pub use budget::{LlmBudget, LlmUsage, ModelUsage};
-pub use endpoint::{LlmApi, LlmEndpoint};
 pub use money::PicoUsd;
 pub use prices::{InvalidPrices, PriceTable};
 pub use usage::Tokens;

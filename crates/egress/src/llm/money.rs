@@ -24,6 +24,18 @@ impl PicoUsd {
         self.0 as f64 / PER_USD
     }
 
+    /// The amount in millionths of a dollar, rounded up: what was spent must not shrink by rounding.
+    #[must_use]
+    pub fn as_micro_usd(self) -> u64 {
+        self.0.div_ceil(1_000_000)
+    }
+
+    /// An amount given in millionths of a dollar; more than fits is the most there is.
+    #[must_use]
+    pub fn from_micro_usd(micro: u64) -> Self {
+        Self(micro.saturating_mul(1_000_000))
+    }
+
     /// The price of so many tokens; more than fits is the most there is.
     pub(crate) fn times(self, tokens: u64) -> Self {
         let product = u128::from(self.0) * u128::from(tokens);

@@ -42,6 +42,16 @@ impl Tokens {
             output: self.output.saturating_add(other.output),
         }
     }
+
+    pub(crate) fn minus(&self, other: &Self) -> Self {
+        Self {
+            input: self.input.saturating_sub(other.input),
+            cache_read: self.cache_read.saturating_sub(other.cache_read),
+            cache_write: self.cache_write.saturating_sub(other.cache_write),
+            cache_write_long: self.cache_write_long.saturating_sub(other.cache_write_long),
+            output: self.output.saturating_sub(other.output),
+        }
+    }
 }
 
 /// Takes what a message says about usage into `known`. `true` when it said something.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use belljar_egress::{
     Authority, Charge, Event, LlmApi, LlmBudget, LlmEndpoint, LlmPolicy, PriceTable,
 };
-use belljar_policy::Host;
+use belljar_policy::DomainPattern;
 use hyper::{Request, Response};
 use serde_json::Value;
 
@@ -44,8 +44,8 @@ where
 pub fn policy(api: LlmApi, budget: Arc<LlmBudget>) -> LlmPolicy {
     LlmPolicy {
         endpoints: vec![LlmEndpoint {
-            host: Host::parse(NAME).expect("a host"),
-            port: None,
+            domain: DomainPattern::parse(NAME).expect("a domain"),
+            ports: Vec::new(),
             api,
             provider: "own".to_owned(),
         }],

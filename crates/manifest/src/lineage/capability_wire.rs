@@ -1,16 +1,18 @@
 //! The fields of a capability document, and how a capability becomes them and back.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use belljar_policy::{
-    Capability, Degraded, EgressRule, EnvAllow, EnvPolicy, Filesystem, FsMode, Origin, PathRule,
-    Permission, Places, Rule, Source, Tier, ToolPattern, ToolRules, Workspace,
+    Capability, Degraded, EgressRule, EnvAllow, EnvPolicy, Filesystem, FsMode, LlmTerms, Origin,
+    PathRule, Permission, Places, Rule, Source, Tier, ToolPattern, ToolRules, Workspace,
 };
 use serde::{Deserialize, Serialize};
 
 use super::capability_document::Unrepresentable;
 use super::egress_wire::EgressWire;
 use super::limits_wire::LimitsWire;
+use super::network_wire::{LlmWire, PortWire, ProxyWire, SecretWire};
 use super::wire_text::{AbsolutePath, PathText, ToolText};
 
 #[derive(Serialize, Deserialize)]
@@ -23,9 +25,20 @@ pub(super) struct CapabilityWire {
     workdir: Option<RuleWire<PathText>>,
     filesystem: FilesystemWire,
     egress: Vec<RuleWire<EgressWire>>,
+    // Left out where there are none, as documents did before there were any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    secrets: Vec<RuleWire<SecretWire>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    ports: Vec<RuleWire<PortWire>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    llm: Option<LlmWire>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    upstream_proxy: Option<RuleWire<ProxyWire>>,
     limits: LimitsWire,
     permissions: Vec<Permission>,
     env: EnvWire,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    withheld_env: Vec<RuleWire<String>>,
     tools: ToolsWire,
 }
 
@@ -40,7 +53,7 @@ struct PlacesWire {
 /// A rule keeps its origin: who wrote it decides which of two rules wins.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RuleWire<T> {
+pub(super) struct RuleWire<T> {
     value: T,
     file: String,
     line: u32,
@@ -85,11 +98,21 @@ impl CapabilityWire {
             workdir,
             filesystem,
             egress,
+            secrets,
+            ports,
+            llm,
+            upstream_proxy,
             limits,
             permissions,
-            env,
+            env: EnvPolicy { allow, withheld },
             tools,
         } = capability;
+        let secrets = secrets
+            .iter()
+            .map(|rule| Ok(RuleWire::new(SecretWire::of(&rule.value)?, &rule.origin)));
+        let port = |rule: &Rule<_>| RuleWire::new(PortWire::of(&rule.value), &rule.origin);
+        let metered = *llm != LlmTerms::default();
+        let proxy = |rule: &Rule<_>| Ok(RuleWire::new(ProxyWire::of(&rule.value)?, &rule.origin));
         Ok(Self {
             name: name.as_ref().to_owned(),
             places: PlacesWire::of(places)?,
@@ -98,16 +121,28 @@ impl CapabilityWire {
             workdir: workdir.as_ref().map(path_rule).transpose()?,
             filesystem: FilesystemWire::of(filesystem)?,
             egress: egress.iter().map(egress_rule).collect(),
+            secrets: secrets.collect::<Result<_, _>>()?,
+            ports: ports.iter().map(port).collect(),
+            llm: metered.then(|| LlmWire::of(llm)).transpose()?,
+            upstream_proxy: upstream_proxy.as_ref().map(proxy).transpose()?,
             limits: LimitsWire::of(limits)?,
             permissions: permissions.iter().copied().collect(),
-            env: EnvWire::of(&env.allow),
+            env: EnvWire::of(allow),
+            withheld_env: names(withheld),
             tools: ToolsWire::of(tools),
         })
     }
 
     pub(super) fn capability(self) -> Result<(Capability, Places), Unrepresentable> {
         increasing(&self.permissions)?;
-        let egress = self.egress.into_iter().map(RuleWire::egress);
+        let egress = self.egress.into_iter();
+        let egress = egress.map(|wire| wire.try_rule(EgressWire::into_rule));
+        let secrets = self.secrets.into_iter();
+        let secrets = secrets.map(|wire| wire.try_rule(SecretWire::into_rule));
+        let ports = self.ports.into_iter();
+        let ports = ports.map(|wire| wire.try_rule(PortWire::into_port));
+        let proxy = self.upstream_proxy;
+        let proxy = proxy.map(|wire| wire.try_rule(ProxyWire::into_terms));
         let capability = Capability {
             name: Arc::from(self.name),
             tier: self.tier,
@@ -119,10 +154,19 @@ impl CapabilityWire {
             workdir: self.workdir.map(RuleWire::path),
             filesystem: self.filesystem.filesystem(),
             egress: egress.collect::<Result<_, _>>()?,
+            secrets: secrets.collect::<Result<_, _>>()?,
+            ports: ports.collect::<Result<_, _>>()?,
+            llm: self
+                .llm
+                .map(LlmWire::into_terms)
+                .transpose()?
+                .unwrap_or_default(),
+            upstream_proxy: proxy.transpose()?,
             limits: self.limits.limits(),
             permissions: self.permissions.into_iter().collect(),
             env: EnvPolicy {
                 allow: self.env.allow()?,
+                withheld: named(self.withheld_env)?,
             },
             tools: self.tools.tools(),
         };
@@ -147,7 +191,7 @@ impl PlacesWire {
 }
 
 impl<T> RuleWire<T> {
-    fn new(value: T, origin: &Origin) -> Self {
+    pub(super) fn new(value: T, origin: &Origin) -> Self {
         Self {
             value,
             file: origin.file.as_ref().to_owned(),
@@ -166,6 +210,14 @@ impl<T> RuleWire<T> {
         };
         Rule::new(value(self.value), origin)
     }
+
+    pub(super) fn try_rule<V>(
+        self,
+        value: impl FnOnce(T) -> Result<V, Unrepresentable>,
+    ) -> Result<Rule<V>, Unrepresentable> {
+        let Rule { value, origin } = self.rule(value);
+        Ok(Rule::new(value?, origin))
+    }
 }
 
 impl RuleWire<PathText> {
@@ -177,13 +229,6 @@ impl RuleWire<PathText> {
 impl RuleWire<ToolText> {
     fn tool(self) -> Rule<ToolPattern> {
         self.rule(|tool| tool.0)
-    }
-}
-
-impl RuleWire<EgressWire> {
-    fn egress(self) -> Result<Rule<EgressRule>, Unrepresentable> {
-        let Rule { value, origin } = self.rule(EgressWire::into_rule);
-        Ok(Rule::new(value?, origin))
     }
 }
 
@@ -240,32 +285,33 @@ impl EnvWire {
         match allow {
             EnvAllow::Base => Self::Base,
             EnvAllow::All => Self::All,
-            EnvAllow::Listed(names) => {
-                let names = names.iter();
-                Self::Listed(
-                    names
-                        .map(|(name, origin)| RuleWire::new(name.clone(), origin))
-                        .collect(),
-                )
-            }
+            EnvAllow::Listed(listed) => Self::Listed(names(listed)),
         }
     }
 
     fn allow(self) -> Result<EnvAllow, Unrepresentable> {
-        let listed = match self {
-            Self::Base => return Ok(EnvAllow::Base),
-            Self::All => return Ok(EnvAllow::All),
-            Self::Listed(names) => names,
-        };
-        if !listed.is_sorted_by(|a, b| a.value < b.value) {
-            return Err(Unrepresentable::Order);
+        match self {
+            Self::Base => Ok(EnvAllow::Base),
+            Self::All => Ok(EnvAllow::All),
+            Self::Listed(names) => named(names).map(EnvAllow::Listed),
         }
-        let name = |wire: RuleWire<String>| {
-            let rule = wire.rule(|name| name);
-            (rule.value, rule.origin)
-        };
-        Ok(EnvAllow::Listed(listed.into_iter().map(name).collect()))
     }
+}
+
+fn names(names: &BTreeMap<String, Origin>) -> Vec<RuleWire<String>> {
+    let rule = |(name, origin): (&String, &Origin)| RuleWire::new(name.clone(), origin);
+    names.iter().map(rule).collect()
+}
+
+fn named(names: Vec<RuleWire<String>>) -> Result<BTreeMap<String, Origin>, Unrepresentable> {
+    if !names.is_sorted_by(|a, b| a.value < b.value) {
+        return Err(Unrepresentable::Order);
+    }
+    let name = |wire: RuleWire<String>| {
+        let rule = wire.rule(|name| name);
+        (rule.value, rule.origin)
+    };
+    Ok(names.into_iter().map(name).collect())
 }
 
 impl ToolsWire {

@@ -62,6 +62,10 @@ impl EgressWire {
         increasing(&self.ports)?;
         let domain = self.domain.0;
         let terms = self.terms.map(TermsWire::into_terms).transpose()?;
+        // What says nothing is left out: one rule has one spelling.
+        if terms.as_ref() == Some(&EgressTerms::default()) {
+            return Err(Unrepresentable::Rule);
+        }
         let terms = terms.unwrap_or_default();
         let everywhere = domain == DomainPattern::Any && self.effect == EgressEffect::Allow;
         // No file could say a rule that reaches further than what it names.

@@ -14,6 +14,7 @@ mod egress_wire;
 mod envelope;
 mod ids;
 mod limits_wire;
+mod network_wire;
 mod payload;
 mod rejection;
 mod wire_text;

@@ -3,16 +3,32 @@
 mod address;
 mod compiled;
 mod host;
+mod llm;
 mod pattern;
+pub(crate) mod ports;
+mod published;
+mod question;
+mod secret;
 mod terms;
+mod upstream;
 
 pub use address::{AddressClass, PrivateAddresses, Reach};
 pub use compiled::{CompiledRules, Outcome, RuleId};
 pub use host::{Host, InvalidHost};
+pub use llm::{LlmApi, LlmEndpointRule, LlmTerms, OnBudget, is_provider};
 pub use pattern::{DomainPattern, InvalidDomain, IpBlock};
+pub use published::PublishedPort;
+pub use question::{
+    AddressAnswer, Cover, EgressAnswer, EgressQuestion, Inspection, RequestQuestion, TLS_PORTS,
+    Upgrade,
+};
+pub use secret::{
+    InvalidHeader, SecretPlace, SecretRule, SecretSource, is_secret_name, is_variable_name,
+};
 pub use terms::{
     EgressTerms, HttpTerms, InvalidPathPattern, PathPattern, WebSocket, is_method, is_plain_path,
 };
+pub use upstream::{InvalidProxy, ProxyPlace, ProxyResolution, ProxyTerms};
 
 use serde::{Deserialize, Serialize};
 
@@ -46,7 +62,7 @@ pub struct EgressRule {
 
 impl EgressRule {
     fn covers_port(&self, port: u16) -> bool {
-        self.ports.is_empty() || self.ports.contains(&port)
+        ports::includes(&self.ports, port)
     }
 }
 
@@ -84,10 +100,25 @@ fn explain_blocked(rule: &Rule<EgressRule>) -> Decision {
 }
 
 fn explain_no_rule(host: &str, port: u16) -> Decision {
-    let hint = format!(
-        "add to capability.yaml: network_egress_rules: [{{domain: {host:?}, ports: [{port}]}}]"
-    );
+    let hint = hint_at_rule(host, port);
     Decision::deny(Reason::DenyNoEgressRule, Origin::built_in(), Some(hint))
+}
+
+/// The line that would let a connection through, whole: an address that is not public needs a word more.
+fn hint_at_rule(host: &str, port: u16) -> String {
+    let class = Host::parse(host)
+        .ok()
+        .and_then(|host| host.address())
+        .map_or(AddressClass::Public, AddressClass::of);
+    let add = |rule: String| format!("add to capability.yaml: network_egress_rules: [{rule}]");
+    match class {
+        AddressClass::Public => add(format!("{{domain: {host:?}, ports: [{port}]}}")),
+        AddressClass::Loopback => add(format!("{{domain: localhost, ports: [{port}]}}")),
+        AddressClass::Private | AddressClass::Metadata => add(format!(
+            "{{domain: {host:?}, ports: [{port}], allow_private: true}}"
+        )),
+        AddressClass::Never => "no host is at such an address".to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -104,6 +135,17 @@ mod tests {
             terms: EgressTerms::default(),
         };
         Rule::new(value, Origin::built_in())
+    }
+
+    #[test]
+    fn the_line_that_is_hinted_at_would_do() {
+        let check = |host: &str, expect: &str| assert!(hint_at_rule(host, 80).contains(expect));
+        check("a.com", r#"[{domain: "a.com", ports: [80]}]"#);
+        check("93.184.216.34", "ports: [80]}]");
+        check("10.0.0.1", "allow_private: true");
+        check("169.254.169.254", "allow_private: true");
+        check("127.0.0.1", "{domain: localhost, ports: [80]}");
+        check("224.0.0.1", "no host");
     }
 
     #[test]

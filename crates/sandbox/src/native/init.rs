@@ -10,6 +10,7 @@ use super::rules::Verdict;
 use super::script::{Landlock, Script};
 use super::stillness::{self, Stillness};
 use super::view::{build_view, enter};
+use super::ways;
 use crate::sys::{self, ChildState, Notification, Reply, mount_flag};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -33,6 +34,8 @@ pub(super) struct Start<'a> {
     pub(super) gate: BorrowedFd<'a>,
     /// The keeper's process: readable once it is gone.
     pub(super) keeper: BorrowedFd<'a>,
+    /// Where the keeper asks for sockets of the box's, if it may.
+    pub(super) sockets: Option<BorrowedFd<'a>>,
 }
 
 /// Who writes the user map.
@@ -96,6 +99,9 @@ fn enclose(start: &Start<'_>) -> Result<(), Failure> {
     sys::hide_cgroup().map_err(at(Stage::ControlGroup))?;
     let _ = rustix::system::sethostname(b"belljar");
     sys::raise_loopback().map_err(at(Stage::Loopback))?;
+    if let Some(wiring) = &start.script.wiring {
+        ways::open(wiring, start.control).map_err(at(Stage::Network))?;
+    }
     let root = build_view(start)?;
     enter(root.as_fd()).map_err(at(Stage::Pivot))?;
     sys::set_mount_flags(root.as_fd(), mount_flag::READ_ONLY, false, None).map_err(at(Stage::Root))
@@ -299,24 +305,18 @@ fn send_descriptor(to: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> Result<(), Errno> 
     .map(drop)
 }
 
+/// Receives a descriptor, or nothing when the other side is gone.
 fn receive_descriptor(from: BorrowedFd<'_>) -> Option<OwnedFd> {
-    receive_with_descriptor(from).1
-}
-
-/// Receives a message, a descriptor, or nothing when the other side is gone.
-pub(super) fn receive_with_descriptor(from: BorrowedFd<'_>) -> (Option<Message>, Option<OwnedFd>) {
     use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, recvmsg};
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = [0u8; Message::SIZE];
     let mut slices = [std::io::IoSliceMut::new(&mut bytes)];
-    let received = recvmsg(from, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC);
-    let fd = ancillary.drain().find_map(|message| match message {
+    recvmsg(from, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC).ok()?;
+    ancillary.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
         _ => None,
-    });
-    let length = received.map_or(0, |received| received.bytes);
-    (bytes.get(..length).and_then(Message::decode), fd)
+    })
 }
 
 /// What init remembers while it lives.
@@ -324,6 +324,8 @@ struct Stay<'a> {
     start: &'a Start<'a>,
     main: i32,
     listener: Option<OwnedFd>,
+    /// Where sockets are asked for.
+    sockets: Option<BorrowedFd<'a>>,
     /// How often each rule was hit.
     hits: [u32; 128],
     reach: peer::Reach,
@@ -340,6 +342,8 @@ enum Pace {
 /// Pid 1's life.
 fn stay(start: &Start<'_>, main: i32, children: &OwnedFd, listener: Option<OwnedFd>) -> ! {
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
+    // The keeper's may hold secrets.
+    sys::forget_environment();
     // To look into the processes whose calls it answers; within the box's user namespace only.
     let _ = sys::drop_capabilities(sys::CAP_SYS_PTRACE);
     release_descriptors(start, children, listener.as_ref());
@@ -354,6 +358,7 @@ fn stay(start: &Start<'_>, main: i32, children: &OwnedFd, listener: Option<Owned
         start,
         main,
         listener,
+        sockets: start.sockets,
         hits: [0; 128],
         reach,
         pace: Pace::Move,
@@ -368,9 +373,10 @@ fn stay(start: &Start<'_>, main: i32, children: &OwnedFd, listener: Option<Owned
                     .map_or(start.control, |fd| fd.as_fd()),
                 PollFlags::IN,
             ),
+            PollFd::from_borrowed_fd(stay.sockets.unwrap_or(start.control), PollFlags::IN),
         ];
         let _ = poll(&mut sources, None);
-        let [child, control, asked] = sources.each_ref().map(PollFd::revents);
+        let [child, control, asked, wanted] = sources.each_ref().map(PollFd::revents);
         if !control.is_empty() {
             obey(&mut stay);
         }
@@ -379,6 +385,13 @@ fn stay(start: &Start<'_>, main: i32, children: &OwnedFd, listener: Option<Owned
         } else if asked.intersects(PollFlags::HUP | PollFlags::ERR) {
             // The last filtered process is gone; so will be its listener.
             stay.listener = None;
+        }
+        if let Some(channel) = stay.sockets
+            && !wanted.is_empty()
+            && ways::answer(channel).is_err()
+        {
+            // Nobody will ask any more.
+            stay.sockets = None;
         }
         if !child.is_empty() {
             let _ = sys::next_signal(children.as_fd());
@@ -393,6 +406,7 @@ fn release_descriptors(start: &Start<'_>, children: &OwnedFd, listener: Option<&
         start.control.as_raw_fd() as u32,
         children.as_raw_fd() as u32,
         listener.map_or(u32::MAX, |fd| fd.as_raw_fd() as u32),
+        start.sockets.map_or(u32::MAX, |fd| fd.as_raw_fd() as u32),
     ];
     keep.sort_unstable();
     let mut from = 0;

@@ -5,9 +5,10 @@ use super::idmap::{self, OwnerMap};
 use super::init::{self, Start, Terminal, UserMap};
 use super::message::{Kind, LaunchError, Message, Stage};
 use super::script::{KeeperTree, Script};
+use super::ways::{self, BoxSockets, Ways};
 use crate::cgroup::{Cgroup, Spending};
 use crate::host::Host;
-use crate::plan::{Ownership, Plan, Shows};
+use crate::plan::{Entry, Ownership, Plan, Shows};
 use crate::sample::Sampler;
 use crate::sys::{self, Fork, SignalsBlocked};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -81,6 +82,8 @@ pub struct Launched {
     sampler: Option<Sampler>,
     terminal: Terminal,
     reaped: bool,
+    ways: Option<Ways>,
+    sockets: Option<BoxSockets>,
 }
 
 /// What is left of a box when all its processes are gone.
@@ -139,6 +142,7 @@ impl Starting {
         // What the walls were made from may be large, and is not needed any more.
         self.launched.script.steps = Vec::new();
         self.launched.script.step_paths = Vec::new();
+        self.launched.script.wiring = None;
         Ok(Standing {
             launched: self.launched,
             gate: self.gate,
@@ -150,6 +154,16 @@ impl Standing {
     /// Pid 1 of the box, in the keeper's pid namespace.
     pub fn pid(&self) -> i32 {
         self.launched.pid
+    }
+
+    /// The sockets that the box's network leads to, if it is not closed. Whoever takes them answers for it.
+    pub fn take_ways(&mut self) -> Option<Ways> {
+        self.launched.ways.take()
+    }
+
+    /// A way to make sockets inside the box, if the plan has one.
+    pub fn take_sockets(&mut self) -> Option<BoxSockets> {
+        self.launched.sockets.take()
     }
 
     /// The program was let start before.
@@ -202,13 +216,14 @@ fn clone_init(
     let gate = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)
         .map_err(LaunchError::at(Stage::Admission))?;
     let keeper = init::own_handle().map_err(LaunchError::at(Stage::Processes))?;
-    let (control, theirs) = rustix::net::socketpair(
-        rustix::net::AddressFamily::UNIX,
-        rustix::net::SocketType::SEQPACKET,
-        rustix::net::SocketFlags::CLOEXEC,
-        None,
-    )
-    .map_err(LaunchError::at(Stage::Namespaces))?;
+    let (control, theirs) = channel()?;
+    let (sockets, makers) = match plan.entry {
+        Entry::Closed => (None, None),
+        Entry::ForKeeper => {
+            let (ours, theirs) = channel()?;
+            (Some(BoxSockets::new(ours)), Some(theirs))
+        }
+    };
     let own_map =
         (plan.identity.uid == rustix::process::geteuid().as_raw()).then(|| own_maps(plan));
     let start = Start {
@@ -227,6 +242,7 @@ fn clone_init(
         send_proc: sampled,
         gate: gate.as_fd(),
         keeper: keeper.as_fd(),
+        sockets: makers.as_ref().map(AsFd::as_fd),
     };
     // A handler of the host program's must not run in the copy.
     let quiet = SignalsBlocked::new();
@@ -249,6 +265,8 @@ fn clone_init(
         sampler: None,
         terminal,
         reaped: false,
+        ways: None,
+        sockets,
     };
     if map_by_keeper {
         launched
@@ -256,6 +274,16 @@ fn clone_init(
             .map_err(LaunchError::at(Stage::UserMap))?;
     }
     Ok(Starting { launched, gate })
+}
+
+fn channel() -> Result<(OwnedFd, OwnedFd), LaunchError> {
+    rustix::net::socketpair(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::SEQPACKET,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(LaunchError::at(Stage::Namespaces))
 }
 
 fn own_maps(plan: &Plan) -> (CString, CString) {
@@ -376,7 +404,9 @@ impl Launched {
             | Kind::Applied
             | Kind::Signal
             | Kind::Stop
-            | Kind::Continue => None,
+            | Kind::Continue
+            | Kind::Ways
+            | Kind::Socket => None,
         }
     }
 
@@ -484,8 +514,15 @@ impl Launched {
     /// Waits until the walls stand, or init says which does not.
     fn await_start(&mut self) -> Result<(), LaunchError> {
         let message = loop {
-            let (message, handle) = init::receive_with_descriptor(self.grip.control());
-            match (handle, &mut self.sampler) {
+            let (message, mut fds) = ways::receive(self.grip.control());
+            if let Some(Message {
+                kind: Kind::Ways, ..
+            }) = message
+            {
+                self.ways = Ways::from_descriptors(fds);
+                continue;
+            }
+            match (fds.pop(), &mut self.sampler) {
                 (Some(proc_directory), None) => self.sampler = Some(Sampler::new(proc_directory)),
                 (Some(counter), Some(sampler)) => sampler.count_with(counter),
                 (None, _) => break message,

@@ -41,6 +41,10 @@ pub(crate) enum Kind {
     Continue = 11,
     /// Init → keeper: they all stand still, as order `a` said; `b` is 1 if no signal can change that.
     Stopped = 12,
+    /// Init → keeper: the box's sockets come with this, `a` of them.
+    Ways = 13,
+    /// Both ways, on a channel of its own: a socket is wanted; none could be had, for the reason `b`.
+    Socket = 14,
 }
 
 impl Message {
@@ -50,7 +54,7 @@ impl Message {
         Self { kind, a, b }
     }
 
-    fn encode(self) -> [u8; Self::SIZE] {
+    pub(crate) fn encode(self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         bytes[..4].copy_from_slice(&(self.kind as i32).to_ne_bytes());
         bytes[4..8].copy_from_slice(&self.a.to_ne_bytes());
@@ -75,6 +79,8 @@ impl Message {
             10 => Kind::Stop,
             11 => Kind::Continue,
             12 => Kind::Stopped,
+            13 => Kind::Ways,
+            14 => Kind::Socket,
             _ => return None,
         };
         Some(Self {
@@ -140,6 +146,8 @@ stages! {
     User = "becoming its user",
     /// Loopback.
     Loopback = "raising its own loopback interface",
+    /// The way out.
+    Network = "leading its network to its keeper",
     /// /proc.
     Proc = "mounting its own /proc",
     /// The root.

@@ -10,14 +10,18 @@ mod idmap;
 mod init;
 mod launch;
 mod message;
+mod netlink;
 mod peer;
 mod rules;
 mod script;
 mod shown;
 mod stillness;
 mod view;
+mod ways;
 
 pub use grip::{FreezeError, FreezeMethod, Grip, Motion};
 pub(crate) use launch::needs_mapped_owner;
 pub use launch::{Ended, Event, LONGEST_LOOK, Launched, Standing, Starting, Stdio, start};
 pub use message::{LaunchError, Stage};
+pub(crate) use ways::try_network;
+pub use ways::{BoxSockets, PROXY_PORT, Ways};

@@ -5,6 +5,7 @@ use super::filter;
 use super::message::LaunchError;
 use super::rules::{self, Rule};
 use super::shown::FileId;
+use super::ways::Wiring;
 use crate::host::Host;
 use crate::plan::{Access, Kind, Ownership, Plan, Shows, View};
 use crate::sys::{CStrings, SockFilter, mount_flag};
@@ -45,6 +46,8 @@ pub(crate) enum Step {
     Attach { tree: usize, at: Place },
     /// Show a directory of the box's own file system.
     Private { name: CString, at: Place, mode: u32 },
+    /// Show a file that is in the new root already once more.
+    Mirror { from: CString, at: Place },
     /// Let nobody write to the file system mounted there.
     Seal { at: CString },
     /// Mount a pseudo-terminal file system of the box's own.
@@ -119,6 +122,8 @@ pub(crate) struct Script {
     /// Whether CPU time has a limit.
     pub(crate) counts_cpu: bool,
     pub(crate) cgroup_tasks: Vec<OwnedFd>,
+    /// What is to be done about the network, if it is not closed.
+    pub(crate) wiring: Option<Wiring>,
 }
 
 mod right {
@@ -186,6 +191,7 @@ impl Script {
             landlock: None,
             counts_cpu: plan.limits.cpu_time.is_some(),
             cgroup_tasks: Vec::new(),
+            wiring: Wiring::of(&plan.network),
         };
         let own: Own<'_> = plan
             .view

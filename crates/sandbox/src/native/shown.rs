@@ -68,6 +68,14 @@ impl Script {
                 }
             }
         }
+        for replaced in &plan.replaced {
+            let from = relative(&replaced.by.path())?;
+            let at = Place {
+                path: relative(&replaced.path)?,
+                ours: false,
+            };
+            self.push(Step::Mirror { from, at }, &replaced.path);
+        }
         Ok(())
     }
 

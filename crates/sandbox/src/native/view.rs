@@ -119,6 +119,12 @@ fn perform(root: BorrowedFd<'_>, step: &Step, start: &Start<'_>, own: &Own) -> R
             sys::set_mount_flags(tree.as_fd(), flags, false, None)?;
             attach(tree.as_fd(), root, at)
         }
+        Step::Mirror { from, at } => {
+            let tree = clone_tree(root, from)?;
+            let flags = mount_flag::READ_ONLY | mount_flag::NO_SUID | mount_flag::NO_DEV;
+            sys::set_mount_flags(tree.as_fd(), flags, false, None)?;
+            attach(tree.as_fd(), root, at)
+        }
         Step::Seal { at } => {
             let place = open_beneath(root, at)?;
             sys::set_mount_flags(place.as_fd(), mount_flag::READ_ONLY, false, None)

@@ -282,6 +282,44 @@ pub(crate) fn raise_loopback() -> Result<(), Errno> {
         .map(drop)
 }
 
+/// Wipes the environment this process was given. For a process that never looks at it again.
+pub(crate) fn forget_environment() {
+    unsafe extern "C" {
+        static mut environ: *const *mut libc::c_char;
+    }
+    // SAFETY: `environ` is null or ends with a null; its strings are this process's own copies, writable, and no other thread
+    // exists in a process that came from a fork to read them meanwhile.
+    unsafe {
+        let mut at = environ;
+        while !at.is_null() && !(*at).is_null() {
+            let text = *at;
+            std::ptr::write_bytes(text, 0, libc::strlen(text));
+            at = at.add(1);
+        }
+    }
+}
+
+/// Lets a socket have any address as its own, so that connections meant for others can be led to it.
+pub(crate) fn pose_as_anyone(socket: BorrowedFd<'_>, v6: bool) -> Result<(), Errno> {
+    const IPV6_TRANSPARENT: libc::c_int = 75;
+    let (level, option) = match v6 {
+        false => (libc::SOL_IP, libc::IP_TRANSPARENT),
+        true => (libc::SOL_IPV6, IPV6_TRANSPARENT),
+    };
+    let on: libc::c_int = 1;
+    // SAFETY: the pointer and length describe `on`, which outlives the call.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw const on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    } as _)
+    .map(drop)
+}
+
 /// Blocks every signal and returns a descriptor that reports SIGCHLD.
 pub(crate) fn watch_children() -> Result<OwnedFd, Errno> {
     // SAFETY: both sets are initialised by sigfillset/sigemptyset before use; a null old set is allowed.

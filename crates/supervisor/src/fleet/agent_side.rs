@@ -8,6 +8,7 @@ use belljar_api::{
     ManifestReply, Narrowing, Problem, ReplicasReply, ReplicateRequest, Replicated, Route, Status,
     Tag, UsageReply, UsageReport,
 };
+use belljar_egress::PicoUsd;
 use belljar_policy::{Amount, Capability};
 use belljar_replication::{Code, Usage};
 
@@ -112,6 +113,9 @@ impl Post {
             micro_usd: report.micro_usd.unwrap_or(0),
             ..Usage::default()
         };
+        // What is reported and what the gateway meters come from one budget.
+        let cost = PicoUsd::from_micro_usd(usage.micro_usd);
+        asker.models.charge(usage.tokens, cost);
         match self.gate.report_usage(asker.worker, usage)? {
             true => Ok(Done::DONE),
             false => Err(Refused(

@@ -5,6 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use belljar_api::Tag;
+use belljar_egress::LlmBudget;
 use belljar_gate::{Hands, Papers};
 use belljar_policy::Capability;
 use belljar_replication::{Code, WorkerId};
@@ -61,6 +62,8 @@ pub(crate) struct Employed {
     pub(crate) capability: Capability,
     pub(crate) command: Command,
     pub(crate) started_at_ms: u64,
+    /// What it may spend on models: carved from its parent's, and given back at its end.
+    pub(crate) models: Arc<LlmBudget>,
 }
 
 impl Crew {
@@ -93,6 +96,9 @@ impl Crew {
         let mut members = self.members();
         if let Some(member) = members.by_worker.remove(&worker) {
             members.by_tag.remove(&member.tag);
+            if let Some(post) = member.post {
+                post.models.close();
+            }
         }
         drop(members);
         self.left.notify_all();

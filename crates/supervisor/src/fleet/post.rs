@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_api::{Handle, Side};
+use belljar_egress::{LlmBudget, PicoUsd};
 use belljar_gate::{FleetGate, FleetRefusal, Launch, Papers, Permit, Replicate, Standing, Wish};
 use belljar_manifest::lineage::{CapabilityDocument, Digest};
 use belljar_policy::{Budget, Capability, Contract, Places};
@@ -16,6 +17,7 @@ use crate::door::Door;
 use crate::error::RunError;
 use crate::lower::Command;
 use crate::manager::SandboxId;
+use crate::network::metered;
 use crate::reins::Reins;
 use crate::result::{KilledBy, RunResult};
 use crate::state::StateDir;
@@ -62,8 +64,8 @@ pub(crate) struct Hired {
     state: Option<Vec<u8>>,
     /// What its box may hold.
     own: Budget,
-    /// CPU time that was charged while it ran.
-    told_cpu_ms: u64,
+    /// What was charged while it ran.
+    told: Usage,
 }
 
 /// Why somebody was not hired.
@@ -182,8 +184,10 @@ impl Post {
         } = candidate;
         let (Replicate { admitted, papers }, launch) = permit.into_launch();
         let worker = admitted.worker;
+        let models = models(parent, &capability, &admitted.share.granted);
         let employed = Arc::new(Employed {
             worker,
+            models,
             chain: chain(parent, papers.envelope().as_bytes()),
             papers,
             capability,
@@ -208,7 +212,7 @@ impl Post {
             tag,
             state,
             own: admitted.share.own,
-            told_cpu_ms: 0,
+            told: Usage::default(),
         })
     }
 
@@ -257,7 +261,7 @@ impl Hired {
             tag,
             state,
             own,
-            told_cpu_ms: 0,
+            told: Usage::default(),
         })
     }
 
@@ -284,8 +288,7 @@ impl Hired {
     /// Runs a task: its box ends, its worker does not.
     pub(crate) fn perform(mut self, output: Output) -> Result<RunResult, RunError> {
         let result = self.attend(output)?;
-        let mut usage = used(&result);
-        usage.cpu_ms = usage.cpu_ms.saturating_sub(self.told_cpu_ms);
+        let usage = less(used(&result), self.told);
         self.post.gate.charge(self.worker(), usage);
         Ok(result)
     }
@@ -325,7 +328,8 @@ impl Hired {
         let command = self.shown()?;
         let assignment = Assignment::new(&id, &capability, &command, &self.post.state)
             .output(output)
-            .reins(self.reins.clone());
+            .reins(self.reins.clone())
+            .budget(Arc::clone(&self.employed.models));
         let mut attendant = WorkerAttendant {
             worker,
             gate: &self.post.gate,
@@ -341,7 +345,7 @@ impl Hired {
                 hint: "ask for another replica".to_owned(),
             })?;
         let result = attend(assignment, leave, &mut attendant);
-        self.told_cpu_ms = attendant.told.cpu_ms;
+        self.told = attendant.told;
         let _ = self.post.doors.remove(self.tag);
         result
     }
@@ -383,8 +387,7 @@ impl Hired {
     }
 
     fn tell_end(&self, result: &RunResult) {
-        let mut usage = used(result);
-        usage.cpu_ms = usage.cpu_ms.saturating_sub(self.told_cpu_ms);
+        let usage = less(used(result), self.told);
         let gate = &self.post.gate;
         if let Some(by @ (KilledBy::Memory | KilledBy::Cpu | KilledBy::Timeout)) = result.killed_by
         {
@@ -425,25 +428,65 @@ impl Attendant for WorkerAttendant<'_> {
     }
 
     fn looked(&mut self, usage: &attend::Usage) {
-        let news = usage.cpu_ms.saturating_sub(self.told.cpu_ms);
-        if news >= WORTH_TELLING_MS {
-            self.told.cpu_ms = usage.cpu_ms;
-            self.gate.charge(
-                self.worker,
-                Usage {
-                    cpu_ms: news,
-                    ..Usage::default()
-                },
-            );
+        let now = Usage {
+            cpu_ms: usage.cpu_ms,
+            tokens: usage.tokens,
+            micro_usd: usage.micro_usd,
+        };
+        let news = less(now, self.told);
+        // Calls to models are rare and dear: each is told.
+        if news.cpu_ms >= WORTH_TELLING_MS || news.tokens > 0 || news.micro_usd > 0 {
+            self.told = now;
+            self.gate.charge(self.worker, news);
         }
+    }
+
+    fn refused(&mut self, refusal: &belljar_egress::Refusal) {
+        let port = refusal.port.map(|port| format!(":{port}"));
+        self.gate.note_box(
+            self.worker,
+            format!(
+                "{} {}{}",
+                refusal.code.code(),
+                refusal.host,
+                port.unwrap_or_default()
+            ),
+        );
     }
 }
 
 fn used(result: &RunResult) -> Usage {
+    let models = result.network.as_ref().map(|network| &network.llm);
+    let (tokens, micro_usd) = models.map_or((0, 0), metered);
     Usage {
         cpu_ms: (result.resource_usage.cpu_seconds * 1000.0).ceil() as u64,
-        ..Usage::default()
+        tokens,
+        micro_usd,
     }
+}
+
+/// What was used since `told`.
+fn less(now: Usage, told: Usage) -> Usage {
+    Usage {
+        cpu_ms: now.cpu_ms.saturating_sub(told.cpu_ms),
+        tokens: now.tokens.saturating_sub(told.tokens),
+        micro_usd: now.micro_usd.saturating_sub(told.micro_usd),
+    }
+}
+
+/// What a worker may spend on models: a part of its parent's, so that a family never spends more than its first was given,
+/// however many calls are under way while replicas are made.
+fn models(parent: Option<&Employed>, capability: &Capability, granted: &Budget) -> Arc<LlmBudget> {
+    let tokens = granted.tokens.number();
+    let cost = granted.micro_usd.number().map(PicoUsd::from_micro_usd);
+    let budget = match parent {
+        Some(parent) => parent.models.carve(tokens, cost),
+        None => LlmBudget::new(tokens, cost),
+    };
+    // Its own box's limits are its own.
+    let limits = &capability.limits;
+    budget.cap(limits.tokens, limits.cost_usd.map(PicoUsd::from_usd));
+    budget
 }
 
 fn chain(parent: Option<&Employed>, own: &[u8]) -> Arc<[u8]> {

@@ -281,6 +281,7 @@ impl Worker {
             chain: Arc::clone(&self.employed.chain),
             capability: self.employed.capability.clone(),
             started_at_ms: self.employed.started_at_ms,
+            models: Arc::clone(&self.employed.models),
         };
         let tasked = super::post::Hired::for_task(
             &self.post,

@@ -1,5 +1,7 @@
 //! `belljar check`: the same decisions a run is built from, with their reasons.
 
+mod egress;
+
 use crate::cli::{Ask, Check, OutputFormat};
 use crate::exit::{self, Failure};
 use crate::print;
@@ -33,15 +35,9 @@ pub(crate) fn check(question: &Check) -> Result<u8, Failure> {
             let capability = super::capability(&ask.policy)?;
             let (name, port) = split_host(host)?;
             let decision = decide_host(&capability.egress, name, port);
-            let code = answer(ask, &format!("host {name}:{port}"), &decision);
-            if code == exit::OK {
-                print::line(
-                    print::Line::Note,
-                    "the network of a box is closed in this version, whatever the rules allow",
-                );
-            }
-            Ok(code)
+            Ok(answer(ask, &format!("host {name}:{port}"), &decision))
         }
+        Check::Egress(question) => egress::check(question),
         Check::Tool { tool, ask } => {
             let capability = super::capability(&ask.policy)?;
             Ok(answer(
@@ -113,14 +109,9 @@ fn answer(ask: &Ask, what: &str, decision: &Decision) -> u8 {
         print::json(decision);
     } else {
         let because = decision.because();
-        let on = print::stdout_colours();
-        let verdict = if allowed {
-            print::styled("allowed", "32", on)
-        } else {
-            print::styled("denied", "31", on)
-        };
+        print::out(&verdict(what, decision));
         print::out(&format!(
-            "{verdict}  {what}\n  reason : {}\n  rule   : {}\n",
+            "  reason : {}\n  rule   : {}\n",
             because.reason.code(),
             because.origin
         ));
@@ -129,4 +120,15 @@ fn answer(ask: &Ask, what: &str, decision: &Decision) -> u8 {
         }
     }
     if allowed { exit::OK } else { exit::NO }
+}
+
+/// The first line of an answer in words.
+fn verdict(what: &str, decision: &Decision) -> String {
+    let on = print::stdout_colours();
+    let verdict = if decision.is_allow() {
+        print::styled("allowed", "32", on)
+    } else {
+        print::styled("denied", "31", on)
+    };
+    format!("{verdict}  {}\n", print::harmless(what))
 }

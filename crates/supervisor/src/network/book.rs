@@ -1,0 +1,160 @@
+//! What is kept of all that the gateway reports: an agent can cause refusals as fast as it can connect, so like ones are
+//! counted together, and there are only so many kinds.
+
+use crate::reins::Reins;
+use crate::result::KilledBy;
+use belljar_egress::{Event, LlmUsage, Recorder, Refusal, RefusalCode, Usage, Way};
+use belljar_gate::record::{ModelUsed, NetworkUsed};
+use belljar_policy::OnBudget;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What a box has used of the network, and what it was refused.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct NetworkUsage {
+    /// Connections let through.
+    pub connections: u64,
+    /// Requests looked at.
+    pub requests: u64,
+    /// Bytes from the agent.
+    pub sent_bytes: u64,
+    /// Bytes to the agent.
+    pub received_bytes: u64,
+    /// Things refused, in all.
+    pub refused: u64,
+    /// The same by kind, the most frequent first.
+    pub refusals: Vec<RefusalGroup>,
+    /// Calls to models.
+    pub llm: LlmUsage,
+}
+
+/// As the log has it.
+impl From<&NetworkUsage> for NetworkUsed {
+    fn from(usage: &NetworkUsage) -> Self {
+        let models = usage.llm.models.iter().map(|(model, used)| {
+            let used = ModelUsed {
+                calls: used.calls,
+                tokens_in: used.tokens.input,
+                tokens_cached: used
+                    .tokens
+                    .cache_read
+                    .saturating_add(used.tokens.cache_write),
+                tokens_out: used.tokens.output,
+                micro_usd: used.cost.as_micro_usd(),
+                estimated: used.estimated,
+            };
+            (model.clone(), used)
+        });
+        Self {
+            connections: usage.connections,
+            refused: usage.refused,
+            sent_bytes: usage.sent_bytes,
+            received_bytes: usage.received_bytes,
+            models: models.collect(),
+        }
+    }
+}
+
+/// Refusals that are alike.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RefusalGroup {
+    /// How often.
+    pub count: u64,
+    /// The first of them.
+    #[serde(flatten)]
+    pub refusal: Refusal,
+}
+
+/// Kinds of refusals that are told apart; the others are only counted.
+const MOST_GROUPS: usize = 256;
+
+/// Takes the gateway's reports.
+pub(super) struct Book {
+    pages: Mutex<Pages>,
+    /// Wakes the keeper, and ends the box where a used-up budget is its end.
+    reins: Reins,
+    on_budget: OnBudget,
+}
+
+#[derive(Default)]
+struct Pages {
+    groups: BTreeMap<(Way, String, Option<u16>, RefusalCode), RefusalGroup>,
+    /// The first of each kind, until somebody takes note.
+    news: Vec<Refusal>,
+}
+
+impl Book {
+    pub(super) fn new(reins: Reins, on_budget: OnBudget) -> Self {
+        Self {
+            pages: Mutex::default(),
+            reins,
+            on_budget,
+        }
+    }
+
+    /// Refusals of a kind that was not seen before.
+    pub(super) fn take_news(&self) -> Vec<Refusal> {
+        std::mem::take(&mut self.pages().news)
+    }
+
+    /// What all came to.
+    pub(super) fn close(&self, usage: Usage) -> NetworkUsage {
+        let groups = std::mem::take(&mut self.pages().groups);
+        let mut refusals: Vec<RefusalGroup> = groups.into_values().collect();
+        refusals.sort_by_key(|group| std::cmp::Reverse(group.count));
+        NetworkUsage {
+            connections: usage.connections,
+            requests: usage.requests,
+            sent_bytes: usage.sent,
+            received_bytes: usage.received,
+            refused: usage.refusals,
+            refusals,
+            llm: usage.llm,
+        }
+    }
+
+    fn pages(&self) -> MutexGuard<'_, Pages> {
+        // A page is whole at every moment.
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, refusal: Refusal) {
+        let key = (
+            refusal.way,
+            refusal.host.clone(),
+            refusal.port,
+            refusal.code,
+        );
+        let mut pages = self.pages();
+        if let Some(known) = pages.groups.get_mut(&key) {
+            known.count += 1;
+        } else if pages.groups.len() < MOST_GROUPS {
+            pages.news.push(refusal.clone());
+            pages.groups.insert(key, RefusalGroup { count: 1, refusal });
+            drop(pages);
+            self.reins.ring();
+        }
+    }
+}
+
+impl Recorder for Book {
+    fn record(&self, event: Event) {
+        match event {
+            Event::Refused(refusal) => {
+                let spent = match refusal.code {
+                    RefusalCode::Tokens => Some(KilledBy::Tokens),
+                    RefusalCode::Cost => Some(KilledBy::Cost),
+                    _ => None,
+                };
+                self.note(refusal);
+                match (spent, self.on_budget) {
+                    (Some(by), OnBudget::Kill) => self.reins.end(by),
+                    (Some(_), OnBudget::Refuse) | (None, _) => {}
+                }
+            }
+            // Counted by the engine itself.
+            Event::Closed(_) | Event::Charged(_) => {}
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! A box's network: what its capability makes of it, the gateway that answers for it while it runs, and what is left to
+//! tell when it is over.
+
+mod book;
+mod gateway;
+mod outlook;
+mod ports;
+mod proxy;
+mod secrets;
+mod trust;
+
+pub use book::{NetworkUsage, RefusalGroup};
+pub(crate) use gateway::{Gateway, Prepared, metered};
+pub(crate) use outlook::{Fittings, Outlook, secret_files};
