@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Installs what a job needs and this machine lacks; does nothing when all is there.
 #   scripts/setup.sh demo|test|bench
-# Needs Rust; everything else comes from Debian's or Ubuntu's packages and from crates.io.
+# Needs Rust; everything else comes from Debian's or Ubuntu's packages, from crates.io, and for the tests of the network from
+# PyPI and npm.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 job=${1:?usage: scripts/setup.sh demo|test|bench}
 missing=()
+as_root=()
 
 die() {
     printf 'setup: %s\n' "$1" >&2
@@ -37,12 +39,13 @@ list_missing_packages() {
     want python3 test -x /usr/bin/python3
     [[ $job == demo ]] && return
     # python3 without ensurepip is how Debian ships it: `python3 -m venv` then fails.
-    want python3-venv python3 -c 'import ensurepip'
+    want python3-venv /usr/bin/python3 -c 'import ensurepip'
     want git has git
     # The agent's and the operator's sockets are tried with the program that people try first.
     want curl has curl
     # Whom Java trusts in a box is asked of Java.
     want default-jre-headless has keytool
+    [[ $job == test ]] && list_missing_clients
     if [[ $job == test && $(uname -m) == x86_64 ]]; then
         want qemu-system-x86 has qemu-system-x86_64
         want xz-utils has xz
@@ -52,9 +55,34 @@ list_missing_packages() {
     return 0
 }
 
+has_postgres() { compgen -G '/usr/lib/postgresql/*/bin/initdb'; }
+
+# What tests of the network are made of: programs to drive from inside boxes, and servers for them to reach.
+list_missing_clients() {
+    want iproute2 has ip
+    want util-linux has unshare
+    want openssl has openssl
+    want openssh-client has ssh-keygen
+    want openssh-server test -x /usr/sbin/sshd
+    want postgresql has_postgres
+    want postgresql-client has psql
+    want nodejs has node
+    want npm has npm
+}
+
+# The servers among the packages are started by the tests alone, in networks of their own.
+without_starting_services() {
+    local policy=/usr/sbin/policy-rc.d status=0
+    [[ -e $policy ]] && { "$@"; return; }
+    printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
+    "${as_root[@]}" chmod 755 "$policy"
+    "$@" || status=$?
+    "${as_root[@]}" rm -f "$policy"
+    return "$status"
+}
+
 install_missing_packages() {
     ((${#missing[@]})) || return 0
-    local as_root=()
     has apt-get >/dev/null || die "please install: ${missing[*]} (this script knows only apt)"
     if ((EUID != 0)); then
         sudo -n true 2>/dev/null ||
@@ -63,7 +91,7 @@ install_missing_packages() {
     fi
     echo "setup: installing ${missing[*]}"
     "${as_root[@]}" apt-get update -qq
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    without_starting_services "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
         apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
@@ -101,5 +129,8 @@ install_mitmproxy() {
 list_missing_packages
 install_missing_packages
 check_rust
-if [[ $job == test ]]; then install_rust_tools; fi
+if [[ $job == test ]]; then
+    install_rust_tools
+    scripts/clients.sh
+fi
 if [[ $job == bench ]]; then install_mitmproxy; fi

@@ -5,10 +5,8 @@ mod commands;
 mod exit;
 mod print;
 
-use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let arguments = cli::Cli::parse();
-    exit::finish(commands::dispatch(arguments))
+    exit::finish(commands::dispatch(cli::Cli::read()))
 }

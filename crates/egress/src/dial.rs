@@ -42,7 +42,11 @@ pub(crate) struct Dialer {
 impl Dialer {
     /// Connects to the host that was admitted.
     pub(crate) async fn dial(&self, admission: &Admission) -> Result<TcpStream, Refused> {
-        match (&self.proxy, admission.host().name()) {
+        let proxy = self
+            .proxy
+            .as_ref()
+            .filter(|_| !is_loopback(admission.host()));
+        match (proxy, admission.host().name()) {
             (Some(proxy), Some(name)) if proxy.resolution == ProxyResolution::AtProxy => {
                 let target = format!("{name}:{}", admission.port());
                 self.through(proxy, &target, admission).await
@@ -145,6 +149,12 @@ impl Dialer {
         let address = address.ok_or_else(|| io::Error::other(ResolveError::NoAddress))?;
         Ok(SocketAddr::new(address, proxy.port))
     }
+}
+
+/// The host itself: no proxy of its network leads there.
+fn is_loopback(host: &Host) -> bool {
+    let address = host.address().map(|address| address.to_canonical());
+    host.name() == Some("localhost") || address.is_some_and(|address| address.is_loopback())
 }
 
 async fn connect_through(

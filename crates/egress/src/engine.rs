@@ -126,11 +126,15 @@ impl Engine {
             listen(&shared, ways, limits.connections as usize, publisher)
                 .map_err(StartError::Socket)?;
         }
+        let gate = Arc::clone(&shared.gate);
         let thread = std::thread::Builder::new()
             .name("egress".to_owned())
             .spawn(move || {
-                // Told to stop, or nobody is left who could tell: either way it is over.
-                let _ = runtime.block_on(stopped);
+                runtime.block_on(async {
+                    // Told to stop, or nobody is left who could tell: either way it is over.
+                    let _ = stopped.await;
+                    take_last(&gate).await;
+                });
                 runtime.shutdown_background();
             })
             .map_err(StartError::Runtime)?;
@@ -181,6 +185,24 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.finish();
+    }
+}
+
+/// What the box did last may still wait in a socket: it is looked at before the sockets close, so that a program that is
+/// refused and ends at once is on record too.
+async fn take_last(gate: &Gate) {
+    /// A box that is still alive could go on for ever.
+    const MOST_ROUNDS: usize = 64;
+    /// The event queue is asked, then a connection is accepted, then it is served.
+    const TURNS: usize = 4;
+    for _ in 0..MOST_ROUNDS {
+        let before = gate.totals.refusals.load(Ordering::Relaxed);
+        for _ in 0..TURNS {
+            tokio::task::yield_now().await;
+        }
+        if gate.totals.refusals.load(Ordering::Relaxed) == before {
+            return;
+        }
     }
 }
 

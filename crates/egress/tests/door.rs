@@ -496,6 +496,22 @@ async fn when_the_engine_ends_everything_closes() {
     assert!(TcpStream::connect(proxy).await.is_err());
 }
 
+#[test]
+fn what_was_asked_last_is_on_record_when_the_engine_ends() {
+    const ASKED: usize = 40;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let bx = start_with(config(vec![allow("a.test", &[443])]), Some(listener));
+    let asked: Vec<_> = (0..ASKED)
+        .map(|_| std::net::TcpStream::connect(at).unwrap())
+        .collect();
+    // Nobody waits for an answer.
+    drop(asked);
+    let usage = bx.engine.stop();
+    assert_eq!(usage.refusals as usize, ASKED);
+    assert_eq!(bx.recording.refusals().len(), ASKED);
+}
+
 #[tokio::test]
 async fn a_proxy_of_the_hosts_network_is_asked_for_the_name_or_for_the_address() {
     for (resolution, expect) in [

@@ -10,7 +10,7 @@ use belljar_gate::keyring::KeySource;
 use belljar_gate::{FleetGate, FleetOptions, Hands, Papers, Standing, Wish};
 use belljar_manifest::lineage::{CapabilityDocument, Digest};
 use belljar_policy::{Budget, Contract, Places};
-use belljar_replication::{Asked, Code, Jti, Usage, WorkerId};
+use belljar_replication::{Asked, Code, Jti, WorkerId};
 
 const CLIENTS: u64 = 64;
 const MILLION: u64 = 1_000_000;
@@ -37,10 +37,13 @@ fn main() {
         permit.spend().papers
     };
     for under_way in [1, 16] {
+        let spent = cpu_time();
         let (grants, took) = race(&gate, &ids, &root, under_way);
+        let spent = (cpu_time() - spent).as_secs_f64() / grants as f64;
         println!(
-            "durable signed grants, {CLIENTS} clients, {under_way} under way each: {:.0}/s (bound 20000)",
-            grants as f64 / took.as_secs_f64()
+            "durable signed grants, {CLIENTS} clients, {under_way} under way each: {:.0}/s (bound 20000), {:.1} us of processor time each",
+            grants as f64 / took.as_secs_f64(),
+            spent * 1e6
         );
     }
     while gate.log_state().expect("a log").0 < MILLION {
@@ -74,7 +77,14 @@ fn open(state: &std::path::Path) -> FleetGate {
     FleetGate::open(state, options).expect("a fleet")
 }
 
-/// Every client asks for replicas, one after the other, and lets each go again.
+/// Unlike the clock on the wall, not stretched by what else runs on the machine.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Every client asks for replicas, one after the other: each is decided, debited, on record through a power cut, and has its
+/// manifest signed before its client hears of it and asks for the next.
 fn race(
     gate: &Arc<FleetGate>,
     ids: &Arc<AtomicU64>,
@@ -92,8 +102,7 @@ fn race(
                     for _ in 0..each {
                         let number = Jti(u128::from(ids.fetch_add(1, Ordering::Relaxed)) << 64);
                         let permit = gate.replicate(root, wish(ids), number).expect("a grant");
-                        let worker = permit.spend().admitted.worker;
-                        gate.charge(worker, Usage::default());
+                        std::hint::black_box(permit.spend());
                     }
                 })
                 .expect("a thread");

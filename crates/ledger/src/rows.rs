@@ -184,8 +184,10 @@ pub(crate) fn sweep_tile(disk: &Disk, tile: Tile) -> io::Result<u64> {
 pub(crate) fn sync_range(disk: &Disk, from: u64, to: u64) -> io::Result<()> {
     /// With more files than this, one call for the whole file system is cheaper, whatever else is dirty there.
     const MANY: usize = 4096;
-    /// From here on they are synced side by side: the file system's own journal then serves several at once.
+    /// From here on they are synced side by side: the disk then serves several at once.
     const SEVERAL: usize = 16;
+    /// So many at once. Each thread does nothing but wait.
+    const THREADS: usize = 16;
     let touched: Vec<Piece> = rows(to)
         .flat_map(|row| pieces(row, row.items(from), row.items(to)))
         .take(MANY)
@@ -198,7 +200,7 @@ pub(crate) fn sync_range(disk: &Disk, from: u64, to: u64) -> io::Result<()> {
     } else {
         std::thread::scope(|scope| {
             let threads: Vec<_> = touched
-                .chunks(touched.len().div_ceil(4))
+                .chunks(touched.len().div_ceil(THREADS))
                 .map(|part| scope.spawn(move || sync_files(disk, part)))
                 .collect();
             threads.into_iter().try_for_each(|thread| {

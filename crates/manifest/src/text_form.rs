@@ -23,7 +23,8 @@ macro_rules! hex_form {
     ($name:ident, $bytes:literal, $invalid:ident, $what:literal) => {
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(&data_encoding::HEXLOWER.encode(&self.0))
+                let mut digits = [0; 2 * $bytes];
+                f.write_str(data_encoding::HEXLOWER.encode_mut_str(&self.0, &mut digits))
             }
         }
 

@@ -115,12 +115,14 @@ pub struct Share {
 }
 
 /// One worker's account. `taken` is the only counter: own + children's cost + used up.
+/// What a decision about a child reads comes first.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub(crate) struct Account {
     pub(crate) granted: Budget,
+    taken: [u64; 6],
     pub(crate) own: Budget,
     pub(crate) used: Usage,
-    taken: [u64; 6],
 }
 
 impl Account {

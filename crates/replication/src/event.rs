@@ -51,104 +51,106 @@ impl<'de> Deserialize<'de> for Version {
     }
 }
 
-/// What happened. The tags are stable.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum What {
-    /// A controller took over. Whoever lived under the last one is lost; grants are void.
-    ControllerStarted {
-        /// The boot it runs in.
-        boot: BootId,
-    },
-    /// The contract that holds from now on.
-    ContractSet {
-        /// All of it.
-        contract: Box<Contract>,
-    },
-    /// A grant: the parent is debited, the child may register once.
-    Issued(Box<Issued>),
-    /// A child registered with its grant. Its box is not yet confirmed.
-    Registered {
-        /// The grant it used.
-        jti: Jti,
-        /// The new worker.
-        worker: WorkerId,
-        /// When its time is over, on the boot clock.
-        expires_ns: Option<u64>,
-    },
-    /// A root was admitted by the operator.
-    RootAdmitted(Box<RootAdmitted>),
-    /// Something was refused.
-    Refused(Box<Refused>),
-    /// A grant is void without having been used.
-    Withdrawn {
-        /// Which.
-        jti: Jti,
-        /// Why.
-        why: WithdrawnWhy,
-    },
-    /// The worker's box runs.
-    Started {
-        /// Which.
-        worker: WorkerId,
-    },
-    /// A worker ended. Those below it that end too have their own entries, before this one.
-    Ended {
-        /// Which.
-        worker: WorkerId,
-        /// How.
-        code: Code,
-    },
-    /// A worker is frozen and gets no grants.
-    Quarantined {
-        /// Which.
-        worker: WorkerId,
-        /// Why.
-        code: Code,
-    },
-    /// An operator released a worker from quarantine.
-    Released {
-        /// Which.
-        worker: WorkerId,
-    },
-    /// An operator pulled the kill switch.
-    KillSwitchEngaged {
-        /// For whom.
-        scope: Scope,
-    },
-    /// An operator reset the fleet's kill switch.
-    KillSwitchReset {},
-    /// A worker's manifest is revoked, and those below it.
-    Revoked {
-        /// Whose.
-        worker: WorkerId,
-    },
-    /// All manifests of earlier epochs are void.
-    EpochBumped {
-        /// The new epoch.
-        epoch: u64,
-    },
-    /// The wall clock moved against the boot clock.
-    ClockJumped {
-        /// By how much; below zero is backward.
-        by_ms: i64,
-    },
-    /// An operator looked at the clock and accepts it.
-    ClockAcknowledged {},
-    /// A worker used something up.
-    UsageReported {
-        /// Who.
-        worker: WorkerId,
-        /// What, since the last report.
-        usage: Usage,
-    },
-    /// A stop condition holds that did not hold before.
-    StopConditionTriggered {
-        /// Its name.
-        name: String,
-        /// For whom; nobody in particular if it is about the fleet.
-        worker: Option<WorkerId>,
-    },
+crate::kind_first! {
+    "What",
+    /// What happened. The tags are stable.
+    #[derive(Clone, Debug, PartialEq)]
+    pub enum What {
+        /// A controller took over. Whoever lived under the last one is lost; grants are void.
+        ControllerStarted {
+            /// The boot it runs in.
+            boot: BootId,
+        },
+        /// The contract that holds from now on.
+        ContractSet {
+            /// All of it.
+            contract: Box<Contract>,
+        },
+        /// A grant: the parent is debited, the child may register once.
+        Issued(Box<Issued>),
+        /// A child registered with its grant. Its box is not yet confirmed.
+        Registered {
+            /// The grant it used.
+            jti: Jti,
+            /// The new worker.
+            worker: WorkerId,
+            /// When its time is over, on the boot clock.
+            expires_ns: Option<u64>,
+        },
+        /// A root was admitted by the operator.
+        RootAdmitted(Box<RootAdmitted>),
+        /// Something was refused.
+        Refused(Box<Refused>),
+        /// A grant is void without having been used.
+        Withdrawn {
+            /// Which.
+            jti: Jti,
+            /// Why.
+            why: WithdrawnWhy,
+        },
+        /// The worker's box runs.
+        Started {
+            /// Which.
+            worker: WorkerId,
+        },
+        /// A worker ended. Those below it that end too have their own entries, before this one.
+        Ended {
+            /// Which.
+            worker: WorkerId,
+            /// How.
+            code: Code,
+        },
+        /// A worker is frozen and gets no grants.
+        Quarantined {
+            /// Which.
+            worker: WorkerId,
+            /// Why.
+            code: Code,
+        },
+        /// An operator released a worker from quarantine.
+        Released {
+            /// Which.
+            worker: WorkerId,
+        },
+        /// An operator pulled the kill switch.
+        KillSwitchEngaged {
+            /// For whom.
+            scope: Scope,
+        },
+        /// An operator reset the fleet's kill switch.
+        KillSwitchReset {},
+        /// A worker's manifest is revoked, and those below it.
+        Revoked {
+            /// Whose.
+            worker: WorkerId,
+        },
+        /// All manifests of earlier epochs are void.
+        EpochBumped {
+            /// The new epoch.
+            epoch: u64,
+        },
+        /// The wall clock moved against the boot clock.
+        ClockJumped {
+            /// By how much; below zero is backward.
+            by_ms: i64,
+        },
+        /// An operator looked at the clock and accepts it.
+        ClockAcknowledged {},
+        /// A worker used something up.
+        UsageReported {
+            /// Who.
+            worker: WorkerId,
+            /// What, since the last report.
+            usage: Usage,
+        },
+        /// A stop condition holds that did not hold before.
+        StopConditionTriggered {
+            /// Its name.
+            name: String,
+            /// For whom; nobody in particular if it is about the fleet.
+            worker: Option<WorkerId>,
+        },
+    }
 }
 
 /// A grant.

@@ -54,9 +54,9 @@ impl Grants {
     }
 
     pub(crate) fn find(&self, jti: Jti) -> Option<&Grant> {
-        self.index
-            .find(jti.0)
-            .map(|slot| &self.slots[slot as usize])
+        let jti_of = |slot| self.slots[slot as usize].jti.0;
+        let slot = self.index.find(jti.0, jti_of)?;
+        Some(&self.slots[slot as usize])
     }
 
     /// Adds a grant and debits its parent.
@@ -88,7 +88,10 @@ impl Grants {
 
     /// Takes a grant out. What it cost stays debited: the caller makes it a worker or gives it back.
     pub(crate) fn remove(&mut self, tree: &mut Tree, jti: Jti) -> Option<&Grant> {
-        let slot = self.index.remove(jti.0)?;
+        let slots = &self.slots;
+        let slot = self
+            .index
+            .remove(jti.0, |slot| slots[slot as usize].jti.0)?;
         let (parent, previous, next) = {
             let grant = &self.slots[slot as usize];
             (grant.parent, grant.previous, grant.next)

@@ -18,7 +18,8 @@ macro_rules! id {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{:032x}", self.0)
+                let digits = hex(self.0);
+                f.write_str(std::str::from_utf8(&digits).map_err(|_| fmt::Error)?)
             }
         }
 
@@ -32,28 +33,66 @@ macro_rules! id {
             type Err = InvalidId;
 
             fn from_str(text: &str) -> Result<Self, InvalidId> {
-                // One spelling per id, so that equal ids are equal texts in a ledger.
-                let plain = text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-                if text.len() != 32 || !plain {
-                    return Err(InvalidId);
-                }
-                u128::from_str_radix(text, 16).map(Self).map_err(|_| InvalidId)
+                number(text).map(Self).ok_or(InvalidId)
             }
         }
 
         impl Serialize for $name {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
+                let digits = hex(self.0);
+                let text = std::str::from_utf8(&digits).map_err(serde::ser::Error::custom)?;
+                serializer.serialize_str(text)
             }
         }
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-                text.parse().map_err(serde::de::Error::custom)
+                deserializer.deserialize_str(IdText).map(Self)
             }
         }
     };
+}
+
+/// An id in its one spelling.
+fn hex(number: u128) -> [u8; 32] {
+    let mut digits = [0; 32];
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(number.to_be_bytes()) {
+        pair[0] = HEX[usize::from(byte >> 4)];
+        pair[1] = HEX[usize::from(byte & 15)];
+    }
+    digits
+}
+
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
+/// The number of an id. One spelling per id, so that equal ids are equal texts in a ledger.
+fn number(text: &str) -> Option<u128> {
+    if text.len() != 32 {
+        return None;
+    }
+    text.bytes().try_fold(0u128, |number, digit| {
+        let value = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        Some(number << 4 | u128::from(value))
+    })
+}
+
+/// Reads an id where it stands, without a copy: a log holds millions of them.
+struct IdText;
+
+impl serde::de::Visitor<'_> for IdText {
+    type Value = u128;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("32 lower-case hexadecimal digits")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<u128, E> {
+        number(text).ok_or_else(|| E::custom(InvalidId))
+    }
 }
 
 id! {

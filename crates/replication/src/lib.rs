@@ -33,6 +33,7 @@ mod grants;
 mod holes;
 mod ids;
 mod index;
+mod kind_first;
 mod outcome;
 mod rate;
 mod snapshot;
@@ -50,6 +51,9 @@ pub use code::Code;
 pub use controller::{Controller, GRANT_LIFETIME_NS, SWEEP_NS};
 pub use event::{Event, Issued, Refused, RootAdmitted, Scope, Step, Version, What, WithdrawnWhy};
 pub use ids::{BootId, InvalidId, Jti, Now, WorkerId};
+pub use kind_first::{KindFirst, read_kind_first};
+#[doc(hidden)]
+pub use kind_first::{KindsProbe, OfKind, Rest, kinds_of};
 pub use outcome::{
     About, Admitted, Command, Denial, Grant, ManifestFacts, NotAlive, Outcome, OverBudget, Request,
     RootRequest,

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use belljar_policy::{Amount, Contract};
+use belljar_policy::{Amount, Budget, Contract, Dimension};
 use serde::{Deserialize, Serialize};
 
 use crate::account::{Account, Share, Usage, cost};
 use crate::grants::{Grant, Grants};
 use crate::rate::Rate;
 use crate::state::{MAX_OBITUARIES, MAX_REVOKED, Obituary, State, check_share, fleet_share};
-use crate::tree::{FLEET, NEVER, Node, Status, Tree};
+use crate::tree::{FLEET, NEVER, NONE, Node, Status, Tree};
 use crate::{BootId, Fault, Jti, WorkerId};
 
 /// Every field of [`State`], without links and counters that follow from the rest.
@@ -41,11 +41,13 @@ pub(crate) struct Snapshot {
     grants: Vec<GrantRecord>,
 }
 
+/// A worker. There may be a million of them, so names are left out where they are written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(from = "WorkerRow", into = "WorkerRow")]
 struct WorkerRecord {
     id: WorkerId,
-    parent: Option<WorkerId>,
+    /// The parent's place in the list; roots have none.
+    parent: Option<u32>,
     depth: u32,
     status: Status,
     share: Share,
@@ -53,6 +55,66 @@ struct WorkerRecord {
     registered_ns: u64,
     expires_ns: Option<u64>,
     last_child_ns: Option<u64>,
+}
+
+/// The fields of a [`WorkerRecord`] in their order; budgets and usage by dimension.
+type WorkerRow = (
+    WorkerId,
+    Option<u32>,
+    u32,
+    Status,
+    [Amount; 6],
+    [Amount; 6],
+    [u64; 3],
+    u64,
+    Option<u64>,
+    Option<u64>,
+);
+
+impl From<WorkerRecord> for WorkerRow {
+    fn from(record: WorkerRecord) -> Self {
+        (
+            record.id,
+            record.parent,
+            record.depth,
+            record.status,
+            Dimension::ALL.map(|d| record.share.granted.of(d)),
+            Dimension::ALL.map(|d| record.share.own.of(d)),
+            [
+                record.used.cpu_ms,
+                record.used.tokens,
+                record.used.micro_usd,
+            ],
+            record.registered_ns,
+            record.expires_ns,
+            record.last_child_ns,
+        )
+    }
+}
+
+impl From<WorkerRow> for WorkerRecord {
+    fn from(row: WorkerRow) -> Self {
+        let (id, parent, depth, status, granted, own, used, registered_ns, expires_ns, last) = row;
+        let [cpu_ms, tokens, micro_usd] = used;
+        Self {
+            id,
+            parent,
+            depth,
+            status,
+            share: Share {
+                granted: Budget::from_fn(|d| granted[d as usize]),
+                own: Budget::from_fn(|d| own[d as usize]),
+            },
+            used: Usage {
+                cpu_ms,
+                tokens,
+                micro_usd,
+            },
+            registered_ns,
+            expires_ns,
+            last_child_ns: last,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -65,13 +127,20 @@ struct GrantRecord {
     lapses_ns: u64,
 }
 
-impl From<State> for Snapshot {
-    fn from(state: State) -> Self {
-        let workers = state
-            .tree
-            .in_order()
+impl From<&State> for Snapshot {
+    fn from(state: &State) -> Self {
+        let order = state.tree.in_order();
+        let mut places = vec![NONE; state.tree.slots()];
+        for (place, slot) in (0..).zip(&order) {
+            places[*slot as usize] = place;
+        }
+        let workers = order
             .into_iter()
-            .map(|slot| record(&state, slot))
+            .map(|slot| {
+                let parent = state.tree.parent(slot);
+                let parent = (parent != FLEET).then(|| places[parent as usize]);
+                record(state.tree.id(slot), state.tree.node(slot), parent)
+            })
             .collect();
         let mut grants: Vec<_> = state
             .grants
@@ -79,7 +148,7 @@ impl From<State> for Snapshot {
             .map(|grant| GrantRecord {
                 jti: grant.jti,
                 worker: grant.worker,
-                parent: state.tree.node(grant.parent).id,
+                parent: state.tree.id(grant.parent),
                 share: grant.share,
                 lapses_ns: grant.lapses_ns,
             })
@@ -88,7 +157,7 @@ impl From<State> for Snapshot {
         Self {
             v: crate::event::Version,
             fleet_used: state.tree.node(FLEET).account.used,
-            contract: state.contract,
+            contract: state.contract.clone(),
             boot: state.boot,
             boot_ns: state.boot_ns,
             wall_high_ms: state.wall_high_ms,
@@ -97,24 +166,23 @@ impl From<State> for Snapshot {
             epoch: state.epoch,
             is_latched: state.is_latched,
             is_clock_suspect: state.is_clock_suspect,
-            revoked: state.revoked,
+            revoked: state.revoked.clone(),
             spent: state.spent,
             overdraft: state.overdraft,
-            spawns: state.spawns,
-            denials: state.denials,
-            ended: state.ended,
-            orphans: state.orphans,
+            spawns: state.spawns.clone(),
+            denials: state.denials.clone(),
+            ended: state.ended.clone(),
+            orphans: state.orphans.clone(),
             workers,
             grants,
         }
     }
 }
 
-fn record(state: &State, slot: u32) -> WorkerRecord {
-    let node = state.tree.node(slot);
+fn record(id: WorkerId, node: &Node, parent: Option<u32>) -> WorkerRecord {
     WorkerRecord {
-        id: node.id,
-        parent: (node.parent != FLEET).then(|| state.tree.node(node.parent).id),
+        id,
+        parent,
         depth: node.depth,
         status: node.status,
         share: Share {
@@ -124,7 +192,7 @@ fn record(state: &State, slot: u32) -> WorkerRecord {
         used: node.account.used,
         registered_ns: node.registered_ns,
         expires_ns: (node.expires_ns != NEVER).then_some(node.expires_ns),
-        last_child_ns: node.last_child_ns,
+        last_child_ns: (node.last_child_ns != NEVER).then_some(node.last_child_ns),
     }
 }
 
@@ -140,8 +208,9 @@ impl TryFrom<Snapshot> for State {
         tree.node_mut(FLEET).account.inherit(&snapshot.fleet_used);
         let mut quarantined = 0;
         let mut held_memory_mb = 0u64;
+        let mut slots = Vec::with_capacity(snapshot.workers.len());
         for record in &snapshot.workers {
-            restore(&mut tree, record)?;
+            slots.push(restore(&mut tree, &slots, record)?);
             quarantined += u64::from(record.status == Status::Quarantined);
             held_memory_mb =
                 held_memory_mb.wrapping_add(record.share.own.memory_mb.number().unwrap_or(0));
@@ -183,17 +252,15 @@ impl TryFrom<Snapshot> for State {
     }
 }
 
-fn parent_slot(tree: &Tree, parent: Option<WorkerId>) -> Result<u32, Fault> {
-    parent.map_or(Ok(FLEET), |id| {
-        tree.find(id).ok_or(Fault::UnknownWorker(id))
-    })
-}
-
-fn restore(tree: &mut Tree, record: &WorkerRecord) -> Result<(), Fault> {
+/// Puts a worker in; those before it in the list are in these slots.
+fn restore(tree: &mut Tree, slots: &[u32], record: &WorkerRecord) -> Result<u32, Fault> {
     if tree.find(record.id).is_some() {
         return Err(Fault::DuplicateWorker(record.id));
     }
-    let parent = parent_slot(tree, record.parent)?;
+    let parent = match record.parent {
+        Some(place) => *slots.get(place as usize).ok_or(Fault::WrongState)?,
+        None => FLEET,
+    };
     let above = tree.node_mut(parent);
     let expires_ns = record.expires_ns.unwrap_or(NEVER);
     if parent != FLEET && record.depth <= above.depth {
@@ -209,23 +276,21 @@ fn restore(tree: &mut Tree, record: &WorkerRecord) -> Result<(), Fault> {
     }
     above.account.take(&price);
     let mut node = Node::new(
-        record.id,
         record.depth,
         &record.share,
         record.registered_ns,
         expires_ns,
     );
     node.status = record.status;
-    node.last_child_ns = record.last_child_ns;
+    node.last_child_ns = record.last_child_ns.unwrap_or(NEVER);
     node.account = restored_account(record)?;
-    tree.insert(node, parent);
-    Ok(())
+    Ok(tree.insert(record.id, node, parent))
 }
 
 /// The account as it was: what is used up is taken besides what the box holds.
 fn restored_account(record: &WorkerRecord) -> Result<Account, Fault> {
     let mut account = Account::new(&record.share);
-    for d in belljar_policy::Dimension::ALL {
+    for d in Dimension::ALL {
         if Amount::of(record.used.of(d)) > account.free_of(d) {
             return Err(Fault::Overdrawn(d));
         }
@@ -238,7 +303,9 @@ fn restore_grant(tree: &mut Tree, grants: &mut Grants, record: &GrantRecord) -> 
     if grants.find(record.jti).is_some() {
         return Err(Fault::DuplicateGrant(record.jti));
     }
-    let parent = parent_slot(tree, Some(record.parent))?;
+    let parent = tree
+        .find(record.parent)
+        .ok_or(Fault::UnknownWorker(record.parent))?;
     let depth = tree.node(parent).depth.saturating_add(1);
     check_share(&record.share, depth, &tree.node(parent).account.free())?;
     grants.insert(

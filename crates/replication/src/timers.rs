@@ -54,7 +54,7 @@ impl WorkerTimers {
 
 fn is_current(due: &[u64], tree: &Tree, entry: (u64, u32, u32)) -> bool {
     let (at, slot, generation) = entry;
-    due.get(slot as usize) == Some(&at) && tree.live(slot, generation).is_some()
+    due.get(slot as usize) == Some(&at) && tree.still_lives(slot, generation)
 }
 
 /// Outstanding grants in the order in which they lapse: that in which they were issued.

@@ -23,50 +23,49 @@ pub enum Status {
     Quarantined,
 }
 
+/// A worker's standing and its account. What a decision about its child reads comes first and fills two cache lines, no
+/// more: with a million workers each line is a wait for memory.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Node {
-    pub(crate) id: WorkerId,
-    pub(crate) parent: u32,
-    pub(crate) first_child: u32,
-    pub(crate) next: u32,
-    pub(crate) previous: u32,
-    pub(crate) first_grant: u32,
     pub(crate) depth: u32,
     pub(crate) children: u32,
-    /// Told apart from others that had this slot before.
-    pub(crate) generation: u32,
+    pub(crate) first_grant: u32,
     pub(crate) status: Status,
-    pub(crate) is_live: bool,
-    pub(crate) registered_ns: u64,
     pub(crate) expires_ns: u64,
-    pub(crate) last_child_ns: Option<u64>,
+    /// When it last had a child; [`NEVER`] if it had none.
+    pub(crate) last_child_ns: u64,
     pub(crate) account: Account,
+    pub(crate) registered_ns: u64,
+    /// Told apart from others that had this slot before.
+    generation: u32,
+    is_live: bool,
+}
+
+/// Who a node is and where it is in the tree. Apart from the nodes, so that to find one, to go from one to the next, and
+/// to put a child beside its siblings, touches little memory.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    id: WorkerId,
+    parent: u32,
+    first_child: u32,
+    next: u32,
+    previous: u32,
 }
 
 impl Node {
-    pub(crate) fn new(
-        id: WorkerId,
-        depth: u32,
-        share: &Share,
-        registered_ns: u64,
-        expires_ns: u64,
-    ) -> Self {
+    pub(crate) fn new(depth: u32, share: &Share, registered_ns: u64, expires_ns: u64) -> Self {
         Self {
-            id,
-            parent: FLEET,
-            first_child: NONE,
-            next: NONE,
-            previous: NONE,
-            first_grant: NONE,
             depth,
             children: 0,
-            generation: 0,
+            first_grant: NONE,
             status: Status::Starting,
-            is_live: true,
-            registered_ns,
             expires_ns,
-            last_child_ns: None,
+            last_child_ns: NEVER,
             account: Account::new(share),
+            registered_ns,
+            generation: 0,
+            is_live: true,
         }
     }
 
@@ -76,9 +75,23 @@ impl Node {
     }
 }
 
+impl Place {
+    fn new(id: WorkerId) -> Self {
+        Self {
+            id,
+            parent: FLEET,
+            first_child: NONE,
+            next: NONE,
+            previous: NONE,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
     nodes: Vec<Node>,
+    /// By slot, as the nodes.
+    places: Vec<Place>,
     vacant: Vec<u32>,
     index: Index,
 }
@@ -86,7 +99,8 @@ pub(crate) struct Tree {
 impl Tree {
     pub(crate) fn new(fleet: &Share) -> Self {
         Self {
-            nodes: vec![Node::new(WorkerId(0), 0, fleet, 0, NEVER)],
+            nodes: vec![Node::new(0, fleet, 0, NEVER)],
+            places: vec![Place::new(WorkerId(0))],
             vacant: Vec::new(),
             index: Index::default(),
         }
@@ -97,8 +111,18 @@ impl Tree {
         self.index.len()
     }
 
+    /// How many slots there are, the fleet's and vacant ones included.
+    pub(crate) fn slots(&self) -> usize {
+        self.nodes.len()
+    }
+
     pub(crate) fn find(&self, id: WorkerId) -> Option<u32> {
-        self.index.find(id.0)
+        self.index.find(id.0, |slot| self.id(slot).0)
+    }
+
+    /// Who is, or was, in this slot.
+    pub(crate) fn id(&self, slot: u32) -> WorkerId {
+        self.places[slot as usize].id
     }
 
     pub(crate) fn node(&self, slot: u32) -> &Node {
@@ -109,25 +133,40 @@ impl Tree {
         &mut self.nodes[slot as usize]
     }
 
-    /// The live worker in this slot, if it is still the one of that generation.
-    pub(crate) fn live(&self, slot: u32, generation: u32) -> Option<&Node> {
-        self.nodes
-            .get(slot as usize)
-            .filter(|node| node.is_live && node.generation == generation && slot != FLEET)
+    /// The slot of a worker's parent; the fleet's for a root.
+    pub(crate) fn parent(&self, slot: u32) -> u32 {
+        self.places[slot as usize].parent
+    }
+
+    /// Tells a worker apart from others that had its slot before.
+    pub(crate) fn generation(&self, slot: u32) -> u32 {
+        self.nodes[slot as usize].generation
+    }
+
+    /// Whether somebody lives in this slot.
+    pub(crate) fn is_live(&self, slot: u32) -> bool {
+        self.nodes[slot as usize].is_live
+    }
+
+    /// Whether the worker of that generation still lives in this slot.
+    pub(crate) fn still_lives(&self, slot: u32, generation: u32) -> bool {
+        let node = self.nodes.get(slot as usize);
+        node.is_some_and(|node| node.is_live && node.generation == generation && slot != FLEET)
     }
 
     /// Puts a worker below `parent`, as its newest child. The caller has checked that the id is new.
-    pub(crate) fn insert(&mut self, mut node: Node, parent: u32) -> u32 {
-        let id = node.id;
+    pub(crate) fn insert(&mut self, id: WorkerId, mut node: Node, parent: u32) -> u32 {
         let slot = match self.vacant.pop() {
             Some(slot) => {
-                let place = &mut self.nodes[slot as usize];
-                node.generation = place.generation.wrapping_add(1);
-                *place = node;
+                let vacated = &mut self.nodes[slot as usize];
+                node.generation = vacated.generation.wrapping_add(1);
+                *vacated = node;
+                self.places[slot as usize] = Place::new(id);
                 slot
             }
             None => {
                 self.nodes.push(node);
+                self.places.push(Place::new(id));
                 (self.nodes.len() - 1) as u32
             }
         };
@@ -139,46 +178,49 @@ impl Tree {
     /// Takes a worker without children out of the tree.
     pub(crate) fn remove(&mut self, slot: u32) {
         self.unlink(slot);
-        let node = &mut self.nodes[slot as usize];
-        node.is_live = false;
-        self.index.remove(node.id.0);
+        self.nodes[slot as usize].is_live = false;
+        let places = &self.places;
+        let id_of = |slot: u32| places[slot as usize].id.0;
+        self.index.remove(id_of(slot), id_of);
         self.vacant.push(slot);
     }
 
     pub(crate) fn link(&mut self, slot: u32, parent: u32) {
-        let above = &mut self.nodes[parent as usize];
+        self.nodes[parent as usize].children += 1;
+        let above = &mut self.places[parent as usize];
         let sibling = std::mem::replace(&mut above.first_child, slot);
-        above.children += 1;
-        let node = &mut self.nodes[slot as usize];
-        node.parent = parent;
-        node.next = sibling;
-        node.previous = NONE;
+        let place = &mut self.places[slot as usize];
+        place.parent = parent;
+        place.next = sibling;
+        place.previous = NONE;
         if sibling != NONE {
-            self.nodes[sibling as usize].previous = slot;
+            self.places[sibling as usize].previous = slot;
         }
     }
 
     pub(crate) fn unlink(&mut self, slot: u32) {
-        let (parent, previous, next) = {
-            let node = &self.nodes[slot as usize];
-            (node.parent, node.previous, node.next)
-        };
+        let Place {
+            parent,
+            previous,
+            next,
+            ..
+        } = self.places[slot as usize];
         if previous == NONE {
-            self.nodes[parent as usize].first_child = next;
+            self.places[parent as usize].first_child = next;
         } else {
-            self.nodes[previous as usize].next = next;
+            self.places[previous as usize].next = next;
         }
         if next != NONE {
-            self.nodes[next as usize].previous = previous;
+            self.places[next as usize].previous = previous;
         }
         self.nodes[parent as usize].children -= 1;
     }
 
     /// The children of a node, newest first.
     pub(crate) fn children(&self, slot: u32) -> impl Iterator<Item = u32> + '_ {
-        let first = self.node(slot).first_child;
+        let first = self.places[slot as usize].first_child;
         std::iter::successors((first != NONE).then_some(first), |slot| {
-            let next = self.node(*slot).next;
+            let next = self.places[*slot as usize].next;
             (next != NONE).then_some(next)
         })
     }
@@ -203,22 +245,19 @@ impl Tree {
     /// Everyone, each before its own children, siblings newest first, a branch at a time.
     pub(crate) fn in_order(&self) -> Vec<u32> {
         let mut found = Vec::with_capacity(self.len());
-        let mut at = self.node(FLEET).first_child;
+        let place = |slot: u32| &self.places[slot as usize];
+        let mut at = place(FLEET).first_child;
         while at != NONE {
             found.push(at);
-            let below = self.node(at).first_child;
+            let below = place(at).first_child;
             if below != NONE {
                 at = below;
                 continue;
             }
-            while at != FLEET && self.node(at).next == NONE {
-                at = self.node(at).parent;
+            while at != FLEET && place(at).next == NONE {
+                at = place(at).parent;
             }
-            at = if at == FLEET {
-                NONE
-            } else {
-                self.node(at).next
-            };
+            at = if at == FLEET { NONE } else { place(at).next };
         }
         found
     }

@@ -174,7 +174,7 @@ impl State {
         self.grants.iter().map(|grant| GrantView {
             jti: grant.jti,
             worker: grant.worker,
-            parent: self.tree.node(grant.parent).id,
+            parent: self.tree.id(grant.parent),
             share: grant.share,
             lapses_ns: grant.lapses_ns,
         })
@@ -182,9 +182,10 @@ impl State {
 
     fn view(&self, slot: u32) -> WorkerView {
         let node = self.tree.node(slot);
+        let parent = self.tree.parent(slot);
         WorkerView {
-            id: node.id,
-            parent: (node.parent != FLEET).then(|| self.tree.node(node.parent).id),
+            id: self.tree.id(slot),
+            parent: (parent != FLEET).then(|| self.tree.id(parent)),
             depth: node.depth,
             status: node.status,
             children: node.children,

@@ -8,6 +8,7 @@ use belljar_policy::{Amount, Budget, Contract, OnParentExit};
 use belljar_replication::*;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
+use serde_json::json;
 
 fn worker() -> impl Strategy<Value = WorkerId> {
     (1u128..7).prop_map(WorkerId)
@@ -187,28 +188,79 @@ fn a_forged_snapshot_is_refused() {
         .grant_and_register(Now::default(), &request)
         .result
         .unwrap();
-    let text = serde_json::to_string(controller.state()).unwrap();
-    assert!(serde_json::from_str::<State>(&text).is_ok());
+    let sound = serde_json::to_value(controller.state()).unwrap();
+    assert!(serde_json::from_value::<State>(sound.clone()).is_ok());
     let forgeries = [
         (
-            r#""tokens":4"#,
-            r#""tokens":11"#,
+            "/workers/1/4/4",
+            json!(4),
+            json!(11),
             "more than the parent has",
         ),
-        (r#""depth":1"#, r#""depth":0"#, "as deep as its parent"),
-        (r#""v":1"#, r#""v":2"#, "another version"),
-        (r#""epoch":0"#, r#""epoch":0,"gold":1"#, "an unknown field"),
         (
-            "00000000000000000000000000000002",
-            "00000000000000000000000000000001",
+            "/workers/1/5/4",
+            json!(0),
+            json!(5),
+            "more in its box than it has",
+        ),
+        ("/workers/1/2", json!(1), json!(0), "as deep as its parent"),
+        ("/workers/1/1", json!(0), json!(1), "its own parent"),
+        (
+            "/workers/1/1",
+            json!(0),
+            json!(7),
+            "a parent that is not there",
+        ),
+        (
+            "/workers/1/6/1",
+            json!(0),
+            json!(5),
+            "more used than it has",
+        ),
+        (
+            "/workers/0/8",
+            json!(null),
+            json!(9),
+            "a child that lives longer",
+        ),
+        (
+            "/workers/1/0",
+            json!(WorkerId(2)),
+            json!(WorkerId(1)),
             "an id twice",
         ),
+        (
+            "/workers/1/3",
+            json!("starting"),
+            json!("walking"),
+            "an unknown status",
+        ),
+        ("/v", json!(1), json!(2), "another version"),
     ];
-    for (from, to, what) in forgeries {
-        let forged = text.replace(from, to);
-        assert_ne!(forged, text, "{what}");
-        assert!(serde_json::from_str::<State>(&forged).is_err(), "{what}");
+    for (place, from, to, what) in forgeries {
+        let mut forged = sound.clone();
+        let field = forged.pointer_mut(place).expect(what);
+        assert_eq!(*field, from, "{what}");
+        *field = to;
+        assert!(serde_json::from_value::<State>(forged).is_err(), "{what}");
     }
+    for (place, what) in [
+        ("", "an unknown field"),
+        ("/contract", "an unknown field within"),
+    ] {
+        let mut forged = sound.clone();
+        forged.pointer_mut(place).expect(what)["gold"] = json!(1);
+        assert!(serde_json::from_value::<State>(forged).is_err(), "{what}");
+    }
+    let mut longer = sound.clone();
+    longer["workers"][1]
+        .as_array_mut()
+        .expect("a row")
+        .push(json!(1));
+    assert!(
+        serde_json::from_value::<State>(longer).is_err(),
+        "a longer row"
+    );
 }
 
 #[test]

@@ -68,9 +68,15 @@ impl Host {
 
     /// Tries what a box is made of, in a child that ends at once: `Ok` if user namespaces can be had.
     pub fn try_namespaces() -> Result<(), rustix::io::Errno> {
-        match sys::clone_into(sys::BOX_NAMESPACES, None)? {
-            sys::Fork::Child => sys::exit_now(0),
-            sys::Fork::Parent { pid, .. } => sys::reap(pid).map(drop),
+        match sys::clone_into(sys::BIRTH_NAMESPACES, None)? {
+            sys::Fork::Child => sys::exit_now(match sys::leave_namespaces() {
+                Ok(()) => 0,
+                Err(errno) => errno.raw_os_error(),
+            }),
+            sys::Fork::Parent { pid, .. } => match sys::reap(pid)?.status {
+                0 => Ok(()),
+                status => Err(rustix::io::Errno::from_raw_os_error(status >> 8)),
+            },
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::error::RunError;
 use crate::keeper::{self, Keeper};
-use crate::lower::{Command, lower};
+use crate::lower::{Command, Sketch, lower};
 use crate::manager::SandboxId;
 use crate::network::{Gateway, Prepared};
 use crate::reins::Reins;
@@ -18,7 +18,7 @@ use belljar_gate::{Launch, Permit};
 use belljar_policy::{Capability, PublishedPort};
 use belljar_sandbox::Host;
 use belljar_sandbox::cgroup::Spending;
-use belljar_sandbox::native::{Standing, Starting, start};
+use belljar_sandbox::native::{Standing, Starting, begin};
 use belljar_sandbox::plan::{Freezer, Plan};
 use belljar_sandbox::signals::SignalWatch;
 use std::fs::File;
@@ -146,6 +146,12 @@ pub trait Attendant {
         let _ = usage;
     }
 
+    /// The last process has ended, and this is the result. What is done here takes no time: the kernel is still clearing
+    /// up behind that process, and that will be waited for.
+    fn ended(&mut self, result: &mut RunResult) {
+        let _ = result;
+    }
+
     /// The box was refused something on the network that it was not refused before.
     fn refused(&mut self, refusal: &NetworkRefusal) {
         let _ = refusal;
@@ -270,14 +276,13 @@ pub(crate) fn attend_on(
     };
     let _taken_up = reins.take_up()?;
     let started = Instant::now();
-    let mut lowered = lower(id.as_str(), capability, command, host, state)?;
-    lowered.plan.freezer = match held {
+    let freezer = match held {
         Held::ByOthers => Freezer::Prepared,
         Held::ByNobody => Freezer::AsItComes,
     };
-    let discard = DiscardOnFailure::new(lowered.overlay.clone());
-    let record = record_of(&lowered, capability, command, host);
-    let _held = state.hold(&record)?;
+    let sketch = Sketch::of(id.as_str(), capability, command, freezer)?;
+    let mut record = record_of(&sketch, capability, command, host);
+    let held_record = state.hold(&record)?;
     let Streams {
         stdio,
         captures,
@@ -288,13 +293,27 @@ pub(crate) fn attend_on(
         true => Some(SignalWatch::new().map_err(RunError::system("watching signals"))?),
         false => None,
     };
+    // Its namespaces are made while we look at what it will show. Should they fail, whatever is wrong with the command
+    // is told first.
+    let begun = begin(sketch.outline.clone(), host, &stdio);
+    if let Ok(begun) = &begun {
+        reins.born(begun.grip());
+    }
+    let mut lowered = lower(sketch, capability, command, host, state)?;
+    let discard = DiscardOnFailure::new(lowered.overlay.clone());
+    if !lowered.stand_ins.is_empty() {
+        let paths = lowered.stand_ins.iter().map(|(path, _)| path.clone());
+        record.stand_ins = paths.collect();
+        held_record.write(&record)?;
+    }
     let outlook = lowered.outlook.take();
     let early = |error: RunError| match reins.ended_by() {
         Some(by) => RunError::KilledEarly { by },
         None => explain(error, &lowered),
     };
-    let starting = start(&lowered.plan, host, &stdio).map_err(|error| early(error.into()))?;
-    reins.born(starting.grip());
+    let starting = begun
+        .and_then(|begun| begun.furnish(&lowered.plan, host))
+        .map_err(|error| early(error.into()))?;
     // While the box's first walls go up.
     let stand_ins = put_stand_ins(&lowered, state)?;
     starting.go_on().map_err(|error| early(error.into()))?;

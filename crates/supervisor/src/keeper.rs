@@ -41,6 +41,8 @@ pub(crate) struct Keeper<'a> {
     not_started: Option<Errno>,
     /// Held until no process is left that they keep out.
     pub(crate) stand_ins: Vec<StandIn>,
+    /// The last process has ended.
+    emptied: bool,
     /// The box's way out, if it has one.
     pub(crate) gateway: Option<Gateway>,
     /// No more events will come.
@@ -81,6 +83,7 @@ impl<'a> Keeper<'a> {
             violations: Vec::new(),
             not_started: None,
             stand_ins: Vec::new(),
+            emptied: false,
             gateway: None,
             deaf: false,
             process_limit_seen: false,
@@ -99,7 +102,7 @@ impl<'a> Keeper<'a> {
         self.captures = captures;
     }
 
-    /// Until every process of the box is gone.
+    /// Until every process of the box is gone, or the last is about to be.
     pub(crate) fn watch(&mut self) -> Result<(), RunError> {
         loop {
             let ready = self.wait()?;
@@ -126,6 +129,8 @@ impl<'a> Keeper<'a> {
             }
             if ready.ended {
                 self.hear();
+            }
+            if ready.ended || self.emptied {
                 return Ok(());
             }
             self.keep_time();
@@ -198,7 +203,10 @@ impl<'a> Keeper<'a> {
                 }
                 Some(Event::Violation { call, why, count }) => self.note(call, why, count),
                 // While the kernel clears up, so do we.
-                Some(Event::Emptied) => self.stand_ins.clear(),
+                Some(Event::Emptied) => {
+                    self.emptied = true;
+                    self.stand_ins.clear();
+                }
                 Some(Event::NotStarted { errno }) => self.not_started = Some(errno),
                 Some(_) => {}
                 None => {
@@ -323,16 +331,15 @@ impl<'a> Keeper<'a> {
             capability,
             host,
         } = setting;
-        self.tell_refusals();
-        let network = self.gateway.take().map(Gateway::close);
-        let ended = self
-            .launched
-            .finish()
-            .map_err(RunError::system("waiting for the box to end"))?;
+        let (network, news) = self.gateway.take().map(Gateway::close).unzip();
+        for refusal in news.iter().flatten() {
+            self.attendant.refused(refusal);
+        }
+        let waiting = || RunError::system("waiting for the box to end");
+        let spent = self.launched.accounts().map_err(waiting())?;
         if let Some(errno) = self.not_started {
             return Err(cannot_execute(lowered, errno));
         }
-        let spent = ended.spent;
         let out_of_memory = (spent.memory_kills > 0).then_some(KilledBy::Memory);
         let by_a_stranger = self.status.is_none().then_some(KilledBy::Killed {
             by: KillCode::OPERATOR,
@@ -354,10 +361,14 @@ impl<'a> Keeper<'a> {
             None => [Kept::default(), Kept::default()],
         };
         let changes_kept = match &lowered.overlay {
-            Some(store) => crate::changes::settle(store)?,
+            Some(store) => {
+                // As long as it is mounted, it is not ours to look through.
+                self.launched.wait().map_err(waiting())?;
+                crate::changes::settle(store)?
+            }
             None => false,
         };
-        Ok(RunResult {
+        let mut result = RunResult {
             sandbox_id: lowered.plan.id.clone(),
             exit_code: self.status.and_then(exit_code),
             signal: self.status.map_or(killed_by.map(|_| 9), signal_of),
@@ -380,7 +391,10 @@ impl<'a> Keeper<'a> {
             stderr: stderr.text,
             stdout_truncated: stdout.truncated,
             stderr_truncated: stderr.truncated,
-        })
+        };
+        self.attendant.ended(&mut result);
+        self.launched.finish().map_err(waiting())?;
+        Ok(result)
     }
 }
 

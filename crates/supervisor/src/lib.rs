@@ -44,7 +44,7 @@ pub use door::Door;
 pub use environment::{AGENT_SOCKET, KEY_COMMAND, KEY_FILE, NO_COLOR, STATE_DIR, key_source};
 pub use error::RunError;
 pub use lone::{Recording, run, run_told};
-pub use lower::{Command, Lowered, lower};
+pub use lower::Command;
 pub use manager::{SandboxId, SandboxManager};
 pub use network::{NetworkUsage, RefusalGroup};
 pub use places::{Principal, find_places};

@@ -99,7 +99,7 @@ struct Recorded<'a> {
     capability: &'a Capability,
     command: &'a Command,
     durability: Durability,
-    /// Whether the gate has heard of the run.
+    /// Whether the gate has heard of the run, and not yet of its end.
     is_known: Cell<bool>,
 }
 
@@ -133,21 +133,16 @@ impl<'a> Recorded<'a> {
             started,
             missed: None,
         };
-        let mut result = attend_on(host, assignment, Leave::Asked(&mut ask), &mut scribe);
-        let missed = scribe.missed;
-        if let Ok(result) = &mut result {
-            // The agent's exit code counts for more than our trouble; but nobody shall think that all is on record.
-            let recorded = self.record_end(result);
-            result.notes.extend(missed);
-            result.notes.extend(
-                recorded.err().map(|error| {
-                    format!("the end of the run is not on record: {}", in_full(&error))
-                }),
-            );
+        let result = attend_on(host, assignment, Leave::Asked(&mut ask), &mut scribe);
+        if let Err(error) = &result {
+            self.record_failure(error);
         }
-        match &result {
-            Ok(_) => {}
-            Err(error) if self.is_known.get() => {
+        result
+    }
+
+    fn record_failure(&self, error: &RunError) {
+        match error {
+            _ if self.is_known.get() => {
                 let ending = Ending {
                     killed_by: Some(error.code().to_owned()),
                     ..Ending::default()
@@ -156,17 +151,17 @@ impl<'a> Recorded<'a> {
                 let _ = gate.ended(self.id.as_str(), ending, self.durability);
             }
             // It is refused either way; that the record is missing too changes nothing about it.
-            Err(error @ RunError::Refused { .. }) => {
+            RunError::Refused { .. } => {
                 let program = self.program();
                 let mut gate = self.gate.borrow_mut();
                 let _ = gate.refused(self.id.as_str(), &program, error.code(), &error.to_string());
             }
-            Err(_) => {}
+            _ => {}
         }
-        result
     }
 
     fn record_end(&self, result: &RunResult) -> Result<u64, LogError> {
+        self.is_known.set(false);
         let ending = Ending {
             exit_code: result.exit_code,
             signal: result.signal,
@@ -188,7 +183,7 @@ impl<'a> Recorded<'a> {
     }
 }
 
-/// Puts on record what the box is refused while it runs.
+/// Puts on record what the box is refused while it runs, and its end as soon as that is known.
 struct Scribe<'a> {
     run: &'a Recorded<'a>,
     started: &'a mut dyn FnMut(&Facts<'_>),
@@ -199,6 +194,15 @@ struct Scribe<'a> {
 impl Attendant for Scribe<'_> {
     fn started(&mut self, facts: &Facts<'_>) {
         (self.started)(facts);
+    }
+
+    fn ended(&mut self, result: &mut RunResult) {
+        result.notes.extend(self.missed.take());
+        // The agent's exit code counts for more than our trouble; but nobody shall think that all is on record.
+        if let Err(error) = self.run.record_end(result) {
+            let note = format!("the end of the run is not on record: {}", in_full(&error));
+            result.notes.push(note);
+        }
     }
 
     fn refused(&mut self, refusal: &belljar_egress::Refusal) {

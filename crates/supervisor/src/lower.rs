@@ -12,6 +12,7 @@ use belljar_policy::{
     Tier, Workspace, decide_env,
 };
 use belljar_sandbox::Host;
+use belljar_sandbox::native::Outline;
 use belljar_sandbox::plan::{Freezer, Limits, Plan, Spawn};
 use belljar_sandbox::show::Show;
 use std::ffi::{OsStr, OsString};
@@ -73,13 +74,13 @@ impl Command {
 
 /// A plan, and what must live as long as its box.
 #[derive(Debug)]
-pub struct Lowered {
+pub(crate) struct Lowered {
     /// The plan.
-    pub plan: Plan,
+    pub(crate) plan: Plan,
     /// When the clock runs out.
-    pub wall_time: Option<Duration>,
+    pub(crate) wall_time: Option<Duration>,
     /// Things the user should know.
-    pub notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
     /// What the host must have while the box runs, for there to be something to cover.
     pub(crate) stand_ins: Vec<(PathBuf, belljar_sandbox::plan::Kind)>,
     /// Where changes are kept, with an overlay.
@@ -88,21 +89,57 @@ pub struct Lowered {
     pub(crate) outlook: Option<Outlook>,
 }
 
-/// Resolves everything. Nothing runs yet, and nothing is changed but that an overlay has its directories.
-pub fn lower(
-    id: &str,
+/// What is known of a box before anybody looks at what it will show: enough to begin it.
+#[derive(Debug)]
+pub(crate) struct Sketch {
+    pub(crate) outline: Outline,
+    pub(crate) places: Places,
+    principal: Principal,
+}
+
+impl Sketch {
+    /// Finds out for whom and where a command is to run, and what it may use.
+    pub(crate) fn of(
+        id: &str,
+        capability: &Capability,
+        command: &Command,
+        freezer: Freezer,
+    ) -> Result<Self, RunError> {
+        check_tier(capability)?;
+        let work = match (&command.workdir, &capability.workdir) {
+            (Some(path), _) => path.clone(),
+            (None, Some(rule)) => rule_directory(rule)?,
+            (None, None) => current_dir()?,
+        };
+        let (principal, places) = find_places(&work)?;
+        Ok(Self {
+            outline: Outline {
+                id: id.to_owned(),
+                identity: principal.identity,
+                private_bytes: private_bytes(capability),
+                limits: limits(capability),
+                freezer,
+            },
+            places,
+            principal,
+        })
+    }
+}
+
+/// Resolves everything. No program runs yet, and nothing is changed but that an overlay has its directories.
+pub(crate) fn lower(
+    sketch: Sketch,
     capability: &Capability,
     command: &Command,
     host: &Host,
     state: &StateDir,
 ) -> Result<Lowered, RunError> {
-    check_tier(capability)?;
-    let work = match (&command.workdir, &capability.workdir) {
-        (Some(path), _) => path.clone(),
-        (None, Some(rule)) => rule_directory(rule)?,
-        (None, None) => current_dir()?,
-    };
-    let (principal, places) = find_places(&work)?;
+    let Sketch {
+        outline,
+        places,
+        principal,
+    } = sketch;
+    let id = outline.id.as_str();
     let table = hide_state(capability, state, &places).path_table(&places);
     check_disk(capability, &table)?;
     let outlook = Outlook::of(capability, &places)?;
@@ -138,15 +175,14 @@ pub fn lower(
     }
     notes.extend(more);
     let plan = Plan {
-        id: id.to_owned(),
         program,
         argv: command.argv.clone(),
         env,
         workdir: places.work.clone(),
-        identity: principal.identity,
+        identity: outline.identity,
         view: entries,
-        private_bytes: private_bytes(capability),
-        limits: limits(capability),
+        private_bytes: outline.private_bytes,
+        limits: outline.limits,
         spawn: if capability
             .permissions
             .contains(&Permission::SpawnSubprocess)
@@ -157,7 +193,8 @@ pub fn lower(
         },
         shows,
         replaced: fittings.replaced,
-        freezer: Freezer::AsItComes,
+        freezer: outline.freezer,
+        id: outline.id,
         network: fittings.network,
         entry: fittings.entry,
     };

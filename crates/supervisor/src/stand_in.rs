@@ -203,11 +203,6 @@ fn is_at(held: &rustix::fs::Stat, path: &Path) -> bool {
         .is_ok_and(|there| (held.st_dev, held.st_ino) == (there.st_dev, there.st_ino))
 }
 
-/// Whether a stand-in of another box is there.
-pub(crate) fn is_there(path: &Path) -> bool {
-    rustix::fs::lstat(path).is_ok_and(|stat| is_marked(stat.st_mode))
-}
-
 /// Takes a stand-in away that a killed keeper left, unless another box uses it.
 pub(crate) fn remove(path: &Path, pool: &Path) {
     if let Ok(entry) = open(path) {

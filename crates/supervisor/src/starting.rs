@@ -3,7 +3,7 @@
 use crate::attend::Output;
 use crate::capture::Capture;
 use crate::error::RunError;
-use crate::lower::{Command, Lowered, not_executable};
+use crate::lower::{Command, Lowered, Sketch, not_executable};
 use crate::stand_in::{Pool, StandIn};
 use crate::state::{RunRecord, StateDir};
 use belljar_policy::Capability;
@@ -33,14 +33,15 @@ impl Drop for DiscardOnFailure {
     }
 }
 
-pub(crate) fn record_of(
-    lowered: &Lowered,
-    capability: &Capability,
+/// A run's record, before it is known where stand-ins will be.
+pub(crate) fn record_of<'a>(
+    sketch: &Sketch,
+    capability: &'a Capability,
     command: &Command,
     host: &Host,
-) -> RunRecord {
+) -> RunRecord<&'a Capability> {
     RunRecord {
-        sandbox_id: lowered.plan.id.clone(),
+        sandbox_id: sketch.outline.id.clone(),
         keeper_pid: std::process::id(),
         started_at: SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -50,16 +51,12 @@ pub(crate) fn record_of(
             .iter()
             .map(|word| word.to_string_lossy().into_owned())
             .collect(),
-        workdir: lowered.plan.workdir.clone(),
+        workdir: sketch.places.work.clone(),
         capability: capability.name.to_string(),
         tier: capability.tier.as_str().to_owned(),
         limits_by: host.cgroups.name().to_owned(),
-        policy: serde_json::to_value(capability).unwrap_or_default(),
-        stand_ins: lowered
-            .stand_ins
-            .iter()
-            .map(|(path, _)| path.clone())
-            .collect(),
+        policy: capability,
+        stand_ins: Vec::new(),
     }
 }
 

@@ -20,9 +20,9 @@ pub struct StateDir {
     root: PathBuf,
 }
 
-/// What is known of a box while it runs.
+/// What is known of a box while it runs. Read, its policy is JSON; written, it is whatever gives that JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct RunRecord {
+pub struct RunRecord<P = serde_json::Value> {
     /// Its id.
     pub sandbox_id: String,
     /// The keeper's process.
@@ -40,7 +40,7 @@ pub struct RunRecord {
     /// What holds its limits.
     pub limits_by: String,
     /// The capability in full.
-    pub policy: serde_json::Value,
+    pub policy: P,
     /// Directories made on the host so that protected paths can't be created; removed at the end.
     pub stand_ins: Vec<PathBuf>,
 }
@@ -50,7 +50,31 @@ pub struct RunRecord {
 pub(crate) struct HeldRecord {
     file: PathBuf,
     // The lock ends with the descriptor.
-    _lock: OwnedFd,
+    lock: OwnedFd,
+}
+
+impl HeldRecord {
+    /// Writes what is known now over what was known before, which must not have been more: a record is whole or not
+    /// there, whenever its keeper is killed.
+    pub(crate) fn write<P: Serialize>(&self, record: &RunRecord<P>) -> Result<(), RunError> {
+        let write = || -> std::io::Result<()> {
+            let bytes = serde_json::to_vec(record)?;
+            let written = rustix::io::pwrite(&self.lock, &bytes, 0)?;
+            if written == bytes.len() {
+                Ok(())
+            } else {
+                Err(std::io::ErrorKind::StorageFull.into())
+            }
+        };
+        write().map_err(|source| self.fail(source))
+    }
+
+    fn fail(&self, source: std::io::Error) -> RunError {
+        RunError::State {
+            path: self.file.clone(),
+            source,
+        }
+    }
 }
 
 impl StateDir {
@@ -129,7 +153,7 @@ impl StateDir {
     }
 
     /// Writes the record of a new run and locks it.
-    pub(crate) fn hold(&self, record: &RunRecord) -> Result<HeldRecord, RunError> {
+    pub(crate) fn hold<P: Serialize>(&self, record: &RunRecord<P>) -> Result<HeldRecord, RunError> {
         let path = self.runs().join(format!("{}.json", record.sandbox_id));
         let fail = |source| RunError::State {
             path: path.clone(),
@@ -138,22 +162,11 @@ impl StateDir {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         let lock = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600))
             .map_err(|errno| fail(errno.into()))?;
-        let held = HeldRecord {
-            file: path.clone(),
-            _lock: lock,
-        };
-        let write = || -> std::io::Result<()> {
-            // Whoever sweeps may be looking at the new file this moment, but holds it no longer than that.
-            flock(&held._lock, FlockOperation::LockExclusive)?;
-            let bytes = serde_json::to_vec(record)?;
-            let written = rustix::io::write(&held._lock, &bytes)?;
-            if written == bytes.len() {
-                Ok(())
-            } else {
-                Err(std::io::ErrorKind::StorageFull.into())
-            }
-        };
-        write().map_err(fail)?;
+        let held = HeldRecord { file: path, lock };
+        // Whoever sweeps may be looking at the new file this moment, but holds it no longer than that.
+        flock(&held.lock, FlockOperation::LockExclusive)
+            .map_err(|errno| held.fail(errno.into()))?;
+        held.write(record)?;
         Ok(held)
     }
 

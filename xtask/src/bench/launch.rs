@@ -90,6 +90,7 @@ impl Stage {
             &["/usr/bin/python3", "-c", "pass"],
             ROUNDS / 6,
         )?;
+        let way_out = self.way_out()?;
         let inside = self.inside()?;
         let overshoot = self.cpu_overshoot()?;
         let resident = self.keeper_memory()?;
@@ -102,7 +103,7 @@ impl Stage {
             "keeper", resident
         );
         Ok(json!({
-            "start": start, "python": python, "inside": inside,
+            "start": start, "python": python, "way_out": way_out, "inside": inside,
             "cpu_overshoot_ms": overshoot, "keeper_resident_mib": resident,
         }))
     }
@@ -144,21 +145,7 @@ impl Stage {
             ("bwrap", bwrap),
             ("belljar", self.boxed(program)),
         ];
-        let mut times = [const { Vec::new() }; 3];
-        for round in 0..rounds + WARM_UP {
-            for ((name, words), times) in contenders.iter().zip(&mut times) {
-                let begin = Instant::now();
-                let status = self.command(words).status()?;
-                let time = begin.elapsed().as_secs_f64() * 1000.0;
-                if !status.success() {
-                    return Err(format!("{name}: {} failed: {status}", words.join(" ")).into());
-                }
-                if round >= WARM_UP {
-                    times.push(time);
-                }
-            }
-        }
-        let [bare, bwrap, belljar] = times.map(Spread::of);
+        let [bare, bwrap, belljar] = self.race(&contenders, rounds)?;
         println!("  {title}");
         for (name, spread) in [
             ("bare", &bare),
@@ -178,6 +165,63 @@ impl Stage {
             "belljar_to_bwrap": belljar.median / bwrap.median,
             "belljar_to_bare": belljar.median / bare.median,
             "belljar_p95_to_median": belljar.p95 / belljar.median,
+        }))
+    }
+
+    /// Runs each contender in turn, round by round.
+    fn race<const N: usize>(
+        &self,
+        contenders: &[(&str, Vec<&str>); N],
+        rounds: usize,
+    ) -> Result<[Spread; N], Failure> {
+        let mut times = [const { Vec::new() }; N];
+        for round in 0..rounds + WARM_UP {
+            for ((name, words), times) in contenders.iter().zip(&mut times) {
+                let begin = Instant::now();
+                let status = self.command(words).status()?;
+                let time = begin.elapsed().as_secs_f64() * 1000.0;
+                if !status.success() {
+                    return Err(format!("{name}: {} failed: {status}", words.join(" ")).into());
+                }
+                if round >= WARM_UP {
+                    times.push(time);
+                }
+            }
+        }
+        Ok(times.map(Spread::of))
+    }
+
+    /// What a way out adds to a start: the same box with one host allowed, and with none.
+    fn way_out(&self) -> Result<Value, Failure> {
+        let files = [
+            ("closed.yaml", "[]"),
+            ("one-host.yaml", "[{domain: example.org}]"),
+        ];
+        for (name, rules) in files {
+            let text = format!("extends: moderate\nnetwork_egress_rules: {rules}\n");
+            std::fs::write(self.directory.join(name), text)?;
+        }
+        let belljar = self.belljar.to_str().unwrap_or_default();
+        let contenders = files.map(|(name, _)| {
+            let words = [
+                belljar,
+                "run",
+                "--quiet",
+                "--config",
+                name,
+                "--",
+                "/bin/true",
+            ];
+            (name, words.to_vec())
+        });
+        let [closed, open] = self.race(&contenders, ROUNDS)?;
+        let added = open.median - closed.median;
+        println!(
+            "  {:<28} {added:>+8.2} ms a start (bound +0.5): {:.2} ms to {:.2}",
+            "one host allowed", closed.median, open.median
+        );
+        Ok(json!({
+            "closed_ms": closed.json(), "one_host_ms": open.json(), "added_ms": added,
         }))
     }
 

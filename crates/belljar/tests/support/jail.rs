@@ -298,7 +298,7 @@ pub(crate) fn spawn(mut command: Command) -> Child {
 }
 
 /// Root works outside /tmp, whose contents a box replaces by its own; others have nowhere else to write.
-fn usual_place() -> PathBuf {
+pub(crate) fn usual_place() -> PathBuf {
     if !runner_is_root() {
         return std::env::temp_dir();
     }

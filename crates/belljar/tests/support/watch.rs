@@ -13,11 +13,20 @@ const PATIENCE: Duration = Duration::from_secs(180);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A finished program and everything it wrote.
-#[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
+}
+
+impl std::fmt::Debug for Finished {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Finished")
+            .field("status", &self.status)
+            .field("stdout", &self.stdout())
+            .field("stderr", &self.stderr())
+            .finish()
+    }
 }
 
 impl Finished {

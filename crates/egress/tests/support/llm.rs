@@ -44,7 +44,7 @@ where
 pub fn policy(api: LlmApi, budget: Arc<LlmBudget>) -> LlmPolicy {
     LlmPolicy {
         endpoints: vec![LlmEndpoint {
-            domain: DomainPattern::parse(NAME).expect("a domain"),
+            domain: DomainPattern::parse(NAME).expect("a host"),
             ports: Vec::new(),
             api,
             provider: "own".to_owned(),

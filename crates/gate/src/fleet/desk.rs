@@ -1,14 +1,13 @@
 //! The desk: one thread that owns the controller and the log of the fleet.
 //!
-//! Questions come in by a channel and are answered in batches: each is decided at once, what stops somebody is carried
-//! out at once, then everything the batch decided is stored with one sync, and only then does anybody hear
+//! Questions come in by an inbox and are answered in rounds: each is decided at once, what stops somebody is carried
+//! out at once, then everything the round decided is stored with one sync, and only then does anybody hear
 //! that something was granted. So nothing can come between check and debit, many askers share one sync, and a kill
 //! waits for no disk.
 
-use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use belljar_ledger::{Durability, Ledger};
 use belljar_manifest::keys::KeyId;
@@ -17,18 +16,21 @@ use belljar_replication::{
 };
 use serde::Serialize;
 
+use super::inbox::{Ask, Expected, Found, Inbox, Manner, Round};
 use super::keys::KeyWatch;
 use super::note::FleetNote;
+use super::sealers::{Bench, Job, Sealers};
 use super::{Hands, Seated};
 use crate::clock::now;
+use crate::keyring::Keyring;
 use crate::latch::Latch;
 use crate::log::{LogError, in_full};
 use crate::record::Entry;
 
-/// The most questions answered with one sync.
-const BATCH: usize = 1024;
 /// How often the desk looks up although nobody asks: at the clock, at the keys on disk.
 const IDLE: Duration = Duration::from_millis(500);
+/// The longest that a round is held up for others to join it.
+const LONGEST_WAIT: Duration = Duration::from_micros(500);
 /// How old the log's signature gets while nothing happens.
 const REFRESH_NS: u64 = 60_000_000_000;
 /// How many events are folded at most at the next start: then a snapshot is due.
@@ -43,22 +45,19 @@ impl Unrecorded {
     pub(crate) fn because(error: &dyn std::error::Error) -> Self {
         Self(Arc::from(in_full(error)))
     }
-}
 
-/// A question at the desk; gives back how to answer once it is known whether the record holds.
-type Ask = Box<dyn FnOnce(&mut Desk) -> Answer + Send>;
-type Answer = Box<dyn FnOnce(Result<(), Unrecorded>) + Send>;
-
-enum Post {
-    Ask(Ask),
-    Stop,
+    pub(super) fn gone() -> Self {
+        Self(Arc::from("the controller has ended"))
+    }
 }
 
 /// The way to the desk.
 #[derive(Debug)]
 pub(crate) struct DeskHandle {
-    post: Sender<Post>,
+    inbox: Arc<Inbox>,
     thread: Option<JoinHandle<()>>,
+    /// Dropped after the desk has ended.
+    _sealers: Sealers,
 }
 
 pub(crate) struct Desk {
@@ -73,18 +72,27 @@ pub(crate) struct Desk {
     broken: Option<Unrecorded>,
     signed_ns: u64,
     snapshot_at: u64,
+    /// Work on answers of this round, for the sealers.
+    to_prepare: Vec<Job>,
+    bench: Arc<Bench>,
+    /// The entry that is being written; kept for the next.
+    entry: Vec<u8>,
 }
 
 impl DeskHandle {
     /// Sits down to work in a thread of its own.
-    pub(crate) fn open(desk: Desk) -> std::io::Result<Self> {
-        let (post, inbox) = mpsc::channel();
+    pub(crate) fn open(mut desk: Desk) -> std::io::Result<Self> {
+        let sealers = Sealers::employ()?;
+        desk.bench = sealers.bench();
+        let inbox = Arc::new(Inbox::default());
+        let own = AtWork(Arc::clone(&inbox));
         let thread = std::thread::Builder::new()
             .name("belljar-desk".to_owned())
-            .spawn(move || desk.work(&inbox))?;
+            .spawn(move || desk.work(&own.0))?;
         Ok(Self {
-            post,
+            inbox,
             thread: Some(thread),
+            _sealers: sealers,
         })
     }
 
@@ -104,46 +112,89 @@ impl DeskHandle {
         &self,
         ask: impl FnOnce(&mut Desk) -> T + Send + 'static,
     ) -> Result<T, Unrecorded> {
-        let (result, recorded) = self.ask_anyway(ask)?;
+        let (result, recorded) = self.answer(ask, Manner::Asked)?;
         recorded.map(|()| result)
     }
 
-    /// The same, for what takes effect whether or not it can be recorded.
+    /// The same, and has work done on the answer while it goes on record: by a sealer, and without effect until this
+    /// returns. What was made of it is let go of if the record does not hold.
+    pub(crate) fn ask_and_prepare<T: Send + 'static, E: Send + 'static, U: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&mut Desk) -> Result<T, E> + Send + 'static,
+        prepare: impl FnOnce(T) -> U + Send + 'static,
+    ) -> Result<Result<U, E>, Unrecorded> {
+        let place = Place::default();
+        let put_down = Arc::clone(&place);
+        let decide: Ask = Box::new(move |desk| match ask(desk) {
+            Ok(answer) => desk
+                .to_prepare
+                .push(Box::new(move || put(&put_down, Ok(prepare(answer))))),
+            Err(refusal) => put(&put_down, Err(refusal)),
+        });
+        let round = self.inbox.put(decide, Manner::Asked)?;
+        round.wait_until_finished()?;
+        taken(&place)
+    }
+
+    /// Asks for something that takes effect at once, whether or not it can be recorded.
     pub(crate) fn ask_anyway<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&mut Desk) -> T + Send + 'static,
     ) -> Result<(T, Result<(), Unrecorded>), Unrecorded> {
-        let (answer, answered) = mpsc::sync_channel(1);
-        self.send(Box::new(move |desk| {
-            let result = ask(desk);
-            Box::new(move |recorded| {
-                // Who asked may be gone; the decision stands all the same.
-                let _ = answer.send((result, recorded));
-            })
-        }))?;
-        answered.recv().map_err(|_| gone())
+        self.answer(ask, Manner::Urgent)
+    }
+
+    fn answer<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&mut Desk) -> T + Send + 'static,
+        manner: Manner,
+    ) -> Result<(T, Result<(), Unrecorded>), Unrecorded> {
+        let place = Place::default();
+        let put_down = Arc::clone(&place);
+        let decide: Ask = Box::new(move |desk| put(&put_down, ask(desk)));
+        let round = self.inbox.put(decide, manner)?;
+        let recorded = round.wait();
+        Ok((taken(&place)?, recorded))
     }
 
     /// Tells the desk something and does not wait.
     pub(crate) fn tell(&self, tell: impl FnOnce(&mut Desk) + Send + 'static) {
-        let _ = self.send(Box::new(move |desk| {
-            tell(desk);
-            Box::new(|_| ())
-        }));
-    }
-
-    fn send(&self, ask: Ask) -> Result<(), Unrecorded> {
-        self.post.send(Post::Ask(ask)).map_err(|_| gone())
+        let _ = self.inbox.put(Box::new(tell), Manner::Told);
     }
 }
 
-fn gone() -> Unrecorded {
-    Unrecorded(Arc::from("the controller has ended"))
+/// Whom to wait for after a round, so that two do not follow each other where one would do: those who were in it, for a
+/// small part of what the next one's sync will take. A single asker waits for nobody, nor anybody for him.
+fn back_soon(askers: usize, sync: Duration) -> Option<Expected> {
+    let until = Instant::now() + (sync / 4).min(LONGEST_WAIT);
+    (askers > 1).then_some(Expected { askers, until })
+}
+
+/// Where the desk puts down an answer.
+type Place<T> = Arc<Mutex<Option<T>>>;
+
+fn put<T>(place: &Place<T>, answer: T) {
+    *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+}
+
+/// The answer; there is none if the desk went away first.
+fn taken<T>(place: &Place<T>) -> Result<T, Unrecorded> {
+    let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
+    place.take().ok_or_else(Unrecorded::gone)
+}
+
+/// Whoever asks a desk that ended, however it ended, must not wait for ever.
+struct AtWork(Arc<Inbox>);
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
 }
 
 impl Drop for DeskHandle {
     fn drop(&mut self) {
-        let _ = self.post.send(Post::Stop);
+        self.inbox.close();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -169,37 +220,46 @@ impl Desk {
             broken: None,
             signed_ns: now().boot_ns,
             snapshot_at,
+            to_prepare: Vec::new(),
+            bench: Arc::default(),
+            entry: Vec::new(),
         }
     }
 
-    fn work(mut self, inbox: &Receiver<Post>) {
+    fn work(mut self, inbox: &Inbox) {
+        let mut expected = None;
         loop {
-            let mut answers = Vec::new();
-            let mut last = match inbox.recv_timeout(self.patience()) {
-                Ok(post) => Some(post),
-                Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => return,
+            let mut round = match inbox.take(self.patience(), expected.take()) {
+                Found::Round(round) => Some(round),
+                Found::Nothing => None,
+                Found::Closed => return,
             };
-            let mut stop = false;
-            while let Some(post) = last {
-                match post {
-                    Post::Ask(ask) => answers.push(ask(&mut self)),
-                    Post::Stop => stop = true,
-                }
-                last = match answers.len() < BATCH && !stop {
-                    true => inbox.try_recv().ok(),
-                    false => None,
-                };
+            for ask in round.iter_mut().flat_map(Round::asks) {
+                ask(&mut self);
+            }
+            if let Some(round) = &round {
+                self.prepare(round);
             }
             self.keep_time();
+            let begun = Instant::now();
             let recorded = self.commit();
-            for answer in answers {
-                answer(recorded.clone());
-            }
-            if stop {
-                return;
+            if let Some(round) = round {
+                expected = back_soon(round.askers(), begun.elapsed());
+                round.finish(recorded);
             }
         }
+    }
+
+    /// Has the sealers begin with what the round has for them.
+    fn prepare(&mut self, round: &Round) {
+        let jobs = self.to_prepare.drain(..).map(|job| {
+            let part = round.part();
+            Box::new(move || {
+                job();
+                drop(part);
+            }) as Job
+        });
+        self.bench.put(jobs);
     }
 
     /// How long nothing needs doing.
@@ -280,11 +340,15 @@ impl Desk {
         !is_over
     }
 
-    /// What the manifest of somebody just let in will say.
-    pub(crate) fn seat(&self, admitted: Admitted, at: Now) -> Seated {
+    /// What the manifest of somebody just let in will say, and the keys it is to be sealed with. From here on the
+    /// worker stands and falls with that key, whatever becomes of it before the manifest is sealed.
+    pub(crate) fn seat(&mut self, admitted: Admitted, at: Now) -> Seated {
+        let keyring = self.sealing();
+        self.vouched(admitted.worker, admitted.parent, keyring.id());
         let state = self.controller.state();
         Seated {
             admitted,
+            keyring,
             depth_ceiling: state.contract().max_depth,
             seq: state.seq(),
             epoch: state.epoch(),
@@ -336,6 +400,11 @@ impl Desk {
         }
     }
 
+    /// The keys that manifests are sealed with.
+    pub(crate) fn sealing(&self) -> Keyring {
+        self.keys.sealing()
+    }
+
     /// Remembers which key vouches for a worker, and who pays for it when it is gone.
     pub(crate) fn vouched(&mut self, worker: WorkerId, parent: Option<WorkerId>, key: KeyId) {
         self.keys.vouched(worker, parent, key);
@@ -369,9 +438,10 @@ impl Desk {
     }
 
     fn append(&mut self, entry: &impl Serialize) {
-        let appended = serde_json::to_vec(entry)
+        self.entry.clear();
+        let appended = serde_json::to_writer(&mut self.entry, entry)
             .map_err(LogError::from)
-            .and_then(|bytes| Ok(self.ledger.append(&bytes)?));
+            .and_then(|()| Ok(self.ledger.append(&self.entry)?));
         if let Err(error) = appended {
             self.fail(&error);
         }

@@ -98,6 +98,12 @@ impl KeyWatch {
         }
     }
 
+    /// The keys that manifests are sealed with.
+    pub(crate) fn sealing(&self) -> Keyring {
+        let watched = self.manifests.as_ref().unwrap_or(&self.log);
+        watched.shared.current()
+    }
+
     /// Remembers which key vouches for a worker.
     pub(crate) fn vouched(&mut self, worker: WorkerId, parent: Option<WorkerId>, key: KeyId) {
         self.vouchers.insert(worker, Voucher { key, parent });
@@ -121,12 +127,7 @@ impl KeyWatch {
             return None;
         }
         let signing = self.log.shared.current().id();
-        let vouching = self
-            .manifests
-            .as_ref()
-            .unwrap_or(&self.log)
-            .shared
-            .current();
+        let vouching = self.sealing();
         let is_believed = |id: &KeyId| {
             let key = vouching.keyset().key(*id);
             key.is_some_and(|key| key.state() != KeyState::Compromised)

@@ -1,11 +1,14 @@
 //! The gate of a fleet: every replica, every kill and every operator's act passes here.
 
 mod desk;
+mod folding;
+mod inbox;
 mod keys;
 mod note;
 mod opening;
 mod operator;
 mod papers;
+mod sealers;
 
 use std::sync::Arc;
 
@@ -22,10 +25,11 @@ pub use opening::{FleetOptions, OpenFleetError, read_state, reset_fleet};
 pub use operator::{Act, KillTally};
 pub use papers::{Papers, PapersError, Standing};
 
-use desk::DeskHandle;
+use desk::{Desk, DeskHandle};
 use keys::SharedKeyring;
 use note::brief;
 
+use crate::keyring::Keyring;
 use crate::latch::Latch;
 use crate::permit::Permit;
 use crate::run::Launch;
@@ -164,7 +168,7 @@ impl FleetGate {
             lifetime: None,
         };
         let reason = brief(&wish.reason);
-        let admitted = self.desk.ask(move |desk| {
+        let admit = move |desk: &mut Desk| {
             let at = crate::clock::now();
             desk.heed_latch(at);
             desk.note(
@@ -177,8 +181,8 @@ impl FleetGate {
             );
             desk.turn(|controller| controller.admit_root(at, &request))
                 .map(|admitted| desk.seat(admitted, at))
-        })??;
-        self.permit(wish, jti, admitted, None)
+        };
+        self.permit(admit, wish, jti, None)
     }
 
     /// Lets a worker have a replica, or says why not. Everything is decided and debited in one step.
@@ -198,7 +202,7 @@ impl FleetGate {
             need: wish.need,
         };
         let reason = brief(&wish.reason);
-        let admitted = self.desk.ask(move |desk| {
+        let grant = move |desk: &mut Desk| {
             let at = crate::clock::now();
             let parent = Some(request.parent);
             desk.note(
@@ -211,8 +215,8 @@ impl FleetGate {
             );
             desk.turn(|controller| controller.grant_and_register(at, &request))
                 .map(|admitted| desk.seat(admitted, at))
-        })??;
-        self.permit(wish, jti, admitted, Some(parent))
+        };
+        self.permit(grant, wish, jti, Some(parent))
     }
 
     /// The child's capability must be within its parent's, whatever it asks for.
@@ -233,28 +237,24 @@ impl FleetGate {
         Err(FleetRefusal::Exceeds { what })
     }
 
-    /// The record holds; now the manifest is signed, and the permit with it.
+    /// Has somebody let in, and gives out the permit with the manifest. The manifest is signed while the grant goes on record:
+    /// that takes no time of its own then. Nobody sees it before the record holds; if it does not, it is gone.
     fn permit(
         &self,
+        admit: impl FnOnce(&mut Desk) -> Result<Seated, Denial> + Send + 'static,
         wish: Wish,
         jti: Jti,
-        seated: Seated,
         parent: Option<&Papers>,
     ) -> Result<Permit<Replicate>, FleetRefusal> {
-        let worker = wish.worker;
-        match Papers::seal(
-            &self.sealing.current(),
-            &wish,
-            jti,
-            &seated,
-            parent,
-            self.policy,
-        ) {
+        let (worker, policy, parent) = (wish.worker, self.policy, parent.cloned());
+        let sealed = self.desk.ask_and_prepare(admit, move |seated| {
+            let papers = Papers::seal(wish, jti, &seated, parent.as_ref(), policy);
+            (seated, papers)
+        });
+        let (seated, papers) = sealed??;
+        match papers {
             Ok(papers) => {
-                let key = papers.key();
                 let admitted = seated.admitted;
-                let above = admitted.parent;
-                self.desk.tell(move |desk| desk.vouched(worker, above, key));
                 Ok(Permit::new(Replicate { admitted, papers }, seated.entry))
             }
             Err(error) => {
@@ -280,14 +280,7 @@ impl FleetGate {
             let grant = desk.turn(|controller| controller.request(at, &request));
             grant.map(|grant| Seated::of_grant(&grant, at, desk))
         })??;
-        Ok(Papers::seal(
-            &self.sealing.current(),
-            &wish,
-            jti,
-            &seated,
-            Some(parent),
-            self.policy,
-        )?)
+        Ok(Papers::seal(wish, jti, &seated, Some(parent), self.policy)?)
     }
 
     /// Registers a worker by the manifest it was issued, whatever way that came back: signature, single use and the
@@ -316,22 +309,16 @@ impl FleetGate {
             granted: payload.budget,
         };
         let key = verified.key();
-        let seated = self.desk.ask(move |desk| {
+        let (admitted, entry) = self.desk.ask(move |desk| {
             let at = crate::clock::now();
             let admitted = desk.turn(|controller| controller.register(at, &facts));
             admitted.map(|admitted| {
                 desk.vouched(admitted.worker, admitted.parent, key);
-                desk.seat(admitted, at)
+                (admitted, desk.upcoming())
             })
         })??;
         let papers = Papers::of(envelope, verified);
-        Ok(Permit::new(
-            Replicate {
-                admitted: seated.admitted,
-                papers,
-            },
-            seated.entry,
-        ))
+        Ok(Permit::new(Replicate { admitted, papers }, entry))
     }
 
     fn record_rejection(
@@ -470,6 +457,8 @@ impl FleetGate {
 #[derive(Debug)]
 pub(crate) struct Seated {
     pub(crate) admitted: Admitted,
+    /// Who signs it.
+    pub(crate) keyring: Keyring,
     pub(crate) depth_ceiling: u32,
     pub(crate) seq: u64,
     pub(crate) epoch: u64,
@@ -478,7 +467,7 @@ pub(crate) struct Seated {
 }
 
 impl Seated {
-    fn of_grant(grant: &belljar_replication::Grant, at: Now, desk: &desk::Desk) -> Self {
+    fn of_grant(grant: &belljar_replication::Grant, at: Now, desk: &Desk) -> Self {
         Self {
             admitted: Admitted {
                 worker: grant.worker,
@@ -487,6 +476,7 @@ impl Seated {
                 share: grant.share,
                 expires_ns: grant.expires_ns,
             },
+            keyring: desk.sealing(),
             depth_ceiling: grant.depth_ceiling,
             seq: grant.seq,
             epoch: grant.epoch,

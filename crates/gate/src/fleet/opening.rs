@@ -2,14 +2,15 @@
 
 use std::path::Path;
 
-use belljar_ledger::{Durability, Ledger, Reader, Wait};
+use belljar_ledger::{Durability, Wait};
 use belljar_manifest::lineage::Digest;
 use belljar_policy::{Contract, SignerKind};
 use belljar_replication::{BootId, Controller, Event, InvalidCondition, Predicate, State, What};
 
 use super::desk::{Desk, DeskHandle};
+use super::folding::{fold, fold_all};
 use super::keys::{KeyWatch, SharedKeyring};
-use super::note::{FleetEntry, FleetNote};
+use super::note::FleetNote;
 use super::{FleetGate, Hands};
 use crate::clock::{boot_id, now};
 use crate::keyring::{KeyDir, KeyError, KeySource};
@@ -133,8 +134,7 @@ impl FleetGate {
 
 /// The state of a fleet as its log tells it, without taking over.
 pub fn read_state(state: &Path) -> Result<State, LogError> {
-    let reader = Reader::open(&LogKind::Fleet.directory(state)).map_err(content(0))?;
-    fold_from(State::default(), &reader, 0)
+    fold_all(&LogKind::Fleet.directory(state))
 }
 
 /// Takes the kill switch off in the record of a fleet that has no controller at the moment.
@@ -151,40 +151,6 @@ pub fn reset_fleet(state: &Path, keys: KeySource) -> Result<(), LogError> {
         ledger.commit(Durability::Power)?;
     }
     Ok(())
-}
-
-/// The snapshot, if there is a good one, and everything after it.
-fn fold(ledger: &Ledger) -> Result<State, LogError> {
-    let snapshot = ledger.read_snapshot().ok().flatten();
-    let (state, from) = snapshot
-        .and_then(|snapshot| {
-            Some((
-                serde_json::from_slice::<State>(&snapshot.payload).ok()?,
-                snapshot.size,
-            ))
-        })
-        .unwrap_or_default();
-    let reader = Reader::open(ledger.directory()).map_err(content(from))?;
-    fold_from(state, &reader, from)
-}
-
-fn fold_from(mut state: State, reader: &Reader, from: u64) -> Result<State, LogError> {
-    for (index, entry) in (from..).zip(reader.entries(from)) {
-        let entry = entry.map_err(content(index))?;
-        match serde_json::from_slice(&entry.bytes).map_err(content(index))? {
-            FleetEntry::Event(event) => state.apply(&event).map_err(content(index))?,
-            FleetEntry::Note(_) => {}
-        }
-    }
-    Ok(state)
-}
-
-fn content<E: std::error::Error + Send + Sync + 'static>(entry: u64) -> impl FnOnce(E) -> LogError {
-    move |error| LogError::Content {
-        kind: LogKind::Fleet,
-        entry,
-        source: Box::new(error),
-    }
 }
 
 /// The boot's id as a number.

@@ -8,7 +8,6 @@ use belljar_manifest::lineage::{
 };
 
 use super::{Replicate, Seated, Wish};
-use crate::keyring::Keyring;
 use crate::permit::Permit;
 use crate::run::Launch;
 
@@ -54,8 +53,7 @@ impl Papers {
     }
 
     pub(super) fn seal(
-        keyring: &Keyring,
-        wish: &Wish,
+        wish: Wish,
         jti: belljar_replication::Jti,
         seated: &Seated,
         parent: Option<&Papers>,
@@ -75,13 +73,14 @@ impl Papers {
             epoch: seated.epoch,
             not_before_ms: seated.at.wall_ms,
             expires_ms: expires_ms(seated, parent),
-            capability: wish.standing.capability.clone(),
+            capability: wish.standing.capability,
             budget: admitted.share.granted,
             program: wish.standing.program,
             state: wish.standing.state,
             policy,
-            reason: Some(wish.reason.clone()).filter(|reason| !reason.is_empty()),
+            reason: Some(wish.reason).filter(|reason| !reason.is_empty()),
         };
+        let keyring = &seated.keyring;
         let signer = keyring.keyset().signer(keyring.secret())?;
         let (envelope, verified) = Envelope::seal_own(payload, &signer)?;
         Ok(Self::of(envelope, verified))

@@ -1,8 +1,9 @@
 //! The signed envelope around a payload.
 
 use std::borrow::Cow;
+use std::sync::{Arc, OnceLock};
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::ids::{Digest, WorkerId};
 use super::payload::{InvalidPayload, MAX_PAYLOAD_BYTES, PAYLOAD_TYPE, Payload};
@@ -15,7 +16,7 @@ pub const MAX_ENVELOPE_BYTES: usize = MAX_PAYLOAD_BYTES.div_ceil(3) * 4 + 1024;
 /// A signed manifest that nobody has verified yet. It says nothing until it is opened.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Envelope {
-    bytes: Vec<u8>,
+    text: Arc<SignedText>,
     payload: Vec<u8>,
     key: KeyId,
     signature: Vec<u8>,
@@ -33,10 +34,41 @@ pub struct SealError(#[from] InvalidPayload);
 pub struct Verified {
     payload: Payload,
     key: KeyId,
-    digest: Digest,
+    text: Arc<SignedText>,
 }
 
-#[derive(Serialize, Deserialize)]
+/// The bytes of an envelope. Their digest is what children name; most workers have none, so it is made when it is asked for.
+struct SignedText {
+    bytes: Vec<u8>,
+    digest: OnceLock<Digest>,
+}
+
+impl SignedText {
+    fn new(bytes: Vec<u8>) -> Arc<Self> {
+        let digest = OnceLock::new();
+        Arc::new(Self { bytes, digest })
+    }
+
+    fn digest(&self) -> Digest {
+        *self.digest.get_or_init(|| Digest::of(&self.bytes))
+    }
+}
+
+impl PartialEq for SignedText {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes == other.bytes
+    }
+}
+
+impl Eq for SignedText {}
+
+impl std::fmt::Debug for SignedText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.digest())
+    }
+}
+
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EnvelopeWire<'a> {
     #[serde(rename = "payloadType", borrow)]
@@ -47,7 +79,7 @@ struct EnvelopeWire<'a> {
     signatures: [SignatureWire<'a>; 1],
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SignatureWire<'a> {
     keyid: KeyId,
@@ -64,9 +96,9 @@ impl Envelope {
         let key = signer.id();
         let payload = payload.encode(key)?;
         let signature = signer.sign(&pre_authentication(&payload));
-        let bytes = encode(&payload, key, &signature).ok_or(SealError(InvalidPayload::Json))?;
+        let bytes = encode(&payload, key, &signature);
         Ok(Self {
-            bytes,
+            text: SignedText::new(bytes),
             payload,
             key,
             signature,
@@ -79,7 +111,7 @@ impl Envelope {
         let verified = Verified {
             payload,
             key: envelope.key,
-            digest: envelope.digest(),
+            text: Arc::clone(&envelope.text),
         };
         Ok((envelope, verified))
     }
@@ -108,13 +140,13 @@ impl Envelope {
         let [signature] = wire.signatures;
         let key = signature.keyid;
         let signature = base64(&signature.sig, "the signature is not base64")?;
-        if encode(&payload, key, &signature).as_deref() != Some(bytes) {
+        if encode(&payload, key, &signature) != bytes {
             return Err(Rejection::malformed(
                 "the envelope is not in its one spelling",
             ));
         }
         Ok(Self {
-            bytes: bytes.to_vec(),
+            text: SignedText::new(bytes.to_vec()),
             payload,
             key,
             signature,
@@ -141,20 +173,20 @@ impl Envelope {
         Ok(Verified {
             payload,
             key,
-            digest: self.digest(),
+            text: Arc::clone(&self.text),
         })
     }
 
     /// The envelope as bytes: a JSON text.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.text.bytes
     }
 
     /// The digest of those bytes, which children name.
     #[must_use]
     pub fn digest(&self) -> Digest {
-        Digest::of(&self.bytes)
+        self.text.digest()
     }
 
     /// The payload as it came: a JSON text, if it is a manifest at all. Nobody has vouched for it; it is to be
@@ -199,7 +231,7 @@ impl Verified {
     /// The digest of its envelope, which children name.
     #[must_use]
     pub fn digest(&self) -> Digest {
-        self.digest
+        self.text.digest()
     }
 
     /// Checks its time by a wall clock: it begins with its first millisecond and is over with its last.
@@ -236,16 +268,22 @@ impl Verified {
     }
 }
 
-fn encode(payload: &[u8], keyid: KeyId, signature: &[u8]) -> Option<Vec<u8>> {
-    let wire = EnvelopeWire {
-        payload_type: Cow::Borrowed(PAYLOAD_TYPE),
-        payload: Cow::Owned(data_encoding::BASE64.encode(payload)),
-        signatures: [SignatureWire {
-            keyid,
-            sig: Cow::Owned(data_encoding::BASE64.encode(signature)),
-        }],
-    };
-    serde_json::to_vec(&wire).ok()
+/// The one spelling of an envelope. Nothing in it needs escaping, so it is put together as it is.
+fn encode(payload: &[u8], keyid: KeyId, signature: &[u8]) -> Vec<u8> {
+    /// More than everything around the payload: the names, the type, the key's id and a signature.
+    const AROUND: usize = 384;
+    let base64 = &data_encoding::BASE64;
+    let mut text = String::with_capacity(base64.encode_len(payload.len()) + AROUND);
+    text.push_str(r#"{"payloadType":""#);
+    text.push_str(PAYLOAD_TYPE);
+    text.push_str(r#"","payload":""#);
+    base64.encode_append(payload, &mut text);
+    text.push_str(r#"","signatures":[{"keyid":""#);
+    text.push_str(&keyid.to_string());
+    text.push_str(r#"","sig":""#);
+    base64.encode_append(signature, &mut text);
+    text.push_str(r#""}]}"#);
+    text.into_bytes()
 }
 
 /// What is signed: type and payload with their lengths, so that no two pairs run together to the same bytes.
@@ -255,7 +293,5 @@ fn pre_authentication(payload: &[u8]) -> Vec<u8> {
         PAYLOAD_TYPE.len(),
         payload.len()
     );
-    let mut bytes = head.into_bytes();
-    bytes.extend_from_slice(payload);
-    bytes
+    [head.as_bytes(), payload].concat()
 }

@@ -178,7 +178,10 @@ impl Payload {
             reason: self.reason.as_deref().map(Cow::Borrowed),
             key,
         };
-        let bytes = serde_json::to_vec(&wire).map_err(|_| InvalidPayload::Json)?;
+        /// About what everything besides the capability takes.
+        const AROUND: usize = 1536;
+        let mut bytes = Vec::with_capacity(self.capability.text().len() + AROUND);
+        serde_json::to_writer(&mut bytes, &wire).map_err(|_| InvalidPayload::Json)?;
         if bytes.len() > MAX_PAYLOAD_BYTES {
             return Err(InvalidPayload::TooLarge);
         }

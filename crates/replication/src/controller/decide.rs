@@ -204,7 +204,7 @@ impl Controller {
         self.watch(slot, turn.now.boot_ns);
         self.note(Depends::POPULATION.with(Depends::RATE));
         self.touch(slot);
-        self.touch(self.state.tree.node(slot).parent);
+        self.touch(self.state.tree.parent(slot));
     }
 
     fn refuse(

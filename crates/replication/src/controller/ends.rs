@@ -153,14 +153,14 @@ impl Controller {
         for (at, slot) in slots.iter().enumerate() {
             let code = if at == 0 { first } else { rest };
             if !matches!(code, Code::Exited | Code::LaunchFailed) {
-                let id = self.state.tree.node(*slot).id;
+                let id = self.state.tree.id(*slot);
                 turn.commands.push(Command::Kill(id, code));
             }
         }
-        let above = slots.first().map(|slot| self.state.tree.node(*slot).parent);
+        let above = slots.first().map(|slot| self.state.tree.parent(*slot));
         for (at, slot) in slots.iter().enumerate().rev() {
             let code = if at == 0 { first } else { rest };
-            let worker = self.state.tree.node(*slot).id;
+            let worker = self.state.tree.id(*slot);
             self.record(turn, What::Ended { worker, code });
         }
         if let Some(slot) = above {

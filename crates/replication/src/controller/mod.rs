@@ -189,7 +189,7 @@ impl Controller {
     fn set_timer(&mut self, slot: u32) {
         let due = self.due_ns(slot);
         if due != NEVER {
-            let generation = self.state.tree.node(slot).generation;
+            let generation = self.state.tree.generation(slot);
             self.worker_timers
                 .set(&self.state.tree, due, slot, generation);
         }

@@ -145,11 +145,10 @@ impl Controller {
 
     /// Freezes a worker unless it is frozen.
     pub(super) fn freeze(&mut self, turn: &mut Turn, slot: u32, code: Code) -> bool {
-        let node = self.state.tree.node(slot);
-        if node.status == Status::Quarantined {
+        if self.state.tree.node(slot).status == Status::Quarantined {
             return false;
         }
-        let worker = node.id;
+        let worker = self.state.tree.id(slot);
         turn.commands.push(Command::Freeze(worker));
         self.record(turn, What::Quarantined { worker, code });
         self.note(Depends::POPULATION);

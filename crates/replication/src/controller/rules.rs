@@ -140,7 +140,7 @@ impl Controller {
         let grant = state.grants.find(manifest.jti).ok_or(Code::RejectReplay)?;
         let parent = state.tree.node(grant.parent);
         let is_same = manifest.worker == grant.worker
-            && manifest.parent == parent.id
+            && manifest.parent == state.tree.id(grant.parent)
             && manifest.granted == grant.share.granted;
         if enforced!(Mismatch, !is_same) {
             return Err(Code::RejectMismatch.into());
@@ -199,7 +199,7 @@ impl Controller {
 
     /// How long a parent must still wait. A wait of exactly the cooldown is enough.
     fn cooldown_left(&self, parent: &Node, now_ns: u64) -> Option<u64> {
-        let last_ns = parent.last_child_ns?;
+        let last_ns = Some(parent.last_child_ns).filter(|ns| *ns != NEVER)?;
         let over_ns = last_ns.saturating_add(nanoseconds(self.state.contract.cooldown));
         (now_ns < over_ns).then(|| over_ns - now_ns)
     }

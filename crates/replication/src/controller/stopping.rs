@@ -143,10 +143,10 @@ impl Controller {
             let node = self.state.tree.node(*slot);
             // One that ended in the meantime, or is as frozen as it can be.
             let is_done = on_trigger == OnTrigger::Quarantine && node.status == Status::Quarantined;
-            if !node.is_live || is_done || *slot == NONE {
+            if !self.state.tree.is_live(*slot) || is_done || *slot == NONE {
                 continue;
             }
-            let worker = node.id;
+            let worker = self.state.tree.id(*slot);
             let mut facts = self.fleet_facts(turn.now.boot_ns);
             facts.worker = self.worker_facts(*slot, turn.now.boot_ns);
             if self.conditions[at].holds(&facts) != Ok(true) {

@@ -44,7 +44,7 @@ impl Controller {
         }
         // Those that spoke in the meantime. Some may have ended since, with a parent.
         for slot in later {
-            if self.state.tree.node(slot).is_live {
+            if self.state.tree.is_live(slot) {
                 self.set_timer(slot);
             }
         }

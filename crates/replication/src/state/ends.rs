@@ -5,7 +5,7 @@ use belljar_policy::OnParentExit;
 use super::{Fault, MAX_OBITUARIES, Obituary, State};
 use crate::holes::enforced;
 use crate::rate::Rate;
-use crate::tree::{FLEET, Node, Status};
+use crate::tree::{FLEET, Status};
 use crate::{BootId, Code, Jti, Now, WorkerId};
 
 impl State {
@@ -36,16 +36,13 @@ impl State {
             }
         }
         let node = self.tree.node(slot).clone();
-        self.tree
-            .node_mut(node.parent)
-            .account
-            .give_back(&node.cost());
-        self.tree
-            .node_mut(node.parent)
-            .account
-            .inherit(&node.account.used);
+        let worker = self.tree.id(slot);
+        let parent = self.tree.parent(slot);
+        let above = &mut self.tree.node_mut(parent).account;
+        above.give_back(&node.cost());
+        above.inherit(&node.account.used);
         if node.children > 0 {
-            self.move_children_up(slot, &node);
+            self.move_children_up(slot, worker);
         }
         if node.status == Status::Quarantined {
             self.quarantined -= 1;
@@ -53,15 +50,15 @@ impl State {
         let memory = node.account.own.memory_mb.number().unwrap_or(0);
         self.held_memory_mb = self.held_memory_mb.wrapping_sub(memory);
         if !self.orphans.is_empty() {
-            self.orphans.remove(&node.id);
+            self.orphans.remove(&worker);
         }
         self.tree.remove(slot);
         if self.ended.len() == MAX_OBITUARIES {
             self.ended.pop_front();
         }
         self.ended.push_back(Obituary {
-            worker: node.id,
-            parent: (node.parent != FLEET).then(|| self.tree.node(node.parent).id),
+            worker,
+            parent: (parent != FLEET).then(|| self.tree.id(parent)),
             depth: node.depth,
             code,
             at,
@@ -70,16 +67,17 @@ impl State {
 
     /// Children that outlive their parent are charged to its parent: what they cost fitted into the dead
     /// one's grant, so it fits into what that grant gives back.
-    fn move_children_up(&mut self, slot: u32, node: &Node) {
+    fn move_children_up(&mut self, slot: u32, ended: WorkerId) {
         let children: Vec<u32> = self.tree.children(slot).collect();
-        let mut above = vec![node.id];
-        above.extend(self.orphans.get(&node.id).into_iter().flatten());
+        let parent = self.tree.parent(slot);
+        let mut above = vec![ended];
+        above.extend(self.orphans.get(&ended).into_iter().flatten());
         // Oldest first, so that the newest is again the first of its new siblings.
         for child in children.into_iter().rev() {
             self.tree.unlink(child);
-            self.tree.link(child, node.parent);
-            let (id, price) = (self.tree.node(child).id, self.tree.node(child).cost());
-            self.tree.node_mut(node.parent).account.take(&price);
+            self.tree.link(child, parent);
+            let (id, price) = (self.tree.id(child), self.tree.node(child).cost());
+            self.tree.node_mut(parent).account.take(&price);
             self.orphans.entry(id).or_default().extend(&above);
         }
     }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use belljar_policy::{Budget, Contract};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::account::{Share, Usage, cost};
 use crate::event::{Event, Issued, RootAdmitted, Scope, What};
@@ -77,8 +77,8 @@ pub enum Fault {
 }
 
 /// Everything that is known about the family. Only events change it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(into = "Snapshot", try_from = "Snapshot")]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "Snapshot")]
 pub struct State {
     pub(crate) contract: Contract,
     pub(crate) boot: Option<BootId>,
@@ -136,7 +136,13 @@ impl Default for State {
 impl PartialEq for State {
     /// Equal if their snapshots are: slots and other traces of how it came about do not count.
     fn eq(&self, other: &Self) -> bool {
-        Snapshot::from(self.clone()) == Snapshot::from(other.clone())
+        Snapshot::from(self) == Snapshot::from(other)
+    }
+}
+
+impl Serialize for State {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Snapshot::from(self).serialize(serializer)
     }
 }
 
@@ -270,12 +276,12 @@ impl State {
         if enforced!(ExpiryOfParent, expires_ns > parent.expires_ns) {
             return Err(Fault::OutlivesParent(worker));
         }
-        parent.last_child_ns = Some(at.boot_ns);
-        let node = Node::new(worker, grant.depth, &grant.share, at.boot_ns, expires_ns);
+        parent.last_child_ns = at.boot_ns.min(NEVER - 1);
+        let node = Node::new(grant.depth, &grant.share, at.boot_ns, expires_ns);
         if enforced!(SingleUse, true) {
             self.grants.remove(&mut self.tree, jti);
         }
-        self.born(at, node, above);
+        self.born(at, worker, node, above);
         Ok(())
     }
 
@@ -287,15 +293,15 @@ impl State {
         check_share(&root.share, 0, &fleet.free())?;
         fleet.take(&cost(&root.share.granted, 0));
         let expires_ns = root.expires_ns.unwrap_or(NEVER);
-        let node = Node::new(root.worker, 0, &root.share, at.boot_ns, expires_ns);
-        self.born(at, node, FLEET);
+        let node = Node::new(0, &root.share, at.boot_ns, expires_ns);
+        self.born(at, root.worker, node, FLEET);
         Ok(())
     }
 
-    fn born(&mut self, at: Now, node: Node, parent: u32) {
+    fn born(&mut self, at: Now, worker: WorkerId, node: Node, parent: u32) {
         let memory = node.account.own.memory_mb.number().unwrap_or(0);
         self.held_memory_mb = self.held_memory_mb.wrapping_add(memory);
-        self.tree.insert(node, parent);
+        self.tree.insert(worker, node, parent);
         self.total = self.total.saturating_add(1);
         self.spawns.add(at.boot_ns);
     }

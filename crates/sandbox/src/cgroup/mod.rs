@@ -5,6 +5,7 @@ mod v2;
 
 use crate::plan::{Freezer, Limits};
 use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -63,8 +64,8 @@ pub enum Cgroup {
 impl Cgroups {
     /// Looks where this process is and what it may do there.
     pub fn find() -> Self {
-        let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let own = read_text("/proc/self/cgroup").unwrap_or_default();
+        let mounts = read_text("/proc/self/mounts").unwrap_or_default();
         let version2 = v2::Place::find(&own, &mounts);
         if let Ok(place) = version2 {
             return Cgroups::V2(place);
@@ -84,6 +85,15 @@ impl Cgroups {
             Cgroups::V2(_) => "cgroup v2",
             Cgroups::V1(_) => "cgroup v1",
             Cgroups::None { .. } => "sampling",
+        }
+    }
+
+    /// Whether a box's group must be there before its first process is.
+    pub fn is_entered_at_birth(&self, freezer: Freezer) -> bool {
+        match self {
+            Cgroups::V2(_) => true,
+            Cgroups::V1(_) => freezer == Freezer::Prepared,
+            Cgroups::None { .. } => false,
         }
     }
 
@@ -211,9 +221,25 @@ fn put(directory: &Path, file: &str, value: &str) -> Result<(), CgroupError> {
     })
 }
 
+/// A file of the kernel's making, in few calls: such files say nothing of their length, and a reader that grows its
+/// buffer from nothing makes the kernel write the same lines many times.
+fn read_text(path: impl rustix::path::Arg) -> std::io::Result<String> {
+    const ROOM: usize = 8 << 10;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty())?;
+    let mut bytes = Vec::with_capacity(ROOM);
+    loop {
+        bytes.reserve(ROOM);
+        if rustix::io::read(&file, rustix::buffer::spare_capacity(&mut bytes))? == 0 {
+            break;
+        }
+    }
+    String::from_utf8(bytes).map_err(std::io::Error::other)
+}
+
 /// A number in a file, 0 where there is none.
 fn number(directory: &Path, file: &str) -> u64 {
-    std::fs::read_to_string(directory.join(file))
+    read_text(directory.join(file))
         .ok()
         .and_then(|text| text.trim().parse().ok())
         .unwrap_or(0)
@@ -221,7 +247,7 @@ fn number(directory: &Path, file: &str) -> u64 {
 
 /// A number after a word, in a file of `word number` lines.
 fn field(directory: &Path, file: &str, name: &str) -> u64 {
-    let text = std::fs::read_to_string(directory.join(file)).unwrap_or_default();
+    let text = read_text(directory.join(file)).unwrap_or_default();
     text.lines()
         .find_map(|line| {
             line.strip_prefix(name)?
@@ -235,7 +261,7 @@ fn field(directory: &Path, file: &str, name: &str) -> u64 {
 
 /// The same, where it matters whether there is one. Init, which is in every group, does not count.
 fn count_without_init(directory: &Path, file: &str) -> Option<u64> {
-    let text = std::fs::read_to_string(directory.join(file)).ok()?;
+    let text = read_text(directory.join(file)).ok()?;
     Some(text.trim().parse::<u64>().ok()?.saturating_sub(1))
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     CgroupError, Spending, count_without_init, field, group_name, may_write, mount_point, number,
-    put, quota,
+    put, quota, read_text,
 };
 use crate::plan::Limits;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,8 +28,7 @@ impl Place {
             .ok_or("not in a cgroup v2 group")?;
         let mut directory = mount.join(path);
         loop {
-            let down = std::fs::read_to_string(directory.join("cgroup.subtree_control"))
-                .unwrap_or_default();
+            let down = read_text(directory.join("cgroup.subtree_control")).unwrap_or_default();
             let has = |name: &str| down.split_whitespace().any(|word| word == name);
             if has("memory")
                 && has("pids")

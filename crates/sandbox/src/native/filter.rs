@@ -63,16 +63,11 @@ pub(crate) fn compile(rules: &[Rule]) -> Vec<SockFilter> {
     calls.sort_unstable();
     calls.dedup();
     for group in calls.chunks(GROUP) {
-        let mut blocks = Vec::new();
-        for call in group {
-            blocks.extend(block(*call, rules));
-        }
-        // What is in no block of its group is in none.
-        blocks.push(plain(op::RETURN, libc::SECCOMP_RET_ALLOW));
+        let body = group_of(group, rules);
         let highest = group.last().map_or(0, |call| *call as u32);
-        let length = u8::try_from(blocks.len()).unwrap_or(u8::MAX);
+        let length = u8::try_from(body.len()).unwrap_or(u8::MAX);
         program.push(branch(op::IF_AT_LEAST, highest + 1, length, 0));
-        program.extend(blocks);
+        program.extend(body);
     }
     program.push(plain(op::RETURN, libc::SECCOMP_RET_ALLOW));
     program
@@ -80,6 +75,46 @@ pub(crate) fn compile(rules: &[Rule]) -> Vec<SockFilter> {
 
 /// How many calls share a group: about the square root of how many there are.
 const GROUP: usize = 9;
+
+/// The rules of some calls. The kernel translates the program anew for every box, so it should be short as well: a call
+/// with one answer whatever its arguments is one test, and such calls share their answers.
+fn group_of(calls: &[libc::c_long], rules: &[Rule]) -> Vec<SockFilter> {
+    let mut tests = Vec::new();
+    let mut blocks = Vec::new();
+    let mut answers: Vec<u32> = Vec::new();
+    for call in calls {
+        let first = rules.iter().find(|rule| rule.call == *call);
+        match first {
+            Some(rule) if rule.when == When::Always => {
+                let answer = answer(rule.verdict);
+                let known = answers.iter().position(|known| *known == answer);
+                tests.push((*call as u32, known.unwrap_or(answers.len())));
+                if known.is_none() {
+                    answers.push(answer);
+                }
+            }
+            _ => blocks.extend(block(*call, rules)),
+        }
+    }
+    // What is in no block of its group is in none.
+    blocks.push(plain(op::RETURN, libc::SECCOMP_RET_ALLOW));
+    let mut code = Vec::with_capacity(tests.len() + blocks.len() + answers.len());
+    for (at, (call, answer)) in tests.iter().enumerate() {
+        let distance = tests.len() - at - 1 + blocks.len() + answer;
+        let distance = u8::try_from(distance).unwrap_or(u8::MAX);
+        code.push(branch(op::IF_EQUAL, *call, distance, 0));
+    }
+    code.extend(blocks);
+    code.extend(answers.iter().map(|answer| plain(op::RETURN, *answer)));
+    code
+}
+
+fn answer(verdict: Verdict) -> u32 {
+    match verdict {
+        Verdict::Fail(errno) => libc::SECCOMP_RET_ERRNO | errno.raw_os_error() as u32,
+        Verdict::Report(_) | Verdict::Mediate => libc::SECCOMP_RET_USER_NOTIF,
+    }
+}
 
 /// All rules of one call: skipped whole by other calls, ended by "allow".
 fn block(call: libc::c_long, rules: &[Rule]) -> Vec<SockFilter> {
@@ -96,13 +131,7 @@ fn block(call: libc::c_long, rules: &[Rule]) -> Vec<SockFilter> {
 
 /// Instructions that return the verdict when the condition holds, and fall through when not.
 fn condition(when: When, verdict: Verdict) -> Vec<SockFilter> {
-    let action = plain(
-        op::RETURN,
-        match verdict {
-            Verdict::Fail(errno) => libc::SECCOMP_RET_ERRNO | errno.raw_os_error() as u32,
-            Verdict::Report(_) | Verdict::Mediate => libc::SECCOMP_RET_USER_NOTIF,
-        },
-    );
+    let action = plain(op::RETURN, answer(verdict));
     match when {
         When::Always => vec![action],
         When::AnyBit(arg, bits) => {
@@ -158,6 +187,13 @@ fn condition(when: When, verdict: Verdict) -> Vec<SockFilter> {
             branch(op::IF_EQUAL, protocol, 1, 0),
             action,
         ],
+        When::ProtocolIs(first, protocol) => vec![
+            plain(op::LOAD, argument(0)),
+            branch(op::IF_EQUAL, first, 0, 3),
+            plain(op::LOAD, argument(2)),
+            branch(op::IF_EQUAL, protocol, 0, 1),
+            action,
+        ],
     }
 }
 
@@ -204,6 +240,7 @@ fn matches(when: When, args: &[u64; 6]) -> bool {
             low(0) == first && !values.contains(&(low(1) & !flags))
         }
         When::ProtocolNot(first, protocol) => low(0) == first && low(2) != protocol,
+        When::ProtocolIs(first, protocol) => low(0) == first && low(2) == protocol,
     }
 }
 
@@ -248,10 +285,12 @@ mod tests {
                 2,
                 3,
                 5,
+                10,
                 15,
                 16,
                 38,
                 40,
+                58,
                 0o644,
                 0o4755,
                 0o2755,

@@ -11,7 +11,18 @@ use rustix::mount::{OpenTreeFlags, open_tree};
 use std::path::Path;
 
 /// A user namespace in which the owner's id on disk stands for the box's id.
-pub(super) struct OwnerMap(OwnedFd);
+#[derive(Debug)]
+pub(super) struct OwnerMap {
+    namespace: OwnedFd,
+    /// The process it was made with, which has ended or is about to. Nobody needs to wait for that before the end.
+    helper: i32,
+}
+
+impl Drop for OwnerMap {
+    fn drop(&mut self) {
+        let _ = sys::reap(self.helper);
+    }
+}
 
 impl OwnerMap {
     /// The namespace outlives the short-lived process that it is made with.
@@ -31,8 +42,16 @@ impl OwnerMap {
                 drop(ours);
                 let namespace = map_owner(pid, identity);
                 let _ = rustix::io::write(&theirs, b"x");
-                sys::reap(pid)?;
-                namespace.map(Self)
+                match namespace {
+                    Ok(namespace) => Ok(Self {
+                        namespace,
+                        helper: pid,
+                    }),
+                    Err(errno) => {
+                        sys::reap(pid)?;
+                        Err(errno)
+                    }
+                }
             }
         }
     }
@@ -44,7 +63,7 @@ impl OwnerMap {
             tree.as_fd(),
             flags | mount_flag::ID_MAP,
             true,
-            Some(self.0.as_fd()),
+            Some(self.namespace.as_fd()),
         )?;
         Ok(tree)
     }

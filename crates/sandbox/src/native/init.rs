@@ -1,30 +1,34 @@
 //! The box's pid 1, and the way from a fresh copy of the keeper to the agent's first instruction.
 //!
-//! Nothing here may allocate, lock or panic: the process is a copy of one that may have had threads. After the start,
-//! init reaps, passes signals on, and answers the filter's questions, until the last process of the box is gone.
+//! Nothing here may allocate, lock or panic: the process is a copy of one that may have had threads.
 
-use super::filter::rule_of;
 use super::message::{Kind, Message, Stage};
-use super::peer;
-use super::rules::Verdict;
-use super::script::{Landlock, Script};
-use super::stillness::{self, Stillness};
-use super::view::{build_view, enter};
+use super::restrictions::Landlock;
+use super::script::{Script, Sheet};
+use super::stay::stay;
+use super::view::{Foundation, enter, leave_host};
 use super::ways;
-use crate::sys::{self, ChildState, Notification, Reply, mount_flag};
+use crate::plan::Entry;
+use crate::sys::{self, SharedMemory, mount_flag};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use std::ffi::CStr;
 
-/// What the new process starts with.
+/// What the new process starts with. What it is to do beyond that is still being written.
 pub(super) struct Start<'a> {
-    pub(super) script: &'a Script,
+    /// Where the script will be.
+    pub(super) memory: &'a SharedMemory<Sheet>,
     pub(super) control: BorrowedFd<'a>,
-    /// Trees the keeper cloned, by number.
-    pub(super) trees: &'a [OwnedFd],
+    /// Where descriptors come from that the keeper has for it, in the order in which the script wants them.
+    pub(super) supplies: BorrowedFd<'a>,
+    pub(super) groups: Groups,
+    /// How large the private file system may grow.
+    pub(super) private_size: &'a CStr,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
     pub(super) stdio: [BorrowedFd<'a>; 3],
     pub(super) user_map: UserMap<'a>,
     pub(super) terminal: Terminal,
@@ -34,8 +38,15 @@ pub(super) struct Start<'a> {
     pub(super) gate: BorrowedFd<'a>,
     /// The keeper's process: readable once it is gone.
     pub(super) keeper: BorrowedFd<'a>,
-    /// Where the keeper asks for sockets of the box's, if it may.
-    pub(super) sockets: Option<BorrowedFd<'a>>,
+}
+
+/// What is left to do about control groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Groups {
+    /// Nothing: there are none, or it was born into them.
+    None,
+    /// The keeper will say which to enter.
+    Enter,
 }
 
 /// Who writes the user map.
@@ -75,11 +86,37 @@ pub(super) fn at(stage: Stage) -> impl Fn(Errno) -> Failure {
 /// Runs as the box's pid 1. Never returns.
 pub(super) fn run(start: &Start<'_>) -> ! {
     // What is made for the box does not depend on how its keeper happens to make files; what the agent makes does.
-    let umask = rustix::process::umask(Mode::from_raw_mode(0o022));
-    let Err(failure) = die_with_keeper(start)
-        .and_then(|()| enclose(start))
-        .and_then(|()| begin(start, umask));
+    let umask = rustix::process::umask(Mode::empty());
+    let Err(failure) = go_through(start, umask);
     fail(start.control, &failure)
+}
+
+fn go_through(start: &Start<'_>, umask: Mode) -> Result<std::convert::Infallible, Failure> {
+    die_with_keeper(start)?;
+    let foundation = prepare(start)?;
+    let script = await_script(start)?;
+    enclose(start, script, &foundation)?;
+    let sockets = match script.entry {
+        Entry::Closed => None,
+        Entry::ForKeeper => Some(supply(start).map_err(at(Stage::Network))?),
+    };
+    drop(foundation);
+    begin(
+        &Furnished {
+            start,
+            script,
+            sockets: sockets.as_ref().map(AsFd::as_fd),
+        },
+        umask,
+    )
+}
+
+/// A start that has its script.
+pub(super) struct Furnished<'a> {
+    pub(super) start: &'a Start<'a>,
+    pub(super) script: &'a Script<'a>,
+    /// Where the keeper asks for sockets of the box's, if it may.
+    pub(super) sockets: Option<BorrowedFd<'a>>,
 }
 
 fn fail(control: BorrowedFd<'_>, failure: &Failure) -> ! {
@@ -88,23 +125,67 @@ fn fail(control: BorrowedFd<'_>, failure: &Failure) -> ! {
     sys::exit_now(1)
 }
 
-/// Everything up to the point where the view is the root.
-fn enclose(start: &Start<'_>) -> Result<(), Failure> {
-    for tasks in &start.script.cgroup_tasks {
-        // "0" in a v1 `tasks` file moves the writer alone, which needs no system-wide lock: 0.02 ms instead of 11.
-        rustix::io::write(tasks, b"0").map_err(at(Stage::ControlGroup))?;
-    }
+/// All that can be done before anybody knows what the box will show: it is done while the keeper finds that out.
+fn prepare(start: &Start<'_>) -> Result<Foundation, Failure> {
+    sys::leave_namespaces().map_err(at(Stage::Namespaces))?;
+    enter_groups(start).map_err(at(Stage::ControlGroup))?;
     become_box_user(start)?;
     // From here on its control group looks like the top one.
     sys::hide_cgroup().map_err(at(Stage::ControlGroup))?;
     let _ = rustix::system::sethostname(b"belljar");
     sys::raise_loopback().map_err(at(Stage::Loopback))?;
-    if let Some(wiring) = &start.script.wiring {
+    sys::empty_bounding_set().map_err(at(Stage::Capabilities))?;
+    Foundation::lay(start.private_size)
+}
+
+fn enter_groups(start: &Start<'_>) -> Result<(), Errno> {
+    if start.groups == Groups::None {
+        return Ok(());
+    }
+    let Some(Message {
+        kind: Kind::Groups,
+        a: count,
+        ..
+    }) = Message::receive(start.control, RecvFlags::empty())?
+    else {
+        return Err(Errno::CONNRESET);
+    };
+    for _ in 0..count {
+        // "0" in a v1 `tasks` file moves the writer alone, which needs no system-wide lock: 0.02 ms instead of 11.
+        rustix::io::write(supply(start)?, b"0")?;
+    }
+    Ok(())
+}
+
+fn await_script<'a>(start: &Start<'a>) -> Result<&'a Script<'a>, Failure> {
+    let written = match Message::receive(start.control, RecvFlags::empty()) {
+        Ok(Some(Message {
+            kind: Kind::Written,
+            ..
+        })) => match start.memory.join() {
+            Ok(()) => start.memory.published().ok_or(Errno::IO),
+            Err(errno) => Err(errno),
+        },
+        Ok(_) => Err(Errno::CONNRESET),
+        Err(errno) => Err(errno),
+    };
+    written.map_err(at(Stage::View))
+}
+
+/// The next descriptor that the keeper has for us.
+pub(super) fn supply(start: &Start<'_>) -> Result<OwnedFd, Errno> {
+    receive_descriptor(start.supplies).ok_or(Errno::CONNRESET)
+}
+
+/// Everything up to the point where the view is the root.
+fn enclose(start: &Start<'_>, script: &Script<'_>, foundation: &Foundation) -> Result<(), Failure> {
+    if let Some(wiring) = script.wiring {
         ways::open(wiring, start.control).map_err(at(Stage::Network))?;
     }
-    let root = build_view(start)?;
-    enter(root.as_fd()).map_err(at(Stage::Pivot))?;
-    sys::set_mount_flags(root.as_fd(), mount_flag::READ_ONLY, false, None).map_err(at(Stage::Root))
+    foundation.build(start, script)?;
+    let root = foundation.root();
+    enter(root).map_err(at(Stage::Pivot))?;
+    sys::set_mount_flags(root, mount_flag::READ_ONLY, false, None).map_err(at(Stage::Root))
 }
 
 fn become_box_user(start: &Start<'_>) -> Result<(), Failure> {
@@ -127,7 +208,7 @@ fn become_box_user(start: &Start<'_>) -> Result<(), Failure> {
                 Ok(_) => return Err(at(Stage::UserMap)(Errno::CONNRESET)),
                 Err(errno) => return Err(at(Stage::UserMap)(errno)),
             }
-            sys::become_user(start.script.uid, start.script.gid).map_err(at(Stage::User))?;
+            sys::become_user(start.uid, start.gid).map_err(at(Stage::User))?;
         }
     }
     // Once more: a change of user clears it.
@@ -159,8 +240,12 @@ pub(super) fn own_handle() -> Result<OwnedFd, Errno> {
     rustix::process::pidfd_open(rustix::process::getpid(), flags)
 }
 
+/// What init tells the agent's process when the host's root is out of reach.
+const GONE: &[u8; 4] = b"gone";
+
 /// Forks the agent's process and stays as pid 1.
-fn begin(start: &Start<'_>, umask: Mode) -> Result<std::convert::Infallible, Failure> {
+fn begin(furnished: &Furnished<'_>, umask: Mode) -> Result<std::convert::Infallible, Failure> {
+    let start = furnished.start;
     let stage = at(Stage::Processes);
     let children = sys::watch_children().map_err(&stage)?;
     let (ours, theirs) = rustix::net::socketpair(
@@ -181,32 +266,34 @@ fn begin(start: &Start<'_>, umask: Mode) -> Result<std::convert::Infallible, Fai
             .map_err(&stage)?;
         // Without it, children that nobody waits for would take their CPU time with them. Only where it matters: the
         // first counter on a host makes the kernel wait.
-        if start.script.counts_cpu
+        if furnished.script.counts_cpu
             && let Ok(counter) = sys::open_cpu_counter()
         {
             send_descriptor(start.control, counter.as_fd()).map_err(&stage)?;
         }
     }
-    sys::empty_bounding_set().map_err(at(Stage::Capabilities))?;
     let main = sys::fork().map_err(&stage)?;
     if main == 0 {
         drop(ours);
         rustix::process::umask(umask);
-        let Err(failure) = become_agent(start, theirs.as_fd());
+        let Err(failure) = become_agent(furnished, theirs.as_fd());
         fail(start.control, &failure)
     }
     drop(theirs);
+    // The kernel waits for all processors here, while the agent's process puts its own walls up.
+    leave_host().map_err(at(Stage::Pivot))?;
+    rustix::io::write(&ours, GONE).map_err(&stage)?;
     let listener = receive_descriptor(ours.as_fd());
     drop(ours);
-    stay(start, main, &children, listener)
+    stay(furnished, main, &children, listener)
 }
 
 /// From a copy of init to the agent's program.
 fn become_agent(
-    start: &Start<'_>,
+    furnished: &Furnished<'_>,
     init: BorrowedFd<'_>,
 ) -> Result<std::convert::Infallible, Failure> {
-    let script = start.script;
+    let Furnished { start, script, .. } = furnished;
     take_terminal(start);
     sys::reset_signals();
     for (number, fd) in start.stdio.iter().enumerate() {
@@ -218,27 +305,34 @@ fn become_agent(
         moved.map_err(at(Stage::Processes))?;
     }
     sys::close_on_exec_from(3).map_err(at(Stage::Processes))?;
-    rustix::process::chdir(script.workdir.as_c_str()).map_err(at(Stage::Workdir))?;
+    rustix::process::chdir(script.workdir).map_err(at(Stage::Workdir))?;
     rustix::thread::set_no_new_privs(true).map_err(at(Stage::Capabilities))?;
     if let Some(landlock) = &script.landlock {
         restrict_files(landlock).map_err(at(Stage::Landlock))?;
     }
     sys::drop_capabilities(0).map_err(at(Stage::Capabilities))?;
-    let listener = sys::install_filter(&script.filter).map_err(at(Stage::Seccomp))?;
+    let listener = sys::install_filter(script.filter).map_err(at(Stage::Seccomp))?;
     send_descriptor(init, listener.as_fd()).map_err(at(Stage::Seccomp))?;
     drop(listener);
     // Last, because a low limit on open files would be in our own way.
-    for (resource, value) in &script.limits {
+    for (resource, value) in script.limits {
         sys::set_limit(*resource, *value).map_err(at(Stage::Limits))?;
     }
     if let Some(files) = script.usual_files {
         sys::set_soft_limit(libc::RLIMIT_NOFILE, files).map_err(at(Stage::Limits))?;
     }
+    // The last wall is init's: the host's root is gone. An init that fails there takes this process with it.
+    let mut word = [0; GONE.len()];
+    match rustix::io::read(init, &mut word) {
+        Ok(_) if word == *GONE => {}
+        Ok(_) => return Err(at(Stage::Pivot)(Errno::CONNRESET)),
+        Err(errno) => return Err(at(Stage::Pivot)(errno)),
+    }
     Message::new(Kind::Applied, 0, 0)
         .send(start.control)
         .map_err(at(Stage::Execute))?;
     await_go(start.gate).map_err(at(Stage::Admission))?;
-    let errno = sys::execute(&script.program, &script.argv, &script.env);
+    let errno = sys::execute(script.program, script.argv, script.env);
     Err(at(Stage::Execute)(errno))
 }
 
@@ -271,11 +365,11 @@ fn take_terminal(start: &Start<'_>) {
     }
 }
 
-fn restrict_files(landlock: &Landlock) -> Result<(), Errno> {
+fn restrict_files(landlock: &Landlock<'_>) -> Result<(), Errno> {
     let rules = sys::LandlockRules::new(landlock.abi, landlock.handled, landlock.scoped)?;
-    for (path, rights) in &landlock.grants {
+    for (path, rights) in landlock.grants {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let place = rustix::fs::open(path.as_c_str(), flags, Mode::empty())?;
+        let place = rustix::fs::open(*path, flags, Mode::empty())?;
         // Rights that only directories have are refused on files.
         let is_directory = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&place)?.st_mode)
             == rustix::fs::FileType::Directory;
@@ -290,7 +384,7 @@ fn restrict_files(landlock: &Landlock) -> Result<(), Errno> {
     rules.enforce()
 }
 
-fn send_descriptor(to: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+pub(super) fn send_descriptor(to: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> Result<(), Errno> {
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -300,7 +394,7 @@ fn send_descriptor(to: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> Result<(), Errno> 
         to,
         &[std::io::IoSlice::new(b"fd")],
         &mut ancillary,
-        SendFlags::NOSIGNAL,
+        SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
     )
     .map(drop)
 }
@@ -317,217 +411,4 @@ fn receive_descriptor(from: BorrowedFd<'_>) -> Option<OwnedFd> {
         RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
         _ => None,
     })
-}
-
-/// What init remembers while it lives.
-struct Stay<'a> {
-    start: &'a Start<'a>,
-    main: i32,
-    listener: Option<OwnedFd>,
-    /// Where sockets are asked for.
-    sockets: Option<BorrowedFd<'a>>,
-    /// How often each rule was hit.
-    hits: [u32; 128],
-    reach: peer::Reach,
-    /// Whether all others are to hold still.
-    pace: Pace,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Pace {
-    Move,
-    HoldStill,
-}
-
-/// Pid 1's life.
-fn stay(start: &Start<'_>, main: i32, children: &OwnedFd, listener: Option<OwnedFd>) -> ! {
-    let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
-    // The keeper's may hold secrets.
-    sys::forget_environment();
-    // To look into the processes whose calls it answers; within the box's user namespace only.
-    let _ = sys::drop_capabilities(sys::CAP_SYS_PTRACE);
-    release_descriptors(start, children, listener.as_ref());
-    if let Some(listener) = &listener {
-        Notification::prefer_sync(listener.as_fd());
-    }
-    let reach = peer::Reach {
-        private: peer::PrivateDevices::of(&start.script.private_places),
-        door: start.script.door,
-    };
-    let mut stay = Stay {
-        start,
-        main,
-        listener,
-        sockets: start.sockets,
-        hits: [0; 128],
-        reach,
-        pace: Pace::Move,
-    };
-    loop {
-        let mut sources = [
-            PollFd::new(children, PollFlags::IN),
-            PollFd::from_borrowed_fd(start.control, PollFlags::IN),
-            PollFd::from_borrowed_fd(
-                stay.listener
-                    .as_ref()
-                    .map_or(start.control, |fd| fd.as_fd()),
-                PollFlags::IN,
-            ),
-            PollFd::from_borrowed_fd(stay.sockets.unwrap_or(start.control), PollFlags::IN),
-        ];
-        let _ = poll(&mut sources, None);
-        let [child, control, asked, wanted] = sources.each_ref().map(PollFd::revents);
-        if !control.is_empty() {
-            obey(&mut stay);
-        }
-        if stay.listener.is_some() && asked.contains(PollFlags::IN) {
-            stay.answer();
-        } else if asked.intersects(PollFlags::HUP | PollFlags::ERR) {
-            // The last filtered process is gone; so will be its listener.
-            stay.listener = None;
-        }
-        if let Some(channel) = stay.sockets
-            && !wanted.is_empty()
-            && ways::answer(channel).is_err()
-        {
-            // Nobody will ask any more.
-            stay.sockets = None;
-        }
-        if !child.is_empty() {
-            let _ = sys::next_signal(children.as_fd());
-            stay.reap();
-        }
-    }
-}
-
-/// Keeps no pipe of the agent's open, and nothing else it has no use for.
-fn release_descriptors(start: &Start<'_>, children: &OwnedFd, listener: Option<&OwnedFd>) {
-    let mut keep = [
-        start.control.as_raw_fd() as u32,
-        children.as_raw_fd() as u32,
-        listener.map_or(u32::MAX, |fd| fd.as_raw_fd() as u32),
-        start.sockets.map_or(u32::MAX, |fd| fd.as_raw_fd() as u32),
-    ];
-    keep.sort_unstable();
-    let mut from = 0;
-    for fd in keep {
-        if fd > from {
-            sys::close_range(from, fd.saturating_sub(1));
-        }
-        from = fd.saturating_add(1);
-    }
-    if from != 0 {
-        sys::close_range(from, u32::MAX);
-    }
-}
-
-/// Does what the keeper says. A keeper that is gone says: end.
-fn obey(stay: &mut Stay<'_>) {
-    match Message::receive(stay.start.control, RecvFlags::DONTWAIT) {
-        Ok(Some(Message {
-            kind: Kind::Signal,
-            a,
-            ..
-        })) => {
-            let signal = rustix::process::Signal::from_named_raw(a);
-            let pid = rustix::process::Pid::from_raw(stay.main);
-            if let (Some(signal), Some(pid)) = (signal, pid) {
-                let _ = rustix::process::kill_process(pid, signal);
-            }
-        }
-        Ok(Some(Message {
-            kind: Kind::Stop,
-            a: order,
-            ..
-        })) => {
-            stay.pace = Pace::HoldStill;
-            let reached = stillness::stop_all();
-            if reached != Stillness::Pending {
-                let held = i32::from(reached == Stillness::Held);
-                let _ = Message::new(Kind::Stopped, order, held).send(stay.start.control);
-            }
-        }
-        Ok(Some(Message {
-            kind: Kind::Continue,
-            ..
-        })) => {
-            stay.pace = Pace::Move;
-            stillness::continue_all();
-        }
-        Ok(None) => sys::exit_now(1),
-        Ok(Some(_)) | Err(_) => {}
-    }
-}
-
-impl Stay<'_> {
-    fn reap(&mut self) {
-        loop {
-            match sys::next_child_state() {
-                ChildState::Ended { pid, status } if pid == self.main => {
-                    let _ = Message::new(Kind::MainEnded, status, 0).send(self.start.control);
-                }
-                ChildState::Stopped { pid, .. }
-                    if self.pace == Pace::Move && stillness::release_late(pid) => {}
-                ChildState::Stopped { pid, signal } if pid == self.main => {
-                    let _ = Message::new(Kind::MainStopped, signal, 0).send(self.start.control);
-                }
-                ChildState::Ended { .. } | ChildState::Stopped { .. } => {}
-                ChildState::NoneWaiting => return,
-                ChildState::NoChildren => {
-                    self.report_totals();
-                    let _ = Message::new(Kind::Emptied, 0, 0).send(self.start.control);
-                    sys::exit_now(0)
-                }
-            }
-        }
-    }
-
-    fn answer(&mut self) {
-        let Some(listener) = self.listener.as_ref().map(|fd| fd.as_fd()) else {
-            return;
-        };
-        let Ok(call) = Notification::receive(listener) else {
-            return;
-        };
-        let rules = &self.start.script.rules;
-        let Some(number) = rule_of(rules, call.number, &call.args) else {
-            call.answer(listener, Reply::Fail(Errno::PERM));
-            return;
-        };
-        match rules.get(number).map(|rule| rule.verdict) {
-            Some(Verdict::Mediate) => {
-                let control = self.start.control;
-                let tell = || {
-                    let _ = Message::new(Kind::Violation, number as i32, 1).send(control);
-                };
-                if peer::connect(&call, listener, &self.reach, tell) == peer::Outcome::HostSocket {
-                    self.count(number);
-                }
-            }
-            Some(Verdict::Report(errno)) | Some(Verdict::Fail(errno)) => {
-                call.answer(listener, Reply::Fail(errno));
-                self.count(number);
-            }
-            None => call.answer(listener, Reply::Fail(Errno::PERM)),
-        }
-    }
-
-    /// Tells the keeper at 1, 2, 4, 8… hits: an agent that hammers a wall must not drown its keeper.
-    fn count(&mut self, rule: usize) {
-        let Some(hits) = self.hits.get_mut(rule) else {
-            return;
-        };
-        *hits = hits.saturating_add(1);
-        if hits.is_power_of_two() {
-            let _ =
-                Message::new(Kind::Violation, rule as i32, *hits as i32).send(self.start.control);
-        }
-    }
-
-    fn report_totals(&self) {
-        for (rule, hits) in self.hits.iter().enumerate().filter(|(_, hits)| **hits > 2) {
-            let _ =
-                Message::new(Kind::Violation, rule as i32, *hits as i32).send(self.start.control);
-        }
-    }
 }

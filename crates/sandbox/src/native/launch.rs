@@ -1,21 +1,18 @@
-//! The keeper's side: starting a box, hearing from it, ending it.
+//! The keeper's side of a box that runs: hearing from it, ending it.
 
 use super::grip::{FreezeMethod, Grip};
-use super::idmap::{self, OwnerMap};
-use super::init::{self, Start, Terminal, UserMap};
+use super::idmap;
+use super::init::Terminal;
 use super::message::{Kind, LaunchError, Message, Stage};
-use super::script::{KeeperTree, Script};
+use super::script::Notes;
 use super::ways::{self, BoxSockets, Ways};
 use crate::cgroup::{Cgroup, Spending};
-use crate::host::Host;
-use crate::plan::{Entry, Ownership, Plan, Shows};
+use crate::plan::Identity;
 use crate::sample::Sampler;
-use crate::sys::{self, Fork, SignalsBlocked};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use crate::sys::{self, SignalsBlocked, Usage};
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
-use std::ffi::CString;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,8 +49,10 @@ pub enum Event {
     },
     /// The program was stopped.
     MainStopped,
-    /// The last process of the box has ended; what is left is the kernel's clearing up.
+    /// The last process of the box has ended; what is left is the kernel's clearing up, and [`Launched::accounts`] are
+    /// to be had without waiting for that.
     Emptied,
+
     /// Every process holds still.
     Stilled,
     /// A wall was hit.
@@ -75,274 +74,19 @@ pub enum Event {
 /// A box whose walls stand and whose program runs. Dropping it kills the box.
 #[derive(Debug)]
 pub struct Launched {
-    pid: i32,
-    grip: Arc<Grip>,
-    script: Script,
-    cgroup: Option<Cgroup>,
-    sampler: Option<Sampler>,
-    terminal: Terminal,
-    reaped: bool,
-    ways: Option<Ways>,
-    sockets: Option<BoxSockets>,
-}
-
-/// What is left of a box when all its processes are gone.
-#[derive(Debug, Clone, Copy)]
-pub struct Ended {
-    /// What it used.
-    pub spent: Spending,
-}
-
-impl std::fmt::Debug for Script {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Script")
-            .field("steps", &self.steps.len())
-            .finish_non_exhaustive()
-    }
-}
-
-/// A box whose walls go up. Dropping it kills the box.
-#[derive(Debug)]
-pub struct Starting {
-    launched: Launched,
-    gate: OwnedFd,
-}
-
-/// A box whose walls stand. Dropping it kills the box.
-#[derive(Debug)]
-pub struct Standing {
-    launched: Launched,
-    gate: OwnedFd,
-}
-
-impl Starting {
-    /// A hold on it for other threads.
-    pub fn grip(&self) -> Arc<Grip> {
-        Arc::clone(&self.launched.grip)
-    }
-
-    /// Lets the program start the moment its walls stand: nobody has to say so then.
-    pub fn let_go_early(&self) -> Result<(), LaunchError> {
-        open(&self.gate)
-    }
-
-    /// Goes on, now that the plan's stand-ins are in place.
-    pub fn go_on(&self) -> Result<(), LaunchError> {
-        if !self.launched.script.awaits {
-            return Ok(());
-        }
-        Message::new(Kind::Ready, 0, 0)
-            .send(self.launched.grip.control())
-            .map_err(LaunchError::at(Stage::View))
-    }
-
-    /// Waits until all walls stand, or one does not. Call [`Starting::go_on`] before.
-    pub fn stand(mut self) -> Result<Standing, LaunchError> {
-        self.launched.await_start()?;
-        // What the walls were made from may be large, and is not needed any more.
-        self.launched.script.steps = Vec::new();
-        self.launched.script.step_paths = Vec::new();
-        self.launched.script.wiring = None;
-        Ok(Standing {
-            launched: self.launched,
-            gate: self.gate,
-        })
-    }
-}
-
-impl Standing {
-    /// Pid 1 of the box, in the keeper's pid namespace.
-    pub fn pid(&self) -> i32 {
-        self.launched.pid
-    }
-
-    /// The sockets that the box's network leads to, if it is not closed. Whoever takes them answers for it.
-    pub fn take_ways(&mut self) -> Option<Ways> {
-        self.launched.ways.take()
-    }
-
-    /// A way to make sockets inside the box, if the plan has one.
-    pub fn take_sockets(&mut self) -> Option<BoxSockets> {
-        self.launched.sockets.take()
-    }
-
-    /// The program was let start before.
-    pub fn gone(self) -> Launched {
-        self.launched
-    }
-
-    /// Lets the program start.
-    pub fn go(self) -> Result<Launched, LaunchError> {
-        open(&self.gate)?;
-        Ok(self.launched)
-    }
-}
-
-fn open(gate: &OwnedFd) -> Result<(), LaunchError> {
-    rustix::io::write(gate, &1u64.to_ne_bytes())
-        .map(drop)
-        .map_err(LaunchError::at(Stage::Admission))
-}
-
-/// Starts to put up a box for `plan`: as far as it goes without the plan's stand-ins.
-pub fn start(plan: &Plan, host: &Host, stdio: &Stdio) -> Result<Starting, LaunchError> {
-    let mut cgroup = Cgroup::create(&host.cgroups, &plan.id, &plan.limits, plan.freezer)?;
-    match clone_init(plan, host, stdio, &mut cgroup) {
-        Ok(starting) => Ok(starting),
-        Err(error) => {
-            // No process has entered it.
-            if let Some(group) = cgroup {
-                group.remove();
-            }
-            Err(error)
-        }
-    }
-}
-
-/// Makes the box's first process. The control group goes with it, once there is one.
-fn clone_init(
-    plan: &Plan,
-    host: &Host,
-    stdio: &Stdio,
-    cgroup: &mut Option<Cgroup>,
-) -> Result<Starting, LaunchError> {
-    let sampled = cgroup.is_none();
-    let mut script = Script::new(plan, host, sampled)?;
-    if let Some(group) = cgroup {
-        script.cgroup_tasks = group.take_entrances();
-    }
-    let terminal = terminal_for(stdio);
-    let trees = clone_trees(plan, &script)?;
-    let gate = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)
-        .map_err(LaunchError::at(Stage::Admission))?;
-    let keeper = init::own_handle().map_err(LaunchError::at(Stage::Processes))?;
-    let (control, theirs) = channel()?;
-    let (sockets, makers) = match plan.entry {
-        Entry::Closed => (None, None),
-        Entry::ForKeeper => {
-            let (ours, theirs) = channel()?;
-            (Some(BoxSockets::new(ours)), Some(theirs))
-        }
-    };
-    let own_map =
-        (plan.identity.uid == rustix::process::geteuid().as_raw()).then(|| own_maps(plan));
-    let start = Start {
-        script: &script,
-        control: theirs.as_fd(),
-        trees: &trees,
-        stdio: [
-            stdio.stdin.as_fd(),
-            stdio.stdout.as_fd(),
-            stdio.stderr.as_fd(),
-        ],
-        user_map: own_map
-            .as_ref()
-            .map_or(UserMap::Keeper, |(uid, gid)| UserMap::Own { uid, gid }),
-        terminal,
-        send_proc: sampled,
-        gate: gate.as_fd(),
-        keeper: keeper.as_fd(),
-        sockets: makers.as_ref().map(AsFd::as_fd),
-    };
-    // A handler of the host program's must not run in the copy.
-    let quiet = SignalsBlocked::new();
-    let into = cgroup.as_ref().and_then(Cgroup::directory);
-    let (pid, handle) = match sys::clone_into(sys::BOX_NAMESPACES, into) {
-        Ok(Fork::Child) => init::run(&start),
-        Ok(Fork::Parent { pid, handle }) => (pid, handle),
-        Err(errno) => return Err(LaunchError::at(Stage::Namespaces)(errno)),
-    };
-    drop(quiet);
-    let map_by_keeper = matches!(start.user_map, UserMap::Keeper);
-    drop(theirs);
-    script.cgroup_tasks.clear();
-    let group = cgroup.as_ref().and_then(Cgroup::version_2);
-    let launched = Launched {
-        pid,
-        grip: Arc::new(Grip::new(handle, control, group.map(Path::to_owned))),
-        script,
-        cgroup: cgroup.take(),
-        sampler: None,
-        terminal,
-        reaped: false,
-        ways: None,
-        sockets,
-    };
-    if map_by_keeper {
-        launched
-            .map_user(plan)
-            .map_err(LaunchError::at(Stage::UserMap))?;
-    }
-    Ok(Starting { launched, gate })
-}
-
-fn channel() -> Result<(OwnedFd, OwnedFd), LaunchError> {
-    rustix::net::socketpair(
-        rustix::net::AddressFamily::UNIX,
-        rustix::net::SocketType::SEQPACKET,
-        rustix::net::SocketFlags::CLOEXEC,
-        None,
-    )
-    .map_err(LaunchError::at(Stage::Namespaces))
-}
-
-fn own_maps(plan: &Plan) -> (CString, CString) {
-    let line = |id: u32| CString::new(format!("{id} {id} 1")).unwrap_or_default();
-    (line(plan.identity.uid), line(plan.identity.gid))
-}
-
-/// Trees that only the keeper may clone: those whose owner is mapped, and files that the box's user can't reach.
-fn clone_trees(plan: &Plan, script: &Script) -> Result<Vec<OwnedFd>, LaunchError> {
-    let is_mapped = |tree: &KeeperTree| tree.ownership == Ownership::Mapped;
-    let map = if script.trees.iter().any(is_mapped) {
-        Some(OwnerMap::new(plan.identity).map_err(LaunchError::at(Stage::UserMap))?)
-    } else {
-        None
-    };
-    let clone = |tree: &KeeperTree| match &map {
-        Some(map) if is_mapped(tree) => map.clone_tree(&tree.source, tree.flags),
-        _ => idmap::clone_only(&tree.source, tree.flags, tree.only),
-    };
-    let fail = |tree: &KeeperTree, errno| LaunchError::Step {
-        stage: Stage::View,
-        errno,
-        path: Some(tree.source.clone()),
-    };
-    let trees = script.trees.iter();
-    trees
-        .map(|tree| clone(tree).map_err(|errno| fail(tree, errno)))
-        .collect()
-}
-
-/// Whether the plan needs what only root can do.
-pub(crate) fn needs_mapped_owner(plan: &Plan) -> bool {
-    plan.view.iter().any(|entry| {
-        matches!(
-            entry.shows,
-            Shows::Host {
-                ownership: Ownership::Mapped,
-                ..
-            } | Shows::Overlay {
-                ownership: Ownership::Mapped,
-                ..
-            }
-        )
-    })
-}
-
-fn terminal_for(stdio: &Stdio) -> Terminal {
-    let Some(terminal) = [&stdio.stdin, &stdio.stdout, &stdio.stderr]
-        .into_iter()
-        .find(|fd| rustix::termios::isatty(fd))
-    else {
-        return Terminal::Detached;
-    };
-    match rustix::termios::tcgetpgrp(terminal) {
-        Ok(group) if group == rustix::process::getpgrp() => Terminal::Foreground,
-        Ok(_) => Terminal::Background,
-        // A terminal, but not ours to control.
-        Err(_) => Terminal::Detached,
-    }
+    pub(super) pid: i32,
+    pub(super) grip: Arc<Grip>,
+    pub(super) notes: Notes,
+    pub(super) cgroup: Option<Cgroup>,
+    pub(super) sampler: Option<Sampler>,
+    pub(super) terminal: Terminal,
+    pub(super) reaped: bool,
+    /// What all processes used: from init's last words, or from the kernel.
+    pub(super) used: Usage,
+    /// Init said that it is the last.
+    pub(super) emptied: bool,
+    pub(super) ways: Option<Ways>,
+    pub(super) sockets: Option<BoxSockets>,
 }
 
 impl Launched {
@@ -372,16 +116,26 @@ impl Launched {
     }
 
     /// The next event, if one waits.
-    pub fn next_event(&self) -> Option<Event> {
+    pub fn next_event(&mut self) -> Option<Event> {
         let message = Message::receive(self.grip.control(), RecvFlags::DONTWAIT).ok()??;
         match message.kind {
             Kind::MainEnded => Some(Event::MainEnded { status: message.a }),
             Kind::MainStopped => Some(Event::MainStopped),
-            Kind::Emptied => Some(Event::Emptied),
+            Kind::Used => {
+                let seconds = u64::from(message.a.unsigned_abs());
+                let micros = u64::from(message.b.unsigned_abs());
+                self.used.cpu = Duration::from_secs(seconds) + Duration::from_micros(micros);
+                self.next_event()
+            }
+            Kind::Emptied => {
+                self.used.largest_process_bytes = u64::from(message.a.unsigned_abs()) << 10;
+                self.emptied = true;
+                Some(Event::Emptied)
+            }
             Kind::Violation => {
                 let rule = usize::try_from(message.a)
                     .ok()
-                    .and_then(|n| self.script.rules.get(n))?;
+                    .and_then(|n| self.notes.rules.get(n))?;
                 Some(Event::Violation {
                     call: rule.name,
                     why: rule.why,
@@ -406,7 +160,9 @@ impl Launched {
             | Kind::Stop
             | Kind::Continue
             | Kind::Ways
-            | Kind::Socket => None,
+            | Kind::Socket
+            | Kind::Written
+            | Kind::Groups => None,
         }
     }
 
@@ -488,31 +244,49 @@ impl Launched {
         }
     }
 
-    /// Waits for the last process to go and removes what is left.
-    pub fn finish(mut self) -> Result<Ended, Errno> {
-        let looked = self.cgroup.is_none().then(|| self.spent());
-        let reaped = sys::reap(self.pid)?;
-        self.reaped = true;
-        let mut spent = looked.unwrap_or_default();
-        if let Some(group) = self.cgroup.take() {
-            spent = group.spent();
-            group.remove();
-        } else {
-            spent.cpu = spent.cpu.max(reaped.cpu);
+    /// What the box has used in all. Waits for its end only where init could not tell.
+    pub fn accounts(&mut self) -> Result<Spending, Errno> {
+        let mut spent = self.spent();
+        if !self.emptied {
+            self.wait()?;
+            if self.cgroup.is_some() {
+                spent = self.spent();
+            }
         }
-        spent.peak_memory = spent.peak_memory.max(reaped.largest_process_bytes);
-        // Dropped from here on, it gives the terminal back.
-        Ok(Ended { spent })
+        if self.cgroup.is_none() {
+            spent.cpu = spent.cpu.max(self.used.cpu);
+        }
+        spent.peak_memory = spent.peak_memory.max(self.used.largest_process_bytes);
+        Ok(spent)
     }
 
-    fn map_user(&self, plan: &Plan) -> Result<(), Errno> {
-        idmap::write_map(self.pid, "uid_map", plan.identity.uid, plan.identity.uid)?;
-        idmap::write_map(self.pid, "gid_map", plan.identity.gid, plan.identity.gid)?;
+    /// Until nothing of the box is left.
+    pub fn wait(&mut self) -> Result<(), Errno> {
+        if !self.reaped {
+            let reaped = sys::reap(self.pid)?;
+            self.reaped = true;
+            self.used = reaped.usage;
+        }
+        Ok(())
+    }
+
+    /// The same, and removes what was made for it. Dropped from here on, it gives the terminal back.
+    pub fn finish(mut self) -> Result<(), Errno> {
+        self.wait()?;
+        if let Some(group) = self.cgroup.take() {
+            group.remove();
+        }
+        Ok(())
+    }
+
+    pub(super) fn map_user(&self, identity: Identity) -> Result<(), Errno> {
+        idmap::write_map(self.pid, "uid_map", identity.uid, identity.uid)?;
+        idmap::write_map(self.pid, "gid_map", identity.gid, identity.gid)?;
         Message::new(Kind::Mapped, 0, 0).send(self.grip.control())
     }
 
     /// Waits until the walls stand, or init says which does not.
-    fn await_start(&mut self) -> Result<(), LaunchError> {
+    pub(super) fn await_start(&mut self) -> Result<(), LaunchError> {
         let message = loop {
             let (message, mut fds) = ways::receive(self.grip.control());
             if let Some(Message {
@@ -540,7 +314,7 @@ impl Launched {
             }) => {
                 let stage = Stage::from_number(a & 0xff).unwrap_or(Stage::Namespaces);
                 let path = match stage {
-                    Stage::View => self.script.step_paths.get((a >> 8) as usize).cloned(),
+                    Stage::View => self.notes.step_paths.get((a >> 8) as usize).cloned(),
                     _ => None,
                 };
                 Err(LaunchError::Step {

@@ -33,7 +33,9 @@ pub(crate) enum Kind {
     Signal = 7,
     /// Keeper → init: the stand-ins are in place.
     Ready = 9,
-    /// Init → keeper: no process is left but init, which ends now.
+    /// Init → keeper: all together used `a` seconds and `b` microseconds of CPU time.
+    Used = 16,
+    /// Init → keeper: no process is left but init, which ends now. The largest had `a` KiB of memory.
     Emptied = 8,
     /// Keeper → init: stop every process of the box; `a` numbers the order.
     Stop = 10,
@@ -43,6 +45,10 @@ pub(crate) enum Kind {
     Stopped = 12,
     /// Init → keeper: the box's sockets come with this, `a` of them.
     Ways = 13,
+    /// Keeper → init: enter the control groups by the next `a` descriptors.
+    Groups = 17,
+    /// Keeper → init: the script is written.
+    Written = 15,
     /// Both ways, on a channel of its own: a socket is wanted; none could be had, for the reason `b`.
     Socket = 14,
 }
@@ -81,6 +87,9 @@ impl Message {
             12 => Kind::Stopped,
             13 => Kind::Ways,
             14 => Kind::Socket,
+            15 => Kind::Written,
+            16 => Kind::Used,
+            17 => Kind::Groups,
             _ => return None,
         };
         Some(Self {

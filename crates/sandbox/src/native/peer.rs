@@ -11,7 +11,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::AddressFamily;
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 
 /// Whether the call met a socket of the host's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,13 +27,13 @@ pub(super) struct PrivateDevices {
 }
 
 impl PrivateDevices {
-    pub(super) fn of(mounts: &[CString]) -> Self {
+    pub(super) fn of(mounts: &[&CStr]) -> Self {
         let mut found = Self {
             devices: [0; 32],
             used: 0,
         };
         for mount in mounts.iter().take(found.devices.len()) {
-            if let Ok(stat) = rustix::fs::stat(mount.as_c_str()) {
+            if let Ok(stat) = rustix::fs::stat(*mount) {
                 found.devices[found.used] = stat.st_dev;
                 found.used += 1;
             }

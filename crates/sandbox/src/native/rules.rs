@@ -35,6 +35,8 @@ pub(crate) enum When {
     TypeNot(u32, u32, &'static [u32]),
     /// Argument 0 is `.0`, and argument 2 is not `.1`.
     ProtocolNot(u32, u32),
+    /// Argument 0 is `.0`, and argument 2 is `.1`.
+    ProtocolIs(u32, u32),
 }
 
 /// One line of the filter.
@@ -67,6 +69,7 @@ const FAMILIES: &[u32] = &[
 ];
 const TERMINAL_INJECTION: &[u32] = &[0x5412, 0x541c, 0x5423]; // TIOCSTI, TIOCLINUX, TIOCSETD
 const UNIX_TYPES: &[u32] = &[libc::SOCK_STREAM as u32, libc::SOCK_SEQPACKET as u32];
+const INTERNET_TYPES: &[u32] = &[libc::SOCK_STREAM as u32, libc::SOCK_DGRAM as u32];
 const SOCKET_FLAGS: u32 = !0xf;
 const PERSONALITIES: &[u32] = &[0, 0x0008, 0xffff_ffff]; // PER_LINUX, PER_LINUX32, "which is it?"
 
@@ -131,6 +134,31 @@ pub(crate) fn rules(spawn: Spawn, memory_is_sampled: bool) -> Vec<Rule> {
             ProtocolNot(libc::AF_NETLINK as u32, 0),
             Report(Errno::PROTONOSUPPORT),
             "only routing queries, of the box's own network"
+        ),
+        // The kernel refuses these to the box anyway; here the attempt is seen.
+        rule!(
+            SYS_socket,
+            TypeNot(libc::AF_INET as u32, SOCKET_FLAGS, INTERNET_TYPES),
+            Report(PERM),
+            "raw packets"
+        ),
+        rule!(
+            SYS_socket,
+            TypeNot(libc::AF_INET6 as u32, SOCKET_FLAGS, INTERNET_TYPES),
+            Report(PERM),
+            "raw packets"
+        ),
+        rule!(
+            SYS_socket,
+            ProtocolIs(libc::AF_INET as u32, libc::IPPROTO_ICMP as u32),
+            Report(Errno::ACCESS),
+            "pings carry anything"
+        ),
+        rule!(
+            SYS_socket,
+            ProtocolIs(libc::AF_INET6 as u32, libc::IPPROTO_ICMPV6 as u32),
+            Report(Errno::ACCESS),
+            "pings carry anything"
         ),
         rule!(
             SYS_socketpair,

@@ -1,79 +1,86 @@
 //! A [`Plan`] turned into the exact system calls of the native tier, with every string made beforehand, so that the
-//! new process, which must not allocate, only walks a list.
+//! new process, which must not allocate, only walks a list. That process is there already when the script is written: it
+//! finds it in memory that it shares with its keeper.
 
 use super::filter;
-use super::message::LaunchError;
+use super::message::{LaunchError, Stage};
+use super::restrictions::{Landlock, handled_rights, resource_limits, right, scopes};
 use super::rules::{self, Rule};
 use super::shown::FileId;
 use super::ways::Wiring;
 use crate::host::Host;
-use crate::plan::{Access, Kind, Ownership, Plan, Shows, View};
-use crate::sys::{CStrings, SockFilter, mount_flag};
-use rustix::fd::OwnedFd;
+use crate::plan::{Access, Entry, Kind, Ownership, Plan, Shows, View};
+use crate::sys::{CStrings, Published, SharedMemory, SockFilter, mount_flag};
+use rustix::io::Errno;
 use std::collections::HashMap;
-use std::ffi::{CString, OsStr};
+use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// A path relative to the new root.
-#[derive(Clone)]
-pub(crate) struct Place {
-    pub(crate) path: CString,
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'m> {
+    pub(crate) path: &'m CStr,
     /// Every directory on the way is of our making, so that no link can be in it.
     pub(crate) ours: bool,
 }
 
 /// One step of building the view. Paths `at` are relative to the new root.
-pub(crate) enum Step {
+#[derive(Clone, Copy)]
+pub(crate) enum Step<'m> {
     /// Make a directory, if it is not there.
-    Directory { at: CString, mode: u32 },
+    Directory { at: &'m CStr, mode: u32 },
     /// Make an empty file, if it is not there.
-    Touch { at: CString },
+    Touch { at: &'m CStr },
     /// Make a file with these contents, for all to read.
-    Write { at: CString, bytes: Arc<[u8]> },
+    Write { at: &'m CStr, bytes: &'m [u8] },
     /// Make a symbolic link.
-    Link { at: CString, target: CString },
+    Link { at: &'m CStr, target: &'m CStr },
     /// Show a tree of the host's.
     Bind {
-        source: CString,
-        at: Place,
+        source: &'m CStr,
+        at: Place<'m>,
         flags: u64,
         /// The very file it must be, where that matters.
         only: Option<FileId>,
     },
-    /// Show a tree that the keeper has already cloned (number of its descriptor).
-    Attach { tree: usize, at: Place },
+    /// Show the next tree that the keeper has cloned.
+    Attach { at: Place<'m> },
     /// Show a directory of the box's own file system.
-    Private { name: CString, at: Place, mode: u32 },
+    Private {
+        name: &'m CStr,
+        at: Place<'m>,
+        mode: u32,
+    },
     /// Show a file that is in the new root already once more.
-    Mirror { from: CString, at: Place },
+    Mirror { from: &'m CStr, at: Place<'m> },
     /// Let nobody write to the file system mounted there.
-    Seal { at: CString },
+    Seal { at: &'m CStr },
     /// Mount a pseudo-terminal file system of the box's own.
-    Terminals { at: Place },
+    Terminals { at: Place<'m> },
     /// Wait until the keeper has put stand-ins in place.
     Await,
     /// Cover with something empty that nobody can write.
-    Cover { at: Place, kind: Kind },
-    /// The host's directory with changes kept aside. `mapped`: the lower tree the keeper cloned.
+    Cover { at: Place<'m>, kind: Kind },
+    /// The host's directory with changes kept aside.
     Overlay {
-        lower: Lower,
-        upper: CString,
-        work: CString,
-        at: Place,
+        lower: Lower<'m>,
+        upper: &'m CStr,
+        work: &'m CStr,
+        at: Place<'m>,
     },
 }
 
 /// Where an overlay's read-only side comes from.
-pub(crate) enum Lower {
+#[derive(Clone, Copy)]
+pub(crate) enum Lower<'m> {
     /// A `lowerdir` value.
-    Path(CString),
-    /// A tree the keeper cloned and mapped, and directories to put above it.
-    Tree { tree: usize, above: Option<CString> },
+    Path(&'m CStr),
+    /// The next tree the keeper cloned, mapped; and directories to put above it.
+    Tree { above: Option<&'m CStr> },
 }
 
-/// A host tree that the keeper clones before the start.
+/// A host tree that the keeper clones for init.
 pub(crate) struct KeeperTree {
     pub(crate) source: PathBuf,
     pub(crate) flags: u64,
@@ -82,165 +89,208 @@ pub(crate) struct KeeperTree {
     pub(crate) only: Option<FileId>,
 }
 
-/// The Landlock rules: what is granted where, as seen inside.
-pub(crate) struct Landlock {
-    pub(crate) abi: u32,
-    pub(crate) handled: u64,
-    pub(crate) scoped: u64,
-    pub(crate) grants: Vec<(CString, u64)>,
-}
-
 /// Everything the new process needs.
-pub(crate) struct Script {
-    pub(crate) steps: Vec<Step>,
-    /// For error messages: the view path of each step.
-    pub(crate) step_paths: Vec<PathBuf>,
-    /// Trees that only the keeper may clone, by number.
-    pub(crate) trees: Vec<KeeperTree>,
+#[derive(Clone, Copy)]
+pub(crate) struct Script<'m> {
+    pub(crate) steps: &'m [Step<'m>],
     /// The one socket of the host's that the box may connect to.
     pub(crate) door: Option<FileId>,
-    /// Whether there are stand-ins to wait for.
-    pub(crate) awaits: bool,
-    /// Frames that are mounts of their own, to be sealed when their contents are in place.
-    frames: Vec<PathBuf>,
     /// Where each private file system is: sockets there can only be the box's own.
-    pub(crate) private_places: Vec<CString>,
-    /// How large the private file system may grow.
-    pub(crate) private_size: CString,
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    pub(crate) program: CString,
-    pub(crate) argv: CStrings,
-    pub(crate) env: CStrings,
-    pub(crate) workdir: CString,
-    pub(crate) rules: Vec<Rule>,
-    pub(crate) filter: Vec<SockFilter>,
-    pub(crate) limits: Vec<(libc::__rlimit_resource_t, u64)>,
+    pub(crate) private_places: &'m [&'m CStr],
+    pub(crate) program: &'m CStr,
+    pub(crate) argv: CStrings<'m>,
+    pub(crate) env: CStrings<'m>,
+    pub(crate) workdir: &'m CStr,
+    pub(crate) rules: &'m [Rule],
+    pub(crate) filter: &'m [SockFilter],
+    pub(crate) limits: &'m [(libc::__rlimit_resource_t, u64)],
     /// How many open files each process may have unless it asks for more, where that is not the keeper's own number.
     pub(crate) usual_files: Option<u64>,
-    pub(crate) landlock: Option<Landlock>,
+    pub(crate) landlock: Option<Landlock<'m>>,
     /// Whether CPU time has a limit.
     pub(crate) counts_cpu: bool,
-    pub(crate) cgroup_tasks: Vec<OwnedFd>,
     /// What is to be done about the network, if it is not closed.
-    pub(crate) wiring: Option<Wiring>,
+    pub(crate) wiring: Option<Wiring<&'m [u8]>>,
+    /// Whether the keeper will ask for sockets; the channel comes after the trees.
+    pub(crate) entry: Entry,
 }
 
-mod right {
-    pub(super) const EXECUTE: u64 = 1;
-    pub(super) const WRITE_FILE: u64 = 1 << 1;
-    pub(super) const READ_FILE: u64 = 1 << 2;
-    pub(super) const READ_DIR: u64 = 1 << 3;
-    pub(super) const TRUNCATE: u64 = 1 << 14;
-    pub(super) const IOCTL_DEV: u64 = 1 << 15;
-    pub(super) const READ: u64 = EXECUTE | READ_FILE | READ_DIR;
+/// The script as it lies in shared memory.
+pub(crate) struct Sheet;
+
+impl Published for Sheet {
+    type At<'m> = Script<'m>;
 }
 
-/// Every right to change something that Landlock can withhold at this ABI. Reading and executing are not among them:
-/// all that is in the view may be read, and a right that is not withheld costs nothing on every open. Nor is
-/// truncation, which is asked for on every open, and which read-only mounts forbid by themselves.
-fn handled_rights(abi: u32) -> u64 {
-    let all = match abi {
-        0 | 1 => (1 << 13) - 1,
-        2 => (1 << 14) - 1,
-        3 | 4 => (1 << 15) - 1,
-        _ => (1 << 16) - 1,
-    };
-    all & !(right::READ | right::TRUNCATE)
+/// Room for the script: a home of a hundred thousand entries, and all texts that may be shown.
+pub(crate) const SHEET_SIZE: usize = 64 << 20;
+
+/// What the keeper has to know of a script.
+#[derive(Default)]
+pub(crate) struct Notes {
+    /// For error messages: the view path of each step.
+    pub(crate) step_paths: Vec<PathBuf>,
+    /// Trees that only the keeper may clone, in the order in which they are wanted.
+    pub(crate) trees: Vec<KeeperTree>,
+    /// For reports: what each rule is about.
+    pub(crate) rules: Vec<Rule>,
+    /// Whether there are stand-ins to wait for.
+    pub(crate) awaits: bool,
 }
 
-/// Abstract Unix sockets and signals to processes outside, from ABI 6.
-fn scopes(abi: u32) -> u64 {
-    if abi >= 6 { 0b11 } else { 0 }
+/// A script while it is written.
+pub(super) struct Draft<'m> {
+    memory: &'m SharedMemory<Sheet>,
+    steps: Vec<Step<'m>>,
+    private_places: Vec<&'m CStr>,
+    pub(super) door: Option<FileId>,
+    /// Frames that are mounts of their own, to be sealed when their contents are in place.
+    frames: Vec<PathBuf>,
+    notes: Notes,
 }
 
 /// The device files every program may expect.
 const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
 
-impl Script {
-    /// Works the plan out. `sampled`: memory is counted by looking, not by the kernel.
-    pub(crate) fn new(plan: &Plan, host: &Host, sampled: bool) -> Result<Self, LaunchError> {
-        let rules = rules::rules(plan.spawn, sampled && plan.limits.memory_bytes.is_some());
-        let mut script = Script {
-            steps: Vec::with_capacity(plan.view.len() * 2 + 32),
-            step_paths: Vec::new(),
-            trees: Vec::new(),
-            door: None,
-            awaits: false,
-            frames: Vec::new(),
-            private_places: Vec::new(),
-            private_size: c_string(OsStr::new(&plan.private_bytes.to_string()), "a size")?,
-            uid: plan.identity.uid,
-            gid: plan.identity.gid,
-            program: c_path(&plan.program)?,
-            argv: CStrings::new(
-                plan.argv
-                    .iter()
-                    .map(|s| c_string(s, "an argument"))
-                    .collect::<Result<_, _>>()?,
-            ),
-            env: CStrings::new(plan.env.iter().map(variable).collect::<Result<_, _>>()?),
-            workdir: c_path(&plan.workdir)?,
-            filter: filter::compile(&rules),
-            rules,
-            limits: resource_limits(plan, sampled),
-            usual_files: match plan.limits.open_files {
-                None => crate::descriptors::usual_limit(),
-                Some(_) => None,
-            },
-            landlock: None,
-            counts_cpu: plan.limits.cpu_time.is_some(),
-            cgroup_tasks: Vec::new(),
-            wiring: Wiring::of(&plan.network),
-        };
-        let own: Own<'_> = plan
-            .view
-            .iter()
-            .map(|entry| (entry.path.as_os_str().as_bytes(), is_own(entry)))
-            .collect();
-        let mut grants = Vec::new();
-        // The root itself is init's to make; what it shows is a frame in every plan.
-        for entry in plan
-            .view
-            .iter()
-            .filter(|entry| entry.path != Path::new("/"))
-        {
-            script.place(entry, &own)?;
-            if writable(entry) {
-                grants.push((c_path(&entry.path)?, u64::MAX));
-            }
+/// Works the plan out and lets init have it. `sampled`: memory is counted by looking, not by the kernel.
+pub(super) fn publish(
+    plan: &Plan,
+    host: &Host,
+    sampled: bool,
+    memory: &SharedMemory<Sheet>,
+) -> Result<Notes, LaunchError> {
+    let rules = rules::rules(plan.spawn, sampled && plan.limits.memory_bytes.is_some());
+    let mut draft = Draft {
+        memory,
+        steps: Vec::with_capacity(plan.view.len() * 2 + 32),
+        private_places: Vec::new(),
+        door: None,
+        frames: Vec::new(),
+        notes: Notes::default(),
+    };
+    let own: Own<'_> = plan
+        .view
+        .iter()
+        .map(|entry| (entry.path.as_os_str().as_bytes(), is_own(entry)))
+        .collect();
+    let mut grants = Vec::new();
+    // The root itself is init's to make; what it shows is a frame in every plan.
+    for entry in plan
+        .view
+        .iter()
+        .filter(|entry| entry.path != Path::new("/"))
+    {
+        draft.place(entry, &own)?;
+        if writable(entry) {
+            grants.push((draft.path(&entry.path)?, u64::MAX));
         }
-        for frame in std::mem::take(&mut script.frames) {
-            let at = relative(&frame)?;
-            script.push(Step::Seal { at }, &frame);
-        }
-        script.show_all(plan)?;
-        script.devices()?;
-        // Descriptors, terminals and the like are written through these two; other walls hold what is in them.
-        grants.push((c"/dev".to_owned(), right::WRITE_FILE | right::IOCTL_DEV));
-        grants.push((c"/proc".to_owned(), right::WRITE_FILE));
-        script.landlock = host.landlock_abi.map(|abi| Landlock {
+    }
+    for frame in std::mem::take(&mut draft.frames) {
+        let at = draft.relative(&frame)?;
+        draft.push(Step::Seal { at }, &frame);
+    }
+    draft.show_all(plan)?;
+    draft.devices()?;
+    // Descriptors, terminals and the like are written through these two; other walls hold what is in them.
+    grants.push((c"/dev", right::WRITE_FILE | right::IOCTL_DEV));
+    grants.push((c"/proc", right::WRITE_FILE));
+    let landlock = match host.landlock_abi {
+        Some(abi) => Some(Landlock {
             abi,
             handled: handled_rights(abi),
             scoped: scopes(abi),
-            grants,
-        });
-        Ok(script)
+            grants: draft.list(&grants)?,
+        }),
+        None => None,
+    };
+    let arguments = plan.argv.iter().map(|word| c_string(word, "an argument"));
+    let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
+    let variables = plan.env.iter().map(variable);
+    let variables = variables.collect::<Result<Vec<_>, _>>()?;
+    let wiring = match &Wiring::of(&plan.network) {
+        Some(wiring) => Some(wiring.each(|bytes| draft.list(bytes))?),
+        None => None,
+    };
+    let script = Script {
+        steps: draft.list(&draft.steps)?,
+        door: draft.door,
+        private_places: draft.list(&draft.private_places)?,
+        program: draft.path(&plan.program)?,
+        argv: CStrings::put(memory, &arguments).map_err(no_room)?,
+        env: CStrings::put(memory, &variables).map_err(no_room)?,
+        workdir: draft.path(&plan.workdir)?,
+        filter: draft.list(&filter::compile(&rules))?,
+        rules: draft.list(&rules)?,
+        limits: draft.list(&resource_limits(plan, sampled))?,
+        usual_files: match plan.limits.open_files {
+            None => crate::descriptors::usual_limit(),
+            Some(_) => None,
+        },
+        landlock,
+        counts_cpu: plan.limits.cpu_time.is_some(),
+        wiring,
+        entry: plan.entry,
+    };
+    let notes = Notes {
+        rules,
+        ..draft.notes
+    };
+    memory.publish(script).map_err(no_room)?;
+    Ok(notes)
+}
+
+fn no_room(errno: Errno) -> LaunchError {
+    LaunchError::at(Stage::View)(errno)
+}
+
+impl<'m> Draft<'m> {
+    fn list<T: Copy>(&self, values: &[T]) -> Result<&'m [T], LaunchError> {
+        self.memory.put_all(values).map_err(no_room)
     }
 
-    pub(super) fn push(&mut self, step: Step, path: &Path) {
+    pub(super) fn bytes(&self, bytes: &[u8]) -> Result<&'m [u8], LaunchError> {
+        self.list(bytes)
+    }
+
+    fn text(&self, text: &OsStr, what: &'static str) -> Result<&'m CStr, LaunchError> {
+        let text = c_string(text, what)?;
+        self.memory.put_c_str(&text).map_err(no_room)
+    }
+
+    pub(super) fn path(&self, path: &Path) -> Result<&'m CStr, LaunchError> {
+        self.text(path.as_os_str(), "a path")
+    }
+
+    /// A path as seen from the new root.
+    pub(super) fn relative(&self, path: &Path) -> Result<&'m CStr, LaunchError> {
+        self.path(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// A directory of an overlay.
+    fn layer(&self, path: &Path) -> Result<&'m CStr, LaunchError> {
+        self.text(OsStr::from_bytes(&escape_layer(path)), "an overlay path")
+    }
+
+    /// Where to mount.
+    fn spot(&self, path: &Path, own: &Own<'_>) -> Result<Place<'m>, LaunchError> {
+        Ok(Place {
+            path: self.relative(path)?,
+            ours: is_all_own(path, own),
+        })
+    }
+
+    pub(super) fn push(&mut self, step: Step<'m>, path: &Path) {
         self.steps.push(step);
-        self.step_paths.push(path.to_owned());
+        self.notes.step_paths.push(path.to_owned());
     }
 
-    /// Notes a tree for the keeper to clone; its number.
-    pub(super) fn keeper_tree(&mut self, tree: KeeperTree) -> usize {
-        self.trees.push(tree);
-        self.trees.len() - 1
+    /// Notes a tree for the keeper to clone. The next step must be the one that wants it.
+    pub(super) fn keeper_tree(&mut self, tree: KeeperTree) {
+        self.notes.trees.push(tree);
     }
 
     /// The same for a tree whose owner is mapped.
-    fn mapped_tree(&mut self, source: &Path, flags: u64) -> usize {
+    fn mapped_tree(&mut self, source: &Path, flags: u64) {
         self.keeper_tree(KeeperTree {
             source: source.to_owned(),
             flags,
@@ -254,7 +304,7 @@ impl Script {
         self.parents(path, own)?;
         match &entry.shows {
             Shows::Frame if is_in_own(path, own) => {
-                let at = relative(path)?;
+                let at = self.relative(path)?;
                 self.push(Step::Directory { at, mode: 0o755 }, path);
             }
             Shows::Frame => {
@@ -263,8 +313,8 @@ impl Script {
             }
             Shows::Link(target) => {
                 let step = Step::Link {
-                    at: relative(path)?,
-                    target: c_path(target)?,
+                    at: self.relative(path)?,
+                    target: self.path(target)?,
                 };
                 self.push(step, path);
             }
@@ -276,34 +326,34 @@ impl Script {
             } => {
                 self.mount_point(path, *kind, own)?;
                 let flags = flags_for(*access);
-                let at = spot(path, own)?;
+                let at = self.spot(path, own)?;
                 let step = match ownership {
                     Ownership::Host => Step::Bind {
-                        source: c_path(source)?,
+                        source: self.path(source)?,
                         at,
                         flags,
                         only: None,
                     },
-                    Ownership::Mapped => Step::Attach {
-                        tree: self.mapped_tree(source, flags),
-                        at,
-                    },
+                    Ownership::Mapped => {
+                        self.mapped_tree(source, flags);
+                        Step::Attach { at }
+                    }
                 };
                 self.push(step, path);
             }
             Shows::Private { mode } => {
                 self.mount_point(path, Kind::Directory, own)?;
-                self.private_places.push(c_path(path)?);
+                self.private_places.push(self.path(path)?);
                 self.private(path, *mode, own)?;
             }
             Shows::Hidden(kind) | Shows::StandIn(kind) => {
                 self.mount_point(path, *kind, own)?;
-                if matches!(entry.shows, Shows::StandIn(_)) && !self.awaits {
-                    self.awaits = true;
+                if matches!(entry.shows, Shows::StandIn(_)) && !self.notes.awaits {
+                    self.notes.awaits = true;
                     self.push(Step::Await, path);
                 }
                 let step = Step::Cover {
-                    at: spot(path, own)?,
+                    at: self.spot(path, own)?,
                     kind: *kind,
                 };
                 self.push(step, path);
@@ -324,18 +374,23 @@ impl Script {
                             layers.push(b':');
                         }
                         layers.extend(escape_layer(lower));
-                        Lower::Path(c_string(OsStr::from_bytes(&layers), "an overlay path")?)
+                        Lower::Path(self.text(OsStr::from_bytes(&layers), "an overlay path")?)
                     }
-                    Ownership::Mapped => Lower::Tree {
-                        tree: self.mapped_tree(lower, mount_flag::READ_ONLY),
-                        above: stand_ins.as_deref().map(c_layer).transpose()?,
-                    },
+                    Ownership::Mapped => {
+                        self.mapped_tree(lower, mount_flag::READ_ONLY);
+                        Lower::Tree {
+                            above: match stand_ins {
+                                Some(stand_ins) => Some(self.layer(stand_ins)?),
+                                None => None,
+                            },
+                        }
+                    }
                 };
                 let step = Step::Overlay {
                     lower,
-                    upper: c_layer(changes)?,
-                    work: c_layer(scratch)?,
-                    at: spot(path, own)?,
+                    upper: self.layer(changes)?,
+                    work: self.layer(scratch)?,
+                    at: self.spot(path, own)?,
                 };
                 self.push(step, path);
             }
@@ -347,8 +402,8 @@ impl Script {
     fn private(&mut self, path: &Path, mode: u32, own: &Own<'_>) -> Result<(), LaunchError> {
         let name = self.steps.len().to_string();
         let step = Step::Private {
-            name: c_string(OsStr::new(&name), "a name")?,
-            at: spot(path, own)?,
+            name: self.text(OsStr::new(&name), "a name")?,
+            at: self.spot(path, own)?,
             mode,
         };
         self.push(step, path);
@@ -368,7 +423,7 @@ impl Script {
             })
             .collect();
         for parent in between.into_iter().rev() {
-            let at = relative(parent)?;
+            let at = self.relative(parent)?;
             self.push(Step::Directory { at, mode: 0o755 }, parent);
         }
         Ok(())
@@ -377,7 +432,7 @@ impl Script {
     /// Something to mount on, where the directory around it is the box's own.
     fn mount_point(&mut self, path: &Path, kind: Kind, own: &Own<'_>) -> Result<(), LaunchError> {
         if is_in_own(path, own) {
-            let at = relative(path)?;
+            let at = self.relative(path)?;
             let step = match kind {
                 Kind::Directory => Step::Directory { at, mode: 0o755 },
                 Kind::File => Step::Touch { at },
@@ -392,11 +447,11 @@ impl Script {
         for name in DEVICES {
             let source = Path::new("/dev").join(name);
             if source.exists() {
-                let path = relative(&source)?;
-                self.push(Step::Touch { at: path.clone() }, &source);
+                let path = self.relative(&source)?;
+                self.push(Step::Touch { at: path }, &source);
                 self.push(
                     Step::Bind {
-                        source: c_path(&source)?,
+                        source: self.path(&source)?,
                         at: Place { path, ours: true },
                         flags: mount_flag::NO_SUID,
                         only: None,
@@ -408,7 +463,7 @@ impl Script {
         let terminals = Path::new("/dev/pts");
         self.push(
             Step::Directory {
-                at: relative(terminals)?,
+                at: self.relative(terminals)?,
                 mode: 0o755,
             },
             terminals,
@@ -416,7 +471,7 @@ impl Script {
         self.push(
             Step::Terminals {
                 at: Place {
-                    path: relative(terminals)?,
+                    path: self.relative(terminals)?,
                     ours: true,
                 },
             },
@@ -430,8 +485,8 @@ impl Script {
             ("/dev/stderr", "/proc/self/fd/2"),
         ] {
             let step = Step::Link {
-                at: relative(Path::new(name))?,
-                target: c_path(Path::new(target))?,
+                at: self.relative(Path::new(name))?,
+                target: self.path(Path::new(target))?,
             };
             self.push(step, Path::new(name));
         }
@@ -486,14 +541,6 @@ fn is_in_own(path: &Path, own: &Own<'_>) -> bool {
     false
 }
 
-/// Where to mount.
-fn spot(path: &Path, own: &Own<'_>) -> Result<Place, LaunchError> {
-    Ok(Place {
-        path: relative(path)?,
-        ours: is_all_own(path, own),
-    })
-}
-
 /// Whether every entry of the view that contains `path` is made by us.
 fn is_all_own(path: &Path, own: &Own<'_>) -> bool {
     path.ancestors()
@@ -501,48 +548,8 @@ fn is_all_own(path: &Path, own: &Own<'_>) -> bool {
         .all(|above| own.get(above.as_os_str().as_bytes()).is_none_or(|own| *own))
 }
 
-/// Limits that the kernel holds each process to.
-fn resource_limits(plan: &Plan, sampled: bool) -> Vec<(libc::__rlimit_resource_t, u64)> {
-    let limits = &plan.limits;
-    let mut out = vec![
-        (libc::RLIMIT_CORE, 0),
-        (libc::RLIMIT_MEMLOCK, 8 << 20),
-        (libc::RLIMIT_MSGQUEUE, 1 << 20),
-    ];
-    if let Some(files) = limits.open_files {
-        out.push((libc::RLIMIT_NOFILE, u64::from(files)));
-    }
-    if let Some(bytes) = limits.file_size_bytes {
-        out.push((libc::RLIMIT_FSIZE, bytes));
-    }
-    if sampled && let Some(processes) = limits.processes {
-        // Counted in the box's own user namespace, so it holds for the tree. Init is one of them.
-        out.push((libc::RLIMIT_NPROC, u64::from(processes) + 1));
-    }
-    if let Some(cpu) = limits.cpu_time {
-        // A backstop for a keeper that gets no CPU itself: each process alone.
-        out.push((libc::RLIMIT_CPU, cpu.as_secs() + 2));
-    }
-    if sampled && let Some(bytes) = limits.memory_bytes {
-        // A backstop between two looks. Generous: reserved memory is not used memory.
-        out.push((
-            libc::RLIMIT_DATA,
-            bytes.saturating_mul(4).saturating_add(256 << 20),
-        ));
-    }
-    out
-}
-
 fn c_string(text: &OsStr, what: &'static str) -> Result<CString, LaunchError> {
     CString::new(text.as_bytes()).map_err(|_| LaunchError::Nul { what })
-}
-
-pub(super) fn c_path(path: &Path) -> Result<CString, LaunchError> {
-    c_string(path.as_os_str(), "a path")
-}
-
-pub(super) fn relative(path: &Path) -> Result<CString, LaunchError> {
-    c_path(path.strip_prefix("/").unwrap_or(path))
 }
 
 fn variable(
@@ -564,8 +571,4 @@ fn escape_layer(path: &Path) -> Vec<u8> {
         out.push(*byte);
     }
     out
-}
-
-fn c_layer(path: &Path) -> Result<CString, LaunchError> {
-    c_string(OsStr::from_bytes(&escape_layer(path)), "an overlay path")
 }

@@ -1,13 +1,12 @@
 //! [`Show`]s as steps of the script: a directory in the box's root, which is sealed when all is in place.
 
 use super::message::LaunchError;
-use super::script::{KeeperTree, Place, Script, Step, c_path, relative};
+use super::script::{Draft, KeeperTree, Place, Step};
 use crate::plan::{Identity, Ownership, Plan};
 use crate::show::{self, InvalidShow, OWN_PLACE, Show};
 use crate::sys::mount_flag;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use std::path::Path;
-use std::sync::Arc;
 
 /// A file, whatever it is called: while it exists, no other has both numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +24,7 @@ impl FileId {
     }
 }
 
-impl Script {
+impl Draft<'_> {
     /// Adds the steps for all that is shown.
     pub(super) fn show_all(&mut self, plan: &Plan) -> Result<(), LaunchError> {
         if plan.shows.is_empty() {
@@ -46,13 +45,13 @@ impl Script {
                 .collect();
             above.reverse();
             for directory in above {
-                let at = relative(directory)?;
+                let at = self.relative(directory)?;
                 self.push(Step::Directory { at, mode: 0o755 }, directory);
             }
             match show {
                 Show::Text { bytes, .. } => {
-                    let at = relative(&path)?;
-                    let bytes = Arc::clone(bytes);
+                    let at = self.relative(&path)?;
+                    let bytes = self.bytes(bytes)?;
                     self.push(Step::Write { at, bytes }, &path);
                 }
                 Show::Program { source, .. } => {
@@ -69,9 +68,9 @@ impl Script {
             }
         }
         for replaced in &plan.replaced {
-            let from = relative(&replaced.by.path())?;
+            let from = self.relative(&replaced.by.path())?;
             let at = Place {
-                path: relative(&replaced.path)?,
+                path: self.relative(&replaced.path)?,
                 ours: false,
             };
             self.push(Step::Mirror { from, at }, &replaced.path);
@@ -92,29 +91,29 @@ impl Script {
         let flags = mount_flag::READ_ONLY | mount_flag::NO_SUID | mount_flag::NO_DEV;
         self.push(
             Step::Touch {
-                at: relative(path)?,
+                at: self.relative(path)?,
             },
             path,
         );
         let at = Place {
-            path: relative(path)?,
+            path: self.relative(path)?,
             ours: true,
         };
         let step = if plan.identity.uid == rustix::process::geteuid().as_raw() {
             Step::Bind {
-                source: c_path(source)?,
+                source: self.path(source)?,
                 at,
                 flags,
                 only,
             }
         } else {
-            let tree = self.keeper_tree(KeeperTree {
+            self.keeper_tree(KeeperTree {
                 source: source.to_owned(),
                 flags,
                 ownership: Ownership::Host,
                 only,
             });
-            Step::Attach { tree, at }
+            Step::Attach { at }
         };
         self.push(step, path);
         Ok(())

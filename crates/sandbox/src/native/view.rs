@@ -1,9 +1,9 @@
 //! Building the box's root from the script: every mount, in order. Runs in init, so nothing here may allocate, lock or
 //! panic.
 
-use super::init::{Failure, Start, at};
+use super::init::{Failure, Start, at, supply};
 use super::message::{Kind, Message, Stage};
-use super::script::{Lower, Place, Step};
+use super::script::{Lower, Place, Script, Step};
 use super::shown::FileId;
 use crate::plan;
 use crate::sys::{self, mount_flag};
@@ -17,31 +17,46 @@ use rustix::mount::{
 use rustix::net::RecvFlags;
 use std::ffi::CStr;
 
-/// Builds the view in a new root, hung where it does not disturb.
-pub(super) fn build_view(start: &Start<'_>) -> Result<OwnedFd, Failure> {
-    use rustix::mount::{MountPropagationFlags, mount_change};
-    mount_change(
-        c"/",
-        MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
-    )
-    .map_err(at(Stage::Root))?;
-    // Before anything covers the host's /proc: the kernel wants to see a whole one.
-    let proc_mount = new_proc().map_err(at(Stage::Proc))?;
-    let root = new_root().map_err(at(Stage::Root))?;
-    let root_fd = root.as_fd();
-    for directory in [c"proc", c"dev"] {
-        make_directory(root_fd, directory, 0o755).map_err(at(Stage::Root))?;
+/// What every view stands on: a new root, hung where it does not disturb, a /proc, and the box's own file system.
+pub(super) struct Foundation {
+    proc: OwnedFd,
+    root: OwnedFd,
+    own: Own,
+}
+
+impl Foundation {
+    pub(super) fn lay(private_size: &CStr) -> Result<Self, Failure> {
+        use rustix::mount::{MountPropagationFlags, mount_change};
+        mount_change(
+            c"/",
+            MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
+        )
+        .map_err(at(Stage::Root))?;
+        // Before anything covers the host's /proc: the kernel wants to see a whole one.
+        let proc = new_proc().map_err(at(Stage::Proc))?;
+        let root = new_root().map_err(at(Stage::Root))?;
+        for directory in [c"proc", c"dev"] {
+            make_directory(root.as_fd(), directory, 0o755).map_err(at(Stage::Root))?;
+        }
+        let own = Own::new(private_size).map_err(at(Stage::Root))?;
+        Ok(Self { proc, root, own })
     }
-    let own = Own::new(&start.script.private_size).map_err(at(Stage::Root))?;
-    for (number, step) in start.script.steps.iter().enumerate() {
-        perform(root_fd, step, start, &own).map_err(|errno| Failure {
-            stage: Stage::View,
-            step: number,
-            errno,
-        })?;
+
+    /// Builds the view.
+    pub(super) fn build(&self, start: &Start<'_>, script: &Script<'_>) -> Result<(), Failure> {
+        for (number, step) in script.steps.iter().enumerate() {
+            perform(self.root(), step, start, &self.own).map_err(|errno| Failure {
+                stage: Stage::View,
+                step: number,
+                errno,
+            })?;
+        }
+        attach_in_ours(self.proc.as_fd(), self.root(), c"proc").map_err(at(Stage::Proc))
     }
-    attach_in_ours(proc_mount.as_fd(), root_fd, c"proc").map_err(at(Stage::Proc))?;
-    Ok(root)
+
+    pub(super) fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
 }
 
 fn new_proc() -> Result<OwnedFd, Errno> {
@@ -81,12 +96,16 @@ fn new_root() -> Result<OwnedFd, Errno> {
     Ok(root)
 }
 
-fn perform(root: BorrowedFd<'_>, step: &Step, start: &Start<'_>, own: &Own) -> Result<(), Errno> {
-    let trees = start.trees;
+fn perform(
+    root: BorrowedFd<'_>,
+    step: &Step<'_>,
+    start: &Start<'_>,
+    own: &Own,
+) -> Result<(), Errno> {
     match step {
         Step::Directory { at, mode } => make_directory(root, at, *mode),
         Step::Touch { at } => touch(root, at),
-        Step::Link { at, target } => rustix::fs::symlinkat(target.as_c_str(), root, at.as_c_str()),
+        Step::Link { at, target } => rustix::fs::symlinkat(*target, root, *at),
         Step::Write { at, bytes } => write_file(root, at, bytes),
         Step::Bind {
             source,
@@ -103,20 +122,12 @@ fn perform(root: BorrowedFd<'_>, step: &Step, start: &Start<'_>, own: &Own) -> R
             sys::set_mount_flags(tree.as_fd(), *flags, true, None)?;
             attach(tree.as_fd(), root, at)
         }
-        Step::Attach { tree, at } => attach(trees.get(*tree).ok_or(Errno::BADF)?.as_fd(), root, at),
+        Step::Attach { at } => attach(supply(start)?.as_fd(), root, at),
         Step::Private { name, at, mode } => {
             let private = own.private.as_fd();
             make_directory(private, name, *mode)?;
-            // As asked, whatever the umask.
-            rustix::fs::chmodat(
-                private,
-                name.as_c_str(),
-                Mode::from_raw_mode(*mode),
-                rustix::fs::AtFlags::empty(),
-            )?;
+            // With the flags of the file system it is cloned from.
             let tree = clone_tree(private, name)?;
-            let flags = mount_flag::NO_SUID | mount_flag::NO_DEV;
-            sys::set_mount_flags(tree.as_fd(), flags, false, None)?;
             attach(tree.as_fd(), root, at)
         }
         Step::Mirror { from, at } => {
@@ -155,31 +166,34 @@ fn perform(root: BorrowedFd<'_>, step: &Step, start: &Start<'_>, own: &Own) -> R
             upper,
             work,
             at,
-        } => overlay(root, lower, upper, work, at, trees),
+        } => {
+            let tree = match lower {
+                Lower::Path(_) => None,
+                Lower::Tree { .. } => Some(supply(start)?),
+            };
+            overlay(root, lower, tree.as_ref(), [upper, work], at)
+        }
     }
 }
 
 fn overlay(
     root: BorrowedFd<'_>,
-    lower: &Lower,
-    upper: &CStr,
-    work: &CStr,
-    at: &Place,
-    trees: &[OwnedFd],
+    lower: &Lower<'_>,
+    tree: Option<&OwnedFd>,
+    [upper, work]: [&CStr; 2],
+    at: &Place<'_>,
 ) -> Result<(), Errno> {
     let context = fsopen(c"overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_flag(context.as_fd(), c"userxattr")?;
     match lower {
-        Lower::Path(layers) => {
-            fsconfig_set_string(context.as_fd(), c"lowerdir", layers.as_c_str())?
-        }
-        Lower::Tree { tree, above } => {
+        Lower::Path(layers) => fsconfig_set_string(context.as_fd(), c"lowerdir", *layers)?,
+        Lower::Tree { above } => {
             // A detached tree has no path, and overlays want one: the place the overlay itself will cover.
-            attach(trees.get(*tree).ok_or(Errno::BADF)?.as_fd(), root, at)?;
-            let place = open_beneath(root, &at.path)?;
+            attach(tree.ok_or(Errno::BADF)?.as_fd(), root, at)?;
+            let place = open_beneath(root, at.path)?;
             rustix::process::fchdir(&place)?;
             let mut layers = [0u8; 4200];
-            let prefix = above.as_ref().map_or(&b""[..], |path| path.to_bytes());
+            let prefix = above.map_or(&b""[..], CStr::to_bytes);
             let colon: &[u8] = if prefix.is_empty() { b"" } else { b":" };
             let mut end = 0;
             for part in [prefix, colon, b".", b"\0"] {
@@ -234,11 +248,11 @@ fn open_beneath(directory: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Errno
     )
 }
 
-fn attach(tree: BorrowedFd<'_>, root: BorrowedFd<'_>, at: &Place) -> Result<(), Errno> {
+fn attach(tree: BorrowedFd<'_>, root: BorrowedFd<'_>, at: &Place<'_>) -> Result<(), Errno> {
     if at.ours {
-        return attach_in_ours(tree, root, &at.path);
+        return attach_in_ours(tree, root, at.path);
     }
-    let place = open_beneath(root, &at.path)?;
+    let place = open_beneath(root, at.path)?;
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(tree, c"", &place, c"", flags)
 }
@@ -304,10 +318,15 @@ fn write_file(root: BorrowedFd<'_>, at: &CStr, mut bytes: &[u8]) -> Result<(), E
     Ok(())
 }
 
-/// Makes the new root the root.
+/// Makes the new root the root. The old one lies on top of it until [`leave_host`]: nobody else may run before, and no
+/// path with `..` in it may be used.
 pub(super) fn enter(root: BorrowedFd<'_>) -> Result<(), Errno> {
     rustix::process::fchdir(root)?;
-    rustix::process::pivot_root(c".", c".")?;
+    rustix::process::pivot_root(c".", c".")
+}
+
+/// Takes the old root away. The working directory must be the new one's, as `enter` left it.
+pub(super) fn leave_host() -> Result<(), Errno> {
     rustix::mount::unmount(c".", rustix::mount::UnmountFlags::DETACH)?;
     rustix::process::chdir(c"/")
 }

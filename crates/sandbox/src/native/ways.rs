@@ -21,10 +21,11 @@ pub const PROXY_PORT: u16 = 3128;
 const DNS_PORT: u16 = 53;
 
 /// What init is to do about the network, every message made beforehand.
-pub(crate) struct Wiring {
-    routes: [Vec<u8>; 2],
-    table: Vec<u8>,
-    strays: Vec<u8>,
+#[derive(Clone, Copy)]
+pub(crate) struct Wiring<B = Vec<u8>> {
+    routes: [B; 2],
+    table: B,
+    strays: B,
 }
 
 impl Wiring {
@@ -37,6 +38,19 @@ impl Wiring {
                 strays: netlink::follow_strays(),
             }),
         }
+    }
+
+    /// The same, each message kept elsewhere.
+    pub(crate) fn each<'w, B, E>(
+        &'w self,
+        keep: impl Fn(&'w [u8]) -> Result<B, E>,
+    ) -> Result<Wiring<B>, E> {
+        let [first, second] = &self.routes;
+        Ok(Wiring {
+            routes: [keep(first)?, keep(second)?],
+            table: keep(&self.table)?,
+            strays: keep(&self.strays)?,
+        })
     }
 }
 
@@ -59,13 +73,13 @@ pub struct Ways {
 const MOST: usize = 8;
 
 /// Wires the box's namespace and hands its sockets to the keeper. Runs in init: allocates nothing.
-pub(super) fn open(wiring: &Wiring, control: BorrowedFd<'_>) -> Result<(), Errno> {
+pub(super) fn open(wiring: Wiring<&[u8]>, control: BorrowedFd<'_>) -> Result<(), Errno> {
     let routes = netlink_socket(None)?;
-    ask(routes.as_fd(), &wiring.routes[0])?;
+    ask(routes.as_fd(), wiring.routes[0])?;
     // A kernel without IPv6 has none to lead anywhere.
-    let has_v6 = ask(routes.as_fd(), &wiring.routes[1]).is_ok();
+    let has_v6 = ask(routes.as_fd(), wiring.routes[1]).is_ok();
     let strays = netlink_socket(Some(protocol::NETFILTER))?;
-    ask(strays.as_fd(), &wiring.strays)?;
+    ask(strays.as_fd(), wiring.strays)?;
     // The listeners first: from the table on, every connection finds one.
     let any_v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, netlink::ARRIVALS));
     let arrivals = listen(any_v4, Guise::Anyone)?;
@@ -82,7 +96,7 @@ pub(super) fn open(wiring: &Wiring, control: BorrowedFd<'_>) -> Result<(), Errno
     let dns_udp = socket(AddressFamily::INET, SocketType::DGRAM)?;
     rustix::net::bind(&dns_udp, &local(DNS_PORT))?;
     let filter = netlink_socket(Some(protocol::NETFILTER))?;
-    ask(filter.as_fd(), &wiring.table)?;
+    ask(filter.as_fd(), wiring.table)?;
     let five = [&proxy, &dns_udp, &dns_tcp, &strays, &arrivals].map(AsFd::as_fd);
     let [a, b, c, d, e] = five;
     match &arrivals_v6 {
@@ -121,7 +135,13 @@ pub(super) fn receive(from: BorrowedFd<'_>) -> (Option<Message>, Vec<OwnedFd>) {
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = [0u8; Message::SIZE];
     let mut parts = [std::io::IoSliceMut::new(&mut bytes)];
-    let received = rustix::net::recvmsg(from, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC);
+    let mut take =
+        || rustix::net::recvmsg(from, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC);
+    let received = match take() {
+        // The other side ended before it read all we said; what it said itself comes after this.
+        Err(Errno::CONNRESET) => take(),
+        other => other,
+    };
     let fds = ancillary.drain().flat_map(|message| match message {
         RecvAncillaryMessage::ScmRights(fds) => fds.collect(),
         _ => Vec::new(),
@@ -201,9 +221,12 @@ pub(crate) fn try_network() -> Result<(), Errno> {
         SocketFlags::CLOEXEC,
         None,
     )?;
-    match sys::clone_into(sys::BOX_NAMESPACES, None)? {
+    let wiring = wiring.each(Ok::<_, Errno>)?;
+    match sys::clone_into(sys::BIRTH_NAMESPACES, None)? {
         sys::Fork::Child => {
-            let tried = sys::raise_loopback().and_then(|()| open(&wiring, theirs.as_fd()));
+            let tried = sys::leave_namespaces()
+                .and_then(|()| sys::raise_loopback())
+                .and_then(|()| open(wiring, theirs.as_fd()));
             sys::exit_now(tried.map_or_else(|errno| errno.raw_os_error().min(255), |()| 0))
         }
         sys::Fork::Parent { pid, .. } => match sys::reap(pid)?.status >> 8 & 0xff {

@@ -10,6 +10,7 @@ mod filter;
 mod landlock;
 mod notify;
 mod process;
+mod shared;
 mod trace;
 
 pub(crate) use counter::{open_cpu_counter, read_cpu_counter};
@@ -18,6 +19,7 @@ pub(crate) use filter::{SockFilter, has_notifications, install_filter};
 pub(crate) use landlock::{LandlockRules, landlock_abi};
 pub(crate) use notify::{Notification, Reply};
 pub(crate) use process::*;
+pub(crate) use shared::{Published, SharedMemory};
 pub(crate) use trace::{hold_thread, release_thread};
 
 use rustix::io::Errno;
@@ -28,6 +30,14 @@ fn check(result: libc::c_long) -> Result<libc::c_long, Errno> {
         Err(last_errno())
     } else {
         Ok(result)
+    }
+}
+
+/// The same for a call that answers with an address.
+fn check_pointer(address: *mut libc::c_void) -> Result<std::ptr::NonNull<u8>, Errno> {
+    match address {
+        libc::MAP_FAILED => Err(last_errno()),
+        address => std::ptr::NonNull::new(address.cast()).ok_or(Errno::NOMEM),
     }
 }
 

@@ -18,13 +18,18 @@ pub(crate) enum Fork {
     },
 }
 
-/// Every namespace a box has of its own.
-pub(crate) const BOX_NAMESPACES: u64 = (libc::CLONE_NEWUSER
-    | libc::CLONE_NEWPID
-    | libc::CLONE_NEWNS
-    | libc::CLONE_NEWNET
-    | libc::CLONE_NEWIPC
-    | libc::CLONE_NEWUTS) as u64;
+/// The namespaces a box's first process is born into.
+pub(crate) const BIRTH_NAMESPACES: u64 = (libc::CLONE_NEWUSER | libc::CLONE_NEWPID) as u64;
+
+/// Those it makes itself: a network takes longer than all others together, and its keeper has better to do than to wait.
+const OWN_NAMESPACES: libc::c_int =
+    libc::CLONE_NEWNS | libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
+
+/// Leaves the rest of the host's namespaces behind.
+pub(crate) fn leave_namespaces() -> Result<(), Errno> {
+    // SAFETY: no pointers are passed.
+    check(unsafe { libc::unshare(OWN_NAMESPACES) } as _).map(drop)
+}
 
 /// Copies this process into new namespaces (and, with `cgroup`, straight into that v2 group).
 ///
@@ -89,31 +94,31 @@ pub(crate) fn exit_now(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// A null-terminated array of C strings for `execve`, made before the fork.
-pub(crate) struct CStrings {
-    // Owns what `pointers` points at.
-    _strings: Vec<std::ffi::CString>,
-    pointers: Vec<*const libc::c_char>,
+/// A null-terminated array of C strings for `execve`, in memory that the new process has in common.
+#[derive(Clone, Copy)]
+pub(crate) struct CStrings<'m> {
+    /// Each points to a C string that lives as long; the last is null.
+    pointers: &'m [*const libc::c_char],
 }
 
-// SAFETY: the pointers point into `_strings`, which is owned, never changed, and moves along without reallocating.
-unsafe impl Send for CStrings {}
-// SAFETY: nothing in it is ever changed.
-unsafe impl Sync for CStrings {}
-
-impl CStrings {
-    pub(crate) fn new(strings: Vec<std::ffi::CString>) -> Self {
-        let mut pointers: Vec<_> = strings.iter().map(|s| s.as_ptr()).collect();
-        pointers.push(std::ptr::null());
-        Self {
-            _strings: strings,
-            pointers,
+impl<'m> CStrings<'m> {
+    pub(crate) fn put<P: super::Published>(
+        memory: &'m super::SharedMemory<P>,
+        strings: &[std::ffi::CString],
+    ) -> Result<Self, Errno> {
+        let mut pointers = Vec::with_capacity(strings.len() + 1);
+        for string in strings {
+            pointers.push(memory.put_c_str(string)?.as_ptr());
         }
+        pointers.push(std::ptr::null());
+        Ok(Self {
+            pointers: memory.put_all(&pointers)?,
+        })
     }
 }
 
 /// Replaces this process's program; returns only on failure.
-pub(crate) fn execute(program: &CStr, argv: &CStrings, env: &CStrings) -> Errno {
+pub(crate) fn execute(program: &CStr, argv: CStrings<'_>, env: CStrings<'_>) -> Errno {
     // SAFETY: all three are valid, null-terminated and outlive the call.
     unsafe {
         libc::execve(
@@ -431,12 +436,47 @@ pub(crate) fn next_child_state() -> ChildState {
     }
 }
 
-/// What a reaped process used.
+/// What processes used.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Usage {
+    pub(crate) cpu: std::time::Duration,
+    pub(crate) largest_process_bytes: u64,
+}
+
+impl From<&libc::rusage> for Usage {
+    fn from(used: &libc::rusage) -> Self {
+        let time = |t: libc::timeval| {
+            std::time::Duration::from_secs(t.tv_sec as u64)
+                + std::time::Duration::from_micros(t.tv_usec as u64)
+        };
+        Self {
+            cpu: time(used.ru_utime) + time(used.ru_stime),
+            largest_process_bytes: used.ru_maxrss as u64 * 1024,
+        }
+    }
+}
+
+/// How a reaped process ended, and what it and all it waited for used.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Reaped {
     pub(crate) status: i32,
-    pub(crate) cpu: std::time::Duration,
-    pub(crate) largest_process_bytes: u64,
+    pub(crate) usage: Usage,
+}
+
+/// What this process and all it waited for have used so far.
+pub(crate) fn own_usage() -> Usage {
+    let mut all = Usage::default();
+    for who in [libc::RUSAGE_SELF, libc::RUSAGE_CHILDREN] {
+        // SAFETY: an all-zero rusage is valid.
+        let mut used: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: `used` is writable.
+        if unsafe { libc::getrusage(who, &raw mut used) } == 0 {
+            let used = Usage::from(&used);
+            all.cpu += used.cpu;
+            all.largest_process_bytes = all.largest_process_bytes.max(used.largest_process_bytes);
+        }
+    }
+    all
 }
 
 /// Waits for a process made by [`clone_into`] to end and takes its accounts.
@@ -455,14 +495,9 @@ pub(crate) fn reap(pid: i32) -> Result<Reaped, Errno> {
             other => return Err(other),
         }
     }
-    let time = |t: libc::timeval| {
-        std::time::Duration::from_secs(t.tv_sec as u64)
-            + std::time::Duration::from_micros(t.tv_usec as u64)
-    };
     Ok(Reaped {
         status,
-        cpu: time(used.ru_utime) + time(used.ru_stime),
-        largest_process_bytes: used.ru_maxrss as u64 * 1024,
+        usage: Usage::from(&used),
     })
 }
 

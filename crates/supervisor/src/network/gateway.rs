@@ -61,11 +61,12 @@ impl Gateway {
         metered(&self.engine.usage().llm.since(&self.before))
     }
 
-    /// Closes the box's network; what was used of it.
-    pub(crate) fn close(self) -> NetworkUsage {
+    /// Closes the box's network; what was used of it, and the refusals that nobody has taken note of.
+    pub(crate) fn close(self) -> (NetworkUsage, Vec<Refusal>) {
         let mut usage = self.engine.stop();
         usage.llm = usage.llm.since(&self.before);
-        self.book.close(usage)
+        let news = self.book.take_news();
+        (self.book.close(usage), news)
     }
 }
 

@@ -2,11 +2,22 @@
 
 use super::{Around, Builder};
 use crate::named;
-use belljar_policy::Source;
+use belljar_policy::{Access, Source};
 use belljar_sandbox::plan::{Kind, Shows};
 use std::path::Path;
 
 impl Builder<'_> {
+    /// Whether a rule hides this very directory, and none shows anything in it: then there is nothing to find in it
+    /// that could be seen.
+    fn is_hidden_throughout(&self, directory: &Path) -> bool {
+        self.is_named(directory)
+            && self
+                .table
+                .iter()
+                .filter(|(path, _)| path.starts_with(directory))
+                .all(|(_, entry)| entry.access == Access::Hidden)
+    }
+
     /// Covers files that are hidden by name.
     pub(super) fn hide_by_name(&mut self) {
         let names: Vec<&str> = self
@@ -40,7 +51,8 @@ impl Builder<'_> {
         starts.retain(|path| path.is_dir() && (*path == self.places.home || self.sees(path)));
         starts.sort();
         starts.dedup_by(|deeper, upper| deeper.starts_with(upper) && *deeper != work);
-        let leave_out = |path: &Path| path == work && !everywhere;
+        let leave_out =
+            |path: &Path| path == work && !everywhere || self.is_hidden_throughout(path);
         let found = named::search(&starts, &names, &leave_out);
         let cover = |builder: &mut Self, path: &Path, kind| {
             let visible = matches!(

@@ -1,13 +1,14 @@
 //! Rules on links and on paths that are not there yet.
 
-use super::{Around, Builder, first_missing};
+use super::{Around, Builder};
 use crate::error::RunError;
 use crate::stand_in;
 use belljar_policy::{Access, Source};
 use belljar_sandbox::plan::{self, Kind, Shows};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 impl Builder<'_> {
     /// A rule on a symbolic link goes for what it points to; and where the link itself could be replaced, for it too.
@@ -110,12 +111,15 @@ impl Builder<'_> {
 
     /// Puts a directory where the path, or the first part of it that is missing, would be created.
     pub(super) fn stand_in(&mut self, path: &Path) {
-        let missing = first_missing(path);
+        let missing = self.first_missing(path);
         if self.covered(&missing) {
             return;
         }
         // A file where a directory is expected: `.git` may be one, and names the real place.
-        if let Some(parent) = missing.parent().filter(|parent| !parent.is_dir()) {
+        if let Some(parent) = missing.parent()
+            && !self.is_plain(parent)
+            && !parent.is_dir()
+        {
             self.place_existing(parent, Kind::File, Access::Protected);
             return;
         }
@@ -125,6 +129,31 @@ impl Builder<'_> {
             self.built.stand_ins.push((missing.clone(), kind));
             self.show(missing, Shows::StandIn(kind));
         }
+    }
+
+    /// The uppermost part of the path that does not exist. Another box's stand-in does not count: it may go any moment,
+    /// and nothing may be put in it.
+    fn first_missing(&mut self, path: &Path) -> PathBuf {
+        let mut missing = path.to_owned();
+        while let Some(parent) = missing.parent() {
+            if self.is_plain(parent) {
+                break;
+            }
+            match fs::symlink_metadata(parent) {
+                Ok(metadata) if !stand_in::is_marked(metadata.mode()) => {
+                    if metadata.is_dir() {
+                        self.plain.insert(parent.as_os_str().as_bytes().to_vec());
+                    }
+                    break;
+                }
+                _ => missing = parent.to_owned(),
+            }
+        }
+        missing
+    }
+
+    fn is_plain(&self, directory: &Path) -> bool {
+        self.plain.contains(directory.as_os_str().as_bytes())
     }
 
     /// Whether the agent could make an entry in a directory: if it may write there, or may give itself the right to.
@@ -141,7 +170,7 @@ impl Builder<'_> {
 
     /// The same where changes are kept aside: the stand-in is a layer of its own, the host sees nothing.
     fn stand_in_layer(&mut self, path: &Path) -> Result<(), RunError> {
-        let missing = first_missing(path);
+        let missing = self.first_missing(path);
         let layer = self
             .built
             .entries

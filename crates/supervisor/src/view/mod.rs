@@ -48,8 +48,10 @@ pub(crate) struct Builder<'a> {
     index: HashMap<PathBytes, usize>,
     /// Directories shown entry by entry, each with those of its entries that the table names.
     expanded: HashMap<PathBytes, Vec<PathBuf>>,
-    /// Parents already resolved: most rules share a few.
-    parents: HashMap<PathBytes, Option<PathBuf>>,
+    /// Directories already resolved: most rules share a few.
+    real: HashMap<PathBytes, Option<PathBuf>>,
+    /// Directories that are there, and are no box's stand-ins.
+    plain: HashSet<PathBytes>,
     /// Directories already asked about: could the agent make entries there?
     creatable: HashMap<PathBytes, bool>,
     /// Rules on symbolic links, to be placed last.
@@ -86,7 +88,8 @@ impl<'a> Builder<'a> {
             built,
             index: HashMap::new(),
             expanded: HashMap::new(),
-            parents: HashMap::new(),
+            real: known_real(places),
+            plain: HashSet::new(),
             creatable: HashMap::new(),
             links: Vec::new(),
             named,
@@ -284,12 +287,29 @@ impl<'a> Builder<'a> {
 
     /// The path with every symbolic link before its last component resolved; `None` if its parent is not there.
     fn resolve_parent(&mut self, path: &Path) -> Option<PathBuf> {
-        let parent = path.parent()?;
-        let known = self.parents.entry(parent.as_os_str().as_bytes().to_vec());
-        let real = known
-            .or_insert_with(|| parent.canonicalize().ok())
-            .as_ref()?;
-        Some(real.join(path.file_name()?))
+        Some(self.real(path.parent()?)?.join(path.file_name()?))
+    }
+
+    /// The same for a whole path: what `canonicalize` says, with each directory on the way asked about once.
+    fn real(&mut self, path: &Path) -> Option<PathBuf> {
+        if let Some(known) = self.real.get(path.as_os_str().as_bytes()) {
+            return known.clone();
+        }
+        let real = match (path.parent(), path.file_name()) {
+            (Some(parent), Some(name)) => self.real(parent).and_then(|parent| {
+                let here = parent.join(name);
+                match rustix::fs::readlink(&here, Vec::new()) {
+                    // There, and no link.
+                    Err(rustix::io::Errno::INVAL) => Some(here),
+                    Ok(_) => here.canonicalize().ok(),
+                    Err(_) => None,
+                }
+            }),
+            _ => path.canonicalize().ok(),
+        };
+        let key = path.as_os_str().as_bytes().to_vec();
+        self.real.insert(key, real.clone());
+        real
     }
 
     fn place_existing(&mut self, path: &Path, kind: Kind, access: Access) {
@@ -396,6 +416,14 @@ impl<'a> Builder<'a> {
     }
 }
 
+/// The places are resolved already, and so is all above them.
+fn known_real(places: &Places) -> HashMap<PathBytes, Option<PathBuf>> {
+    let above = places.home.ancestors().chain(places.work.ancestors());
+    above
+        .map(|path| (path.as_os_str().as_bytes().to_vec(), Some(path.to_owned())))
+        .collect()
+}
+
 /// What is around a path in the view so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Around {
@@ -450,19 +478,6 @@ fn parent_of(path: &[u8]) -> Option<&[u8]> {
         0 => Some(b"/"),
         slash => path.get(..slash),
     }
-}
-
-/// The uppermost part of the path that does not exist. Another box's stand-in does not count: it may go any moment, and
-/// nothing may be put in it.
-fn first_missing(path: &Path) -> PathBuf {
-    let mut missing = path.to_owned();
-    while let Some(parent) = missing.parent() {
-        if fs::symlink_metadata(parent).is_ok() && !stand_in::is_there(parent) {
-            break;
-        }
-        missing = parent.to_owned();
-    }
-    missing
 }
 
 /// A directory name for the changes of one writable path.
