@@ -250,6 +250,12 @@ impl Released {
         Ok((Ledger { state, _held: held }, recovery))
     }
 
+    /// Whether nothing on disk is different.
+    #[cfg(test)]
+    pub(crate) fn is_current(&self) -> io::Result<bool> {
+        self.state.is_current()
+    }
+
     /// The state at the time of release.
     pub fn checkpoint(&self) -> &Checkpoint {
         &self.state.checkpoint

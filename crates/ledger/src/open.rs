@@ -71,7 +71,7 @@ pub(crate) fn open_locked(
     } = loaded;
     let mut state = State {
         path: dir.to_owned(),
-        journal: Journal::new(bytes.len() as u64, records.last()),
+        journal: Journal::new(&bytes, records.last()),
         disk,
         origin: origin.to_owned(),
         seal,

@@ -140,15 +140,156 @@ fn a_full_journal_is_emptied_and_the_tiles_synced() {
             ledger.append(&[7; 40_000]).unwrap();
         }
         ledger.commit(Durability::Power).unwrap();
-        let length = fs::metadata(&journal).unwrap().len();
-        longest = longest.max(length);
-        emptied += u32::from(length == 0);
+        let bytes = fs::read(&journal).unwrap();
+        longest = longest.max(bytes.len());
+        emptied += u32::from(crate::journal::records(&bytes).is_empty());
     }
     assert!(longest <= 8 << 20);
     assert!(emptied >= 2);
     drop(ledger);
     check(dir.path()).unwrap();
     assert_eq!(open(dir.path()).unwrap().0.size(), 640);
+}
+
+/// An entry of which a few hundred fill a journal.
+fn large(n: u64) -> Vec<u8> {
+    n.to_be_bytes().repeat(2500)
+}
+
+/// Commits durably until the journal was emptied, and so often again; gives back the journal as it was before.
+fn through_an_emptied_journal(ledger: &mut Ledger, journal: &Path, more: u64) -> Vec<u8> {
+    let commit = |ledger: &mut Ledger, count: u64| {
+        for n in ledger.size()..ledger.size() + count {
+            ledger.append(&large(n)).unwrap();
+        }
+        ledger.commit(Durability::Power).unwrap();
+    };
+    loop {
+        let before = fs::read(journal).unwrap_or_default();
+        commit(ledger, 10);
+        if crate::journal::records(&fs::read(journal).unwrap()).is_empty() {
+            (0..more).for_each(|_| commit(ledger, 1));
+            return before;
+        }
+    }
+}
+
+#[test]
+fn records_of_an_earlier_pass_count_no_more() {
+    for more in [0, 1, 3] {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut ledger, _) = open(dir.path()).unwrap();
+        let journal = dir.path().join("journal");
+        through_an_emptied_journal(&mut ledger, &journal, more);
+        let (size, left) = (ledger.size(), fs::read(&journal).unwrap());
+        assert_eq!(crate::journal::records(&left).len() as u64, more);
+        // What the pass before left is still there, behind what counts.
+        let stale = left.windows(4).filter(|bytes| bytes == b"BJL1").count();
+        assert!(stale as u64 > more + 10, "{stale}");
+        drop(ledger);
+        for roll in 0..10 {
+            let cut = tempfile::tempdir().unwrap();
+            kit::copy(dir.path(), cut.path());
+            cut_power(cut.path(), size - more, size, &mut Dice(roll));
+            if more == 0 {
+                // The last sync was of everything, the checkpoint too.
+                fs::copy(dir.path().join("checkpoint"), cut.path().join("checkpoint")).unwrap();
+            }
+            let (ledger, _) = open(cut.path()).unwrap();
+            assert_eq!(ledger.size(), size);
+            check(cut.path()).unwrap();
+            assert!(entries(cut.path()).into_iter().eq((0..size).map(large)));
+        }
+    }
+}
+
+#[test]
+fn a_signature_of_an_earlier_pass_is_not_taken_for_the_last() {
+    let seal = crate::note::Seal::new(kit::key()).unwrap();
+    let record = |time| {
+        let head = crate::checkpoint::Head {
+            origin: kit::ORIGIN,
+            size: 0,
+            root: crate::Hash::of_nothing(),
+            time,
+            durable: 0,
+        };
+        let checkpoint = crate::checkpoint::Checkpoint::sign(&head, &seal).unwrap();
+        crate::journal::encode(0, &checkpoint, &[])
+    };
+    let found = |times: &[u64]| {
+        let bytes: Vec<u8> = times.iter().flat_map(|time| record(*time)).collect();
+        crate::journal::records(&bytes).len()
+    };
+    assert_eq!(found(&[10, 10, 11]), 3);
+    assert_eq!(found(&[10, 9, 11]), 1);
+}
+
+#[test]
+fn a_journal_that_was_emptied_in_vain_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut ledger, _) = open(dir.path()).unwrap();
+    let journal = dir.path().join("journal");
+    let before = through_an_emptied_journal(&mut ledger, &journal, 0);
+    let size = ledger.size();
+    drop(ledger);
+    // That it was emptied was not yet on the disk when the power was cut.
+    fs::write(&journal, before).unwrap();
+    let (mut ledger, _) = open(dir.path()).unwrap();
+    assert_eq!(ledger.size(), size);
+    durable(&mut ledger, size + 5);
+    drop(ledger);
+    assert_eq!(open(dir.path()).unwrap().0.size(), size + 5);
+    check(dir.path()).unwrap();
+}
+
+#[test]
+fn whoever_resumes_sees_what_another_did_to_the_journal() {
+    use super::faults::{Faults, Plan};
+    // Only opened it, which empties the journal; and was killed when its own record was synced, before all else.
+    for kill in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut ledger, _) = open(dir.path()).unwrap();
+        durable(&mut ledger, 3);
+        durable(&mut ledger, 4);
+        let released = ledger.release();
+        let faults = Faults::plan(Plan::None);
+        let (mut other, _) = open(dir.path()).unwrap();
+        if kill {
+            faults.change(Plan::KillAt(2));
+            other.append(&entry(4)).unwrap();
+            assert!(other.commit(Durability::Power).is_err());
+        }
+        drop(other);
+        Faults::plan(Plan::None);
+        let (mut ledger, _) = released.lock_and_resume(crate::Wait::Fail).unwrap();
+        let size = 4 + u64::from(kill);
+        assert_eq!(ledger.size(), size);
+        durable(&mut ledger, 9);
+        drop(ledger);
+        for roll in 0..10 {
+            let cut = tempfile::tempdir().unwrap();
+            kit::copy(dir.path(), cut.path());
+            cut_power(cut.path(), size, 9, &mut Dice(roll));
+            assert_eq!(open(cut.path()).unwrap().0.size(), 9);
+            check(cut.path()).unwrap();
+            assert!(entries(cut.path()).into_iter().eq((0..9).map(entry)));
+        }
+    }
+}
+
+#[test]
+fn whoever_resumes_alone_goes_on_where_he_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut ledger, _) = open(dir.path()).unwrap();
+    for size in 1..9 {
+        durable(&mut ledger, size);
+        let released = ledger.release();
+        assert!(released.is_current().unwrap(), "{size}");
+        ledger = released.lock_and_resume(crate::Wait::Fail).unwrap().0;
+    }
+    let bytes = fs::read(dir.path().join("journal")).unwrap();
+    assert_eq!(crate::journal::records(&bytes).len(), 8);
 }
 
 #[test]
