@@ -58,7 +58,7 @@ Exit codes:
   120  internal error
   121  invalid configuration or input
   122  refused: by the policy, or because this host can't enforce it
-  123  a limit ended the box (memory, cpu)
+  123  a limit ended the box (memory, cpu, tokens, cost)
   124  time ran out
   126  the program is not executable
   127  the program was not found";

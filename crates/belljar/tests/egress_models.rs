@@ -3,7 +3,7 @@
 
 mod support;
 
-use support::{Outcome, PYTHON, Who, World, assert_recorded, eventually, for_each_user_in_a_world};
+use support::{Outcome, Who, World, assert_recorded, eventually, for_each_user_in_a_world};
 
 const OPENAI: &str = "gpt-4o-mini";
 const CLAUDE: &str = "claude-sonnet-4-5";
@@ -222,6 +222,9 @@ fn parallel_calls_never_go_beyond_the_budget(who: Who) {
     }
 }
 
+const CHAT: &str = "https://api.openai.com/v1/chat/completions";
+const ASKED: &str = r#"{"model": "gpt-4o-mini", "max_tokens": 50, "messages": [{"role": "user", "content": "fill"}]}"#;
+
 fn a_used_up_budget_ends_the_run_or_goes_on_without_models(who: Who) {
     const LIMIT_CODE: i32 = 123;
     let mut world = world(who, "");
@@ -231,9 +234,12 @@ fn a_used_up_budget_ends_the_run_or_goes_on_without_models(who: Who) {
     ] {
         for (on_budget, kills) in [("kill", true), ("refuse", false)] {
             set_limits(&mut world, &format!("{limit}, on_budget: {on_budget}"));
+            // One that is to be killed does not end by itself.
+            let then = if kills { "sleep 3600" } else { "true" };
             let script = format!(
-                "{PYTHON} -B {} chat fill 12; echo still here",
-                world.program("sdk.py")
+                "for call in $(seq 12)
+                 do curl --silent --output answer --write-out '%{{http_code}} ' {CHAT} --header 'content-type: application/json' --data '{ASKED}'
+                 done; {then}; echo still here"
             );
             let outcome = world.shell(&script);
             assert_recorded(&outcome, by, &[code]);
@@ -245,7 +251,9 @@ fn a_used_up_budget_ends_the_run_or_goes_on_without_models(who: Who) {
             } else {
                 outcome.assert_exit(0);
                 assert!(outcome.stdout().contains("still here"), "{outcome:#?}");
-                assert!(outcome.stdout().contains("refused"), "{outcome:#?}");
+                let codes: Vec<&str> = outcome.stdout().split(' ').collect();
+                assert_eq!(codes.first(), Some(&"200"), "{outcome:#?}");
+                assert_eq!(codes.get(11), Some(&"402"), "{outcome:#?}");
             }
         }
     }

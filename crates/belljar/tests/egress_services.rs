@@ -145,7 +145,7 @@ fn ssh_reaches_its_host(who: Who) {
     let host = fs::read_to_string(place.join("host.pub")).expect("a key");
     let known = format!("[shell.example.com]:2222 {host}");
     world.jail.put(&world.jail.work.join("known"), &known);
-    let ssh = "chmod 600 key; ssh -F none -i key -o UserKnownHostsFile=known -o BatchMode=yes -o ConnectTimeout=20 -p 2222";
+    let ssh = "chmod 600 key; ssh -F none -i key -o UserKnownHostsFile=known -o BatchMode=yes -o ConnectTimeout=60 -p 2222";
     let outcome = world.shell(&format!(
         "{ssh} belljar-tester@shell.example.com 'echo from $USER'"
     ));

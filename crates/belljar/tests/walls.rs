@@ -60,6 +60,9 @@ fn hidden_files_cannot_be_reached_by_other_names(who: Who) {
         jail.work_file("keys/id_ed25519"),
         jail.work_file("../.ssh/id_ed25519"),
         format!("/proc/self/root{key}"),
+        // Up from a mount: to whatever lies on top of the root.
+        format!("/usr/..{key}"),
+        format!("/proc/..{key}"),
         "/proc/self/cwd/../.ssh/id_ed25519".to_owned(),
     ] {
         assert_hides(&jail, &["read", &path], SSH_SECRET);

@@ -9,6 +9,7 @@ mod capability_file;
 mod contract_file;
 mod decode;
 pub mod document;
+pub mod draft;
 mod egress_section;
 mod error;
 pub mod keys;

@@ -37,6 +37,18 @@ pub struct Plan {
     pub network: Network,
     /// Whether the keeper may make sockets inside it, to reach what listens there.
     pub entry: Entry,
+    /// What is noted of all that it does.
+    pub watch: Watch,
+}
+
+/// What is noted of all that a box does. It is noted, never decided on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Watch {
+    /// Nothing: the box runs at its own speed.
+    #[default]
+    Nothing,
+    /// Every file it names and what for, processes it makes, and servers it looks for on its own loopback.
+    Files,
 }
 
 /// What a box may reach over the network. In either case it has a loopback of its own, and no interface that leads anywhere.

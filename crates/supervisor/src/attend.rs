@@ -9,6 +9,7 @@ use crate::keeper::{self, Keeper};
 use crate::lower::{Command, Sketch, lower};
 use crate::manager::SandboxId;
 use crate::network::{Gateway, Prepared};
+use crate::observation::Watcher;
 use crate::reins::Reins;
 use crate::result::RunResult;
 use crate::starting::{DiscardOnFailure, Streams, explain, put_stand_ins, record_of};
@@ -31,7 +32,9 @@ use std::time::{Duration, Instant};
 pub enum Output {
     /// To the caller's own descriptors, and signals to the caller are passed on: for a process that is the keeper.
     Inherit,
-    /// The same, but with no input and no signals: for one box of several in a process.
+    /// The same, but all of it to the caller's error output: for a caller whose standard output is for something else.
+    InheritAsError,
+    /// To the caller's own, with no input and no signals: for one box of several in a process.
     Shared,
     /// Into the result, the first MiB of each stream.
     Capture,
@@ -330,6 +333,13 @@ pub(crate) fn attend_on(
     let published = gateway.as_ref().map(published_ports).unwrap_or_default();
     let gateway = gateway.map(|prepared| prepared.open(&mut standing, &reins));
     let gateway = gateway.transpose()?;
+    let watcher = standing.take_sightings();
+    let watcher = watcher.map(|seen| Watcher::start(seen, &lowered.plan.program));
+    let watcher = watcher.transpose();
+    let watcher = watcher.map_err(|source| RunError::System {
+        doing: "listening to the box",
+        source,
+    })?;
     let facts = Facts {
         plan: &lowered.plan,
         pid: standing.pid(),
@@ -347,6 +357,7 @@ pub(crate) fn attend_on(
     lowered.plan.shows = Vec::new();
     let mut keeper = Keeper::new(launched, &lowered, &reins, attendant, started);
     keeper.gateway = gateway;
+    keeper.watcher = watcher;
     keeper.listen_to(signals, captures);
     keeper.stand_ins = stand_ins;
     keeper.watch()?;

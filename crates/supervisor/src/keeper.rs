@@ -5,6 +5,7 @@ use crate::capture::{Capture, Kept};
 use crate::error::RunError;
 use crate::lower::Lowered;
 use crate::network::Gateway;
+use crate::observation::Watcher;
 use crate::reins::{BoxState, Reins};
 use crate::result::{KillCode, KilledBy, ResourceUsage, RunResult, Violation};
 use crate::stand_in::StandIn;
@@ -45,6 +46,8 @@ pub(crate) struct Keeper<'a> {
     emptied: bool,
     /// The box's way out, if it has one.
     pub(crate) gateway: Option<Gateway>,
+    /// Listens to it, if it is watched.
+    pub(crate) watcher: Option<Watcher>,
     /// No more events will come.
     deaf: bool,
     process_limit_seen: bool,
@@ -85,6 +88,7 @@ impl<'a> Keeper<'a> {
             stand_ins: Vec::new(),
             emptied: false,
             gateway: None,
+            watcher: None,
             deaf: false,
             process_limit_seen: false,
         };
@@ -337,6 +341,7 @@ impl<'a> Keeper<'a> {
         }
         let waiting = || RunError::system("waiting for the box to end");
         let spent = self.launched.accounts().map_err(waiting())?;
+        let observed = self.watcher.take().map(Watcher::finish);
         if let Some(errno) = self.not_started {
             return Err(cannot_execute(lowered, errno));
         }
@@ -382,6 +387,7 @@ impl<'a> Keeper<'a> {
             frozen_by: self.reins.frozen_by().map(FreezeMethod::as_str),
             violations: self.violations,
             network,
+            observed,
             tier: capability.tier.as_str().to_owned(),
             degraded: degraded(host),
             limits_by: host.cgroups.name(),

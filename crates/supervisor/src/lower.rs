@@ -13,7 +13,7 @@ use belljar_policy::{
 };
 use belljar_sandbox::Host;
 use belljar_sandbox::native::Outline;
-use belljar_sandbox::plan::{Freezer, Limits, Plan, Spawn};
+use belljar_sandbox::plan::{Freezer, Limits, Plan, Spawn, Watch};
 use belljar_sandbox::show::Show;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -29,6 +29,7 @@ pub struct Command {
     pub(crate) timeout: Option<Duration>,
     pub(crate) shows: Vec<Show>,
     pub(crate) env: Vec<(OsString, OsString)>,
+    pub(crate) watch: Watch,
 }
 
 impl Command {
@@ -40,7 +41,15 @@ impl Command {
             timeout: None,
             shows: Vec::new(),
             env: Vec::new(),
+            watch: Watch::Nothing,
         }
+    }
+
+    /// Has every file noted that the program names (see [`crate::RunResult::observed`]), which slows it down.
+    #[must_use]
+    pub fn watched(mut self) -> Self {
+        self.watch = Watch::Files;
+        self
     }
 
     /// Starts in this directory instead of the caller's.
@@ -197,6 +206,7 @@ pub(crate) fn lower(
         id: outline.id,
         network: fittings.network,
         entry: fittings.entry,
+        watch: command.watch,
     };
     host.can_carry(&plan).map_err(|missing| RunError::Refused {
         what: missing.what,

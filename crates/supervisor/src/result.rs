@@ -134,6 +134,9 @@ pub struct RunResult {
     /// What it used of the network, and what it was refused there; nothing when the network is closed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<crate::network::NetworkUsage>,
+    /// What it was seen to do, if it was watched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed: Option<crate::observation::Observation>,
     /// The wall.
     pub tier: String,
     /// What is weaker here than on a full host.

@@ -70,11 +70,25 @@ pub(crate) struct Streams {
 
 impl Streams {
     pub(crate) fn open(output: Output) -> Result<Self, Errno> {
-        let foreground = matches!(output, Output::Inherit | Output::CaptureForeground);
+        let foreground = matches!(
+            output,
+            Output::Inherit | Output::InheritAsError | Output::CaptureForeground
+        );
         let (stdin, captures) = match output {
             Output::Inherit => {
                 return Ok(Self {
                     stdio: Stdio::inherit()?,
+                    captures: None,
+                    foreground,
+                });
+            }
+            Output::InheritAsError => {
+                let stdio = Stdio::inherit()?;
+                return Ok(Self {
+                    stdio: Stdio {
+                        stdout: rustix::io::fcntl_dupfd_cloexec(&stdio.stderr, 3)?,
+                        ..stdio
+                    },
                     captures: None,
                     foreground,
                 });
@@ -161,6 +175,10 @@ pub(crate) fn explain(error: RunError, lowered: &Lowered) -> RunError {
                 std::io::Error::from(errno)
             ),
             hint: "`belljar doctor` says what it lacks; without egress rules the box runs, with its network closed".into(),
+        },
+        LaunchError::Step { stage: Stage::Processes, errno: errno @ (Errno::NOSYS | Errno::PERM), .. } => RunError::Refused {
+            what: format!("system calls that boxes are made with are withheld here ({})", std::io::Error::from(errno)),
+            hint: "a box can't be put up in a box, or in a container that filters so much".into(),
         },
         LaunchError::Step {
             stage: Stage::View,

@@ -1,9 +1,11 @@
 //! The command line's one definition: help, completions and man pages all come from here.
 
 pub(crate) mod experiment;
+mod learn;
 mod proof;
 pub(crate) mod replication;
 
+pub(crate) use learn::{HostsMode, Learn, LearnFormat};
 pub(crate) use proof::{Audit, ExportFormat, KeyKind, Keys, LogName, Manifest, Verify};
 
 use crate::exit;
@@ -62,6 +64,12 @@ pub(crate) enum Command {
     /// is readable less hidden paths, /tmp is private, the network is closed. The box ends when its last process does.
     #[command(after_help = exit::HELP)]
     Run(Run),
+    /// Run a command in a box that is watched, and write the smallest capability file it needs
+    ///
+    /// The walls are those of --config or --profile (`moderate` if neither is given). What the command did becomes a line of
+    /// the file, what it was refused a comment. Its exit code passes through.
+    #[command(after_help = exit::HELP)]
+    Learn(Learn),
     /// Check a capability file without running anything: exit 0 if valid, 1 if not
     Validate(Validate),
     /// Show a running box

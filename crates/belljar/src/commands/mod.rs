@@ -9,6 +9,7 @@ mod experiment;
 mod files;
 mod kept;
 mod keys;
+mod learn;
 mod list;
 mod manifest;
 mod replication;
@@ -22,6 +23,7 @@ use belljar_policy::Capability;
 pub(crate) fn dispatch(cli: Cli) -> Result<u8, Failure> {
     match cli.command {
         Command::Run(arguments) => run::run(arguments),
+        Command::Learn(arguments) => learn::learn(arguments),
         Command::Validate(arguments) => documents::validate(&arguments),
         Command::Inspect(arguments) => list::inspect(&arguments),
         Command::Ps(format) => list::ps(&format),

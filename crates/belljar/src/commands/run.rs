@@ -125,14 +125,14 @@ fn family(
 const LONGEST_STATE: u64 = 1 << 20;
 
 /// An agent that can write its own policy has none on the next run.
-fn protect(capability: &mut Capability, file: &Path) {
+pub(super) fn protect(capability: &mut Capability, file: &Path) {
     if let Ok(file) = file.canonicalize() {
         let rule = Rule::new(PathRule::Root(file), Origin::built_in());
         capability.filesystem.protected.push(rule);
     }
 }
 
-fn code_of(result: &RunResult) -> u8 {
+pub(super) fn code_of(result: &RunResult) -> u8 {
     match (result.killed_by, result.exit_code, result.signal) {
         (Some(KilledBy::Timeout), ..) => exit::TIMEOUT,
         (Some(KilledBy::Memory | KilledBy::Cpu | KilledBy::Tokens | KilledBy::Cost), ..) => {
@@ -147,7 +147,7 @@ fn code_of(result: &RunResult) -> u8 {
 }
 
 /// What happened, for people, on standard error.
-fn summarise(result: &RunResult) {
+pub(super) fn summarise(result: &RunResult) {
     for note in &result.notes {
         print::line(Line::Note, note);
     }

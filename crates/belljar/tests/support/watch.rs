@@ -51,7 +51,12 @@ pub(crate) fn finish(child: Child) -> Finished {
 }
 
 /// The same, feeding standard input when it is a pipe that the caller has not taken.
-pub(crate) fn finish_with_input(mut child: Child, input: Vec<u8>) -> Finished {
+pub(crate) fn finish_with_input(child: Child, input: Vec<u8>) -> Finished {
+    finish_within(child, input, PATIENCE)
+}
+
+/// The same for a program that itself waits for others, and so must be waited for longer.
+pub(crate) fn finish_within(mut child: Child, input: Vec<u8>, patience: Duration) -> Finished {
     let pid = Pid::from_child(&child);
     let stdin = child.stdin.take();
     // A program may end without reading its input: a broken pipe here is its right.
@@ -68,7 +73,7 @@ pub(crate) fn finish_with_input(mut child: Child, input: Vec<u8>) -> Finished {
         stderr.finish();
         report.send(status).ok();
     });
-    let Ok(status) = ended.recv_timeout(PATIENCE) else {
+    let Ok(status) = ended.recv_timeout(patience) else {
         kill_process(pid, Signal::KILL).ok();
         panic!(
             "process {} hangs (or something it started holds its output open); so far it said\n{}\n{}",

@@ -4,21 +4,24 @@
 
 use std::env;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use super::jail::usual_place;
-use super::watch::{Finished, finish};
+use super::watch::{Finished, finish, finish_within};
 use super::{Attempt, Jail, Outcome, Who, runner_is_root};
 
 const MARK: &str = "BELLJAR_TEST_WORLD";
 /// Names the directory that is one world's alone: process ids are the same in all of them.
 const HOME: &str = "BELLJAR_TEST_WORLD_HOME";
+/// Many times what is waited for inside, so that what hangs there is told by name.
+const PATIENCE: Duration = Duration::from_secs(900);
 /// Where a world keeps its certificates and its journal.
 pub(crate) const PLACE: &str = "/mnt/world";
 /// Python with the clients of `scripts/clients.sh`.
@@ -32,6 +35,10 @@ pub(crate) fn in_a_world(who: Who, name: &str, body: fn(Who)) {
         return body(who);
     }
     who.require();
+    assert!(
+        !sources().starts_with("/mnt"),
+        "a world covers /mnt: keep the repository elsewhere to run this test"
+    );
     let home = Home::make();
     let mut command = Command::new("unshare");
     command.args([
@@ -62,7 +69,8 @@ pub(crate) fn in_a_world(who: Who, name: &str, body: fn(Who)) {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let finished = finish(command.spawn().expect("the worlds of tests need `unshare`"));
+    let child = command.spawn().expect("the worlds of tests need `unshare`");
+    let finished = finish_within(child, Vec::new(), PATIENCE);
     let said = finished.stdout();
     assert!(
         finished.status.success() && said.contains("1 passed"),
@@ -76,10 +84,17 @@ struct Home(PathBuf);
 impl Home {
     fn make() -> Home {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("belljar-world-{}-{number:04}", std::process::id());
-        let path = usual_place().join(name);
-        fs::create_dir(&path).expect("a directory for the world");
+        let path = loop {
+            let number = COUNT.fetch_add(1, Ordering::Relaxed);
+            let name = format!("belljar-world-{}-{number:04}", std::process::id());
+            let path = usual_place().join(name);
+            match fs::create_dir(&path) {
+                Ok(()) => break path,
+                // Of a test that was killed, whose process had the same number.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => panic!("{}: {error}", path.display()),
+            }
+        };
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("open it to all");
         Home(path)
     }

@@ -112,7 +112,7 @@ fn group_of(calls: &[libc::c_long], rules: &[Rule]) -> Vec<SockFilter> {
 fn answer(verdict: Verdict) -> u32 {
     match verdict {
         Verdict::Fail(errno) => libc::SECCOMP_RET_ERRNO | errno.raw_os_error() as u32,
-        Verdict::Report(_) | Verdict::Mediate => libc::SECCOMP_RET_USER_NOTIF,
+        Verdict::Report(_) | Verdict::Mediate | Verdict::Watch(_) => libc::SECCOMP_RET_USER_NOTIF,
     }
 }
 
@@ -247,8 +247,9 @@ fn matches(when: When, args: &[u64; 6]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::rules::rules;
+    use super::super::watched;
     use super::*;
-    use crate::plan::Spawn;
+    use crate::plan::{Spawn, Watch};
 
     /// Runs a program the way the kernel does.
     fn run(program: &[SockFilter], arch: u32, call: u32, args: [u64; 6]) -> u32 {
@@ -276,8 +277,15 @@ mod tests {
 
     #[test]
     fn program_agrees_with_the_rules_it_was_made_from() {
-        for spawn in [Spawn::Allow, Spawn::Refuse] {
-            let rules = rules(spawn, true);
+        for (spawn, watch) in [
+            (Spawn::Allow, Watch::Nothing),
+            (Spawn::Refuse, Watch::Nothing),
+            (Spawn::Allow, Watch::Files),
+        ] {
+            let mut rules = rules(spawn, true);
+            if watch == Watch::Files {
+                rules.extend(watched::rules());
+            }
             let program = compile(&rules);
             let interesting = [
                 0u64,

@@ -8,7 +8,7 @@ use super::script::{Script, Sheet};
 use super::stay::stay;
 use super::view::{Foundation, enter, leave_host};
 use super::ways;
-use crate::plan::Entry;
+use crate::plan::{Entry, Watch};
 use crate::sys::{self, SharedMemory, mount_flag};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -100,12 +100,17 @@ fn go_through(start: &Start<'_>, umask: Mode) -> Result<std::convert::Infallible
         Entry::Closed => None,
         Entry::ForKeeper => Some(supply(start).map_err(at(Stage::Network))?),
     };
+    let sightings = match script.watch {
+        Watch::Nothing => None,
+        Watch::Files => Some(supply(start).map_err(at(Stage::Processes))?),
+    };
     drop(foundation);
     begin(
         &Furnished {
             start,
             script,
             sockets: sockets.as_ref().map(AsFd::as_fd),
+            sightings: sightings.as_ref().map(AsFd::as_fd),
         },
         umask,
     )
@@ -117,6 +122,8 @@ pub(super) struct Furnished<'a> {
     pub(super) script: &'a Script<'a>,
     /// Where the keeper asks for sockets of the box's, if it may.
     pub(super) sockets: Option<BorrowedFd<'a>>,
+    /// Where the keeper hears what the box does, if it is watched.
+    pub(super) sightings: Option<BorrowedFd<'a>>,
 }
 
 fn fail(control: BorrowedFd<'_>, failure: &Failure) -> ! {

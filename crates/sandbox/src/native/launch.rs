@@ -5,6 +5,7 @@ use super::idmap;
 use super::init::Terminal;
 use super::message::{Kind, LaunchError, Message, Stage};
 use super::script::Notes;
+use super::sight::Sightings;
 use super::ways::{self, BoxSockets, Ways};
 use crate::cgroup::{Cgroup, Spending};
 use crate::plan::Identity;
@@ -87,6 +88,7 @@ pub struct Launched {
     pub(super) emptied: bool,
     pub(super) ways: Option<Ways>,
     pub(super) sockets: Option<BoxSockets>,
+    pub(super) sightings: Option<Sightings>,
 }
 
 impl Launched {

@@ -4,6 +4,7 @@
 //! no_new_privs → Landlock → capabilities dropped → seccomp → resource limits → exec. The box's pid 1 is [`init`], a
 //! copy of the keeper that stays outside Landlock and seccomp and answers for both.
 
+mod caller_path;
 mod filter;
 mod grip;
 mod idmap;
@@ -16,15 +17,18 @@ mod restrictions;
 mod rules;
 mod script;
 mod shown;
+mod sight;
 mod start;
 mod stay;
 mod stillness;
 mod view;
+mod watched;
 mod ways;
 
 pub use grip::{FreezeError, FreezeMethod, Grip, Motion};
 pub use launch::{Event, LONGEST_LOOK, Launched, Stdio};
 pub use message::{LaunchError, Stage};
+pub use sight::{Deeds, Found, Sighting, Sightings};
 pub(crate) use start::needs_mapped_owner;
 pub use start::{Begun, Outline, Standing, Starting, begin, start};
 pub(crate) use ways::try_network;

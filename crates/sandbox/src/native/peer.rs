@@ -6,6 +6,7 @@
 //! both and connects that.
 
 use super::shown::FileId;
+use super::sight;
 use crate::sys::{self, Notification, Reply};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -50,17 +51,19 @@ impl PrivateDevices {
 }
 
 /// Which sockets with a name in the file system a box may connect to, beside those bound in it.
-pub(super) struct Reach {
+pub(super) struct Reach<'a> {
     pub(super) private: PrivateDevices,
     /// The one socket of the host's.
     pub(super) door: Option<FileId>,
+    /// Who wants to know of servers that are not there.
+    pub(super) sightings: Option<BorrowedFd<'a>>,
 }
 
 /// Answers one `connect`. A call that may block is handed to a process of its own, which reports by `tell`.
 pub(super) fn connect(
     call: &Notification,
     listener: BorrowedFd<'_>,
-    within: &Reach,
+    within: &Reach<'_>,
     tell: impl Fn(),
 ) -> Outcome {
     let socket = match borrow_socket(call, listener) {
@@ -92,7 +95,7 @@ fn perform(
     call: &Notification,
     listener: BorrowedFd<'_>,
     socket: &OwnedFd,
-    within: &Reach,
+    within: &Reach<'_>,
 ) -> Outcome {
     match try_connect(call, listener, socket, within) {
         Ok(()) => call.answer(listener, Reply::Value(0)),
@@ -157,7 +160,7 @@ fn try_connect(
     call: &Notification,
     listener: BorrowedFd<'_>,
     socket: &OwnedFd,
-    within: &Reach,
+    within: &Reach<'_>,
 ) -> Result<(), Refusal> {
     let mut address = [0u8; 128];
     let length = (call.args[2] as usize).min(address.len());
@@ -167,7 +170,11 @@ fn try_connect(
     }
     let address = &address[..length];
     if rustix::net::sockopt::socket_domain(socket)? != AddressFamily::UNIX {
-        return Ok(sys::connect_raw(socket.as_fd(), address)?);
+        let outcome = sys::connect_raw(socket.as_fd(), address);
+        if let Some(channel) = within.sightings {
+            sight::note_connect(channel, socket.as_fd(), address, outcome);
+        }
+        return Ok(outcome?);
     }
     // Abstract names belong to the socket's own network namespace, which is the box's.
     let path = match address.get(2..) {

@@ -3,6 +3,7 @@
 //! A deny list on top of walls that hold without it: what stands here is either a way to talk to parts of the kernel
 //! that agents have no business with (attack surface), or a way around a wall.
 
+use super::watched::Watched;
 use crate::plan::Spawn;
 use rustix::io::Errno;
 
@@ -15,6 +16,8 @@ pub(crate) enum Verdict {
     Report(Errno),
     /// Init is asked and makes the call in the box's place (see `init::connect`).
     Mediate,
+    /// Init is told, notes it, and lets the call go on (see `super::watched`).
+    Watch(Watched),
 }
 
 /// When a rule matches. Arguments are compared by their low 32 bits: all those named here are ints to the kernel.

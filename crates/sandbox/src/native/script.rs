@@ -7,9 +7,10 @@ use super::message::{LaunchError, Stage};
 use super::restrictions::{Landlock, handled_rights, resource_limits, right, scopes};
 use super::rules::{self, Rule};
 use super::shown::FileId;
+use super::watched;
 use super::ways::Wiring;
 use crate::host::Host;
-use crate::plan::{Access, Entry, Kind, Ownership, Plan, Shows, View};
+use crate::plan::{Access, Entry, Kind, Ownership, Plan, Shows, View, Watch};
 use crate::sys::{CStrings, Published, SharedMemory, SockFilter, mount_flag};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -113,6 +114,8 @@ pub(crate) struct Script<'m> {
     pub(crate) wiring: Option<Wiring<&'m [u8]>>,
     /// Whether the keeper will ask for sockets; the channel comes after the trees.
     pub(crate) entry: Entry,
+    /// Whether the keeper hears what the box does; the channel comes after that.
+    pub(crate) watch: Watch,
 }
 
 /// The script as it lies in shared memory.
@@ -159,7 +162,10 @@ pub(super) fn publish(
     sampled: bool,
     memory: &SharedMemory<Sheet>,
 ) -> Result<Notes, LaunchError> {
-    let rules = rules::rules(plan.spawn, sampled && plan.limits.memory_bytes.is_some());
+    let mut rules = rules::rules(plan.spawn, sampled && plan.limits.memory_bytes.is_some());
+    if plan.watch == Watch::Files {
+        rules.extend(watched::rules());
+    }
     let mut draft = Draft {
         memory,
         steps: Vec::with_capacity(plan.view.len() * 2 + 32),
@@ -230,6 +236,7 @@ pub(super) fn publish(
         counts_cpu: plan.limits.cpu_time.is_some(),
         wiring,
         entry: plan.entry,
+        watch: plan.watch,
     };
     let notes = Notes {
         rules,

@@ -7,10 +7,11 @@ use super::init::{self, Groups, Start, Terminal, UserMap};
 use super::launch::{Launched, Stdio};
 use super::message::{Kind, LaunchError, Message, Stage};
 use super::script::{self, KeeperTree, Notes, SHEET_SIZE, Sheet};
+use super::sight::Sightings;
 use super::ways::{BoxSockets, Ways};
 use crate::cgroup::{Cgroup, Cgroups};
 use crate::host::Host;
-use crate::plan::{Entry, Freezer, Identity, Limits, Ownership, Plan, Shows};
+use crate::plan::{Entry, Freezer, Identity, Limits, Ownership, Plan, Shows, Watch};
 use crate::sys::{self, Fork, SharedMemory, SignalsBlocked};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -187,6 +188,7 @@ fn clone_init(
         emptied: false,
         ways: None,
         sockets: None,
+        sightings: None,
     };
     Ok(Parts {
         launched,
@@ -270,6 +272,11 @@ impl Begun {
             hand_over(&theirs).map_err(LaunchError::at(Stage::Network))?;
             launched.sockets = Some(BoxSockets::new(ours));
         }
+        if plan.watch == Watch::Files {
+            let (ours, theirs) = channel()?;
+            hand_over(&theirs).map_err(LaunchError::at(Stage::Processes))?;
+            launched.sightings = Some(Sightings::new(ours));
+        }
         Ok(Starting {
             launched,
             gate,
@@ -326,6 +333,11 @@ impl Standing {
     /// A way to make sockets inside the box, if the plan has one.
     pub fn take_sockets(&mut self) -> Option<BoxSockets> {
         self.launched.sockets.take()
+    }
+
+    /// What the box is seen to do, if the plan has it watched. Whoever takes it must listen: a box waits to be heard.
+    pub fn take_sightings(&mut self) -> Option<Sightings> {
+        self.launched.sightings.take()
     }
 
     /// The program was let start before.

@@ -7,6 +7,7 @@ use super::message::{Kind, Message};
 use super::peer;
 use super::rules::Verdict;
 use super::script::Script;
+use super::sight;
 use super::stillness::{self, Stillness};
 use super::ways;
 use crate::sys::{self, ChildState, Notification, Reply};
@@ -25,7 +26,9 @@ struct Stay<'a> {
     sockets: Option<BorrowedFd<'a>>,
     /// How often each rule was hit.
     hits: [u32; 128],
-    reach: peer::Reach,
+    /// Where the keeper hears what the box does.
+    sightings: Option<BorrowedFd<'a>>,
+    reach: peer::Reach<'a>,
     /// Whether all others are to hold still.
     pace: Pace,
 }
@@ -56,6 +59,7 @@ pub(super) fn stay(
     let reach = peer::Reach {
         private: peer::PrivateDevices::of(script.private_places),
         door: script.door,
+        sightings: furnished.sightings,
     };
     let mut stay = Stay {
         control: start.control,
@@ -64,6 +68,7 @@ pub(super) fn stay(
         listener,
         sockets: furnished.sockets,
         hits: [0; 128],
+        sightings: furnished.sightings,
         reach,
         pace: Pace::Move,
     };
@@ -112,6 +117,9 @@ fn release_descriptors(furnished: &Furnished<'_>, children: &OwnedFd, listener: 
         listener.map_or(u32::MAX, |fd| fd.as_raw_fd() as u32),
         furnished
             .sockets
+            .map_or(u32::MAX, |fd| fd.as_raw_fd() as u32),
+        furnished
+            .sightings
             .map_or(u32::MAX, |fd| fd.as_raw_fd() as u32),
     ];
     keep.sort_unstable();
@@ -213,6 +221,12 @@ impl Stay<'_> {
             Some(Verdict::Report(errno)) | Some(Verdict::Fail(errno)) => {
                 call.answer(listener, Reply::Fail(errno));
                 self.count(number);
+            }
+            Some(Verdict::Watch(watched)) => {
+                if let Some(channel) = self.sightings {
+                    sight::note(&call, watched, listener, channel);
+                }
+                call.answer(listener, Reply::GoOn);
             }
             None => call.answer(listener, Reply::Fail(Errno::PERM)),
         }

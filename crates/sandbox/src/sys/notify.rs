@@ -25,6 +25,8 @@ pub(crate) struct Notification {
 pub(crate) enum Reply {
     Value(i64),
     Fail(Errno),
+    /// The call is made after all, with what its arguments point to by then: never after a decision.
+    GoOn,
 }
 
 impl Notification {
@@ -64,15 +66,17 @@ impl Notification {
 
     /// Answers. A caller that died meanwhile needs no answer, so failure is not an error.
     pub(crate) fn answer(&self, listener: BorrowedFd<'_>, reply: Reply) {
-        let (val, error) = match reply {
-            Reply::Value(value) => (value, 0),
-            Reply::Fail(errno) => (0, -errno.raw_os_error()),
+        const FLAG_CONTINUE: u32 = 1;
+        let (val, error, flags) = match reply {
+            Reply::Value(value) => (value, 0, 0),
+            Reply::Fail(errno) => (0, -errno.raw_os_error(), 0),
+            Reply::GoOn => (0, 0, FLAG_CONTINUE),
         };
         let response = libc::seccomp_notif_resp {
             id: self.id,
             val,
             error,
-            flags: 0,
+            flags,
         };
         // SAFETY: `response` is a readable seccomp_notif_resp.
         unsafe { libc::ioctl(listener.as_raw_fd(), IOCTL_NOTIF_SEND, &raw const response) };

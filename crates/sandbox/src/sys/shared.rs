@@ -77,10 +77,10 @@ impl<P: Published> SharedMemory<P> {
             backed: Cell::new(0),
             value: PhantomData,
         };
+        let start = memory.base.as_ptr().cast();
         // SAFETY: the range is the mapping just made. From here on a copy of this process does not have it.
-        check(
-            unsafe { libc::madvise(memory.base.as_ptr().cast(), size, libc::MADV_DONTFORK) } as _,
-        )?;
+        let advised = unsafe { libc::madvise(start, size, libc::MADV_DONTFORK) };
+        check(advised as _)?;
         // The kernel fills it with zeroes, which is a valid `Head` that is not published.
         memory.take(head, align_of::<Head<P::At<'static>>>())?;
         Ok(memory)

@@ -21,6 +21,8 @@ pub struct NetworkUsage {
     pub sent_bytes: u64,
     /// Bytes to the agent.
     pub received_bytes: u64,
+    /// The hosts of those connections, in order; beyond a number of them they are not told apart.
+    pub hosts: Vec<HostUse>,
     /// Things refused, in all.
     pub refused: u64,
     /// The same by kind, the most frequent first.
@@ -66,8 +68,23 @@ pub struct RefusalGroup {
     pub refusal: Refusal,
 }
 
+/// A host that connections were let through to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HostUse {
+    /// Its name or address.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// How many; those among them that did not come about are refusals as well.
+    pub connections: u64,
+    /// How many of them carried anything.
+    pub spoken: u64,
+}
+
 /// Kinds of refusals that are told apart; the others are only counted.
 const MOST_GROUPS: usize = 256;
+/// Hosts and ports that are told apart.
+const MOST_HOSTS: usize = 1024;
 
 /// Takes the gateway's reports.
 pub(super) struct Book {
@@ -82,6 +99,13 @@ struct Pages {
     groups: BTreeMap<(Way, String, Option<u16>, RefusalCode), RefusalGroup>,
     /// The first of each kind, until somebody takes note.
     news: Vec<Refusal>,
+    hosts: BTreeMap<(String, u16), HostCounts>,
+}
+
+#[derive(Default)]
+struct HostCounts {
+    connections: u64,
+    spoken: u64,
 }
 
 impl Book {
@@ -103,11 +127,19 @@ impl Book {
         let groups = std::mem::take(&mut self.pages().groups);
         let mut refusals: Vec<RefusalGroup> = groups.into_values().collect();
         refusals.sort_by_key(|group| std::cmp::Reverse(group.count));
+        let hosts = std::mem::take(&mut self.pages().hosts).into_iter();
+        let hosts = hosts.map(|((host, port), counts)| HostUse {
+            host,
+            port,
+            connections: counts.connections,
+            spoken: counts.spoken,
+        });
         NetworkUsage {
             connections: usage.connections,
             requests: usage.requests,
             sent_bytes: usage.sent,
             received_bytes: usage.received,
+            hosts: hosts.collect(),
             refused: usage.refusals,
             refusals,
             llm: usage.llm,
@@ -153,8 +185,17 @@ impl Recorder for Book {
                     (Some(_), OnBudget::Refuse) | (None, _) => {}
                 }
             }
+            Event::Closed(connection) => {
+                let hosts = &mut self.pages().hosts;
+                let place = (connection.host, connection.port);
+                if hosts.len() < MOST_HOSTS || hosts.contains_key(&place) {
+                    let counts = hosts.entry(place).or_default();
+                    counts.connections += 1;
+                    counts.spoken += u64::from(connection.sent > 0 || connection.received > 0);
+                }
+            }
             // Counted by the engine itself.
-            Event::Closed(_) | Event::Charged(_) => {}
+            Event::Charged(_) => {}
         }
     }
 }

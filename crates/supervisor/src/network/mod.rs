@@ -9,6 +9,6 @@ mod proxy;
 mod secrets;
 mod trust;
 
-pub use book::{NetworkUsage, RefusalGroup};
+pub use book::{HostUse, NetworkUsage, RefusalGroup};
 pub(crate) use gateway::{Gateway, Prepared, metered};
 pub(crate) use outlook::{Fittings, Outlook, secret_files};

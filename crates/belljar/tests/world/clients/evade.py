@@ -11,7 +11,7 @@ import sys
 
 PROXY = ("127.0.0.1", 3128)
 ALLOWED, LOOKED, OTHER = "allowed.example.com", "looked.example.com", "other.example.com"
-PATIENCE = 8
+PATIENCE = 60
 ATTEMPTS = {}
 
 

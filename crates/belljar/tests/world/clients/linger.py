@@ -14,7 +14,7 @@ OTHERS = ["93.184.216.35", "8.8.8.8"]
 def try_for(host):
     """A connection alone means nothing here: the box's keeper takes every one, and closes those it refuses."""
     try:
-        with socket.create_connection((host, 53 if host == "8.8.8.8" else 80), 5) as stream:
+        with socket.create_connection((host, 53 if host == "8.8.8.8" else 80), 60) as stream:
             # A question that both kinds of server answer: a name lookup is no request, nor the other way round.
             ask = b"\0\x1d" + LOOKUP if host == "8.8.8.8" else b"GET / HTTP/1.1\r\nHost: other.example.com\r\n\r\n"
             stream.sendall(ask)
