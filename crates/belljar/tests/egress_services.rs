@@ -4,7 +4,7 @@ mod support;
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -156,6 +156,31 @@ fn ssh_reaches_its_host(who: Who) {
     assert_recorded(&outcome, "another host", &["deny_no_egress_rule"]);
 }
 
+/// As those for mail and MySQL do. The client says nothing until it was greeted.
+fn a_server_may_speak_first(who: Who) {
+    let mut world = World::new(who);
+    world.rules(&["{domain: mail.example.com, ports: [2525]}"], "");
+    let listener = TcpListener::bind(("93.184.216.34", 2525)).expect("a server of the world");
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a caller");
+        stream.write_all(b"220 ready\n").expect("greet it");
+        let mut answer = [0; 5];
+        stream.read_exact(&mut answer).expect("its answer");
+        answer
+    });
+    world.jail.put(
+        &world.jail.work.join("mail.py"),
+        "import socket\n\
+         with socket.create_connection(('mail.example.com', 2525)) as connection:\n\
+         \x20   print(connection.recv(100).decode(), end='')\n\
+         \x20   connection.sendall(b'QUIT\\n')\n",
+    );
+    let outcome = world.shell("python3 mail.py");
+    outcome.assert_exit(0);
+    assert_eq!(outcome.stdout(), "220 ready\n", "{outcome:#?}");
+    assert_eq!(&server.join().expect("the server"), b"QUIT\n");
+}
+
 /// A box that serves its workspace on its own loopback until its input ends.
 const SERVER: &str = "python3 -m http.server --bind 127.0.0.1 9000 >/dev/null 2>&1 & server=$!; read line || true; kill $server";
 
@@ -276,6 +301,7 @@ fn when_the_keeper_is_killed_nothing_falls_open(who: Who) {
 for_each_user_in_a_world!(
     psql_reaches_its_database,
     ssh_reaches_its_host,
+    a_server_may_speak_first,
     a_published_port_is_reached_from_the_host_alone,
     the_hosts_own_proxy_is_used,
     when_the_keeper_is_killed_nothing_falls_open,

@@ -143,7 +143,8 @@ async fn dialled(
     let server = shared.dialer.dial(&admission).await?;
     let client_first = async {
         if first.is_empty() {
-            client.readable().await
+            // A socket nobody has read from yet may be called readable though it is not.
+            client.peek(&mut [0]).await.map(drop)
         } else {
             Ok(())
         }
