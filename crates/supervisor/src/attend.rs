@@ -402,7 +402,7 @@ impl Go {
 }
 
 fn let_go(
-    standing: Standing,
+    mut standing: Standing,
     reins: &Reins,
     go: Go,
 ) -> Result<belljar_sandbox::native::Launched, RunError> {
@@ -416,6 +416,7 @@ fn let_go(
     })?;
     match go {
         Go::WhenTold(permit) => {
+            standing.await_still()?;
             permit.spend();
             Ok(standing.go()?)
         }

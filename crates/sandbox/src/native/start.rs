@@ -1,10 +1,10 @@
 //! The keeper's side of a box that is put up: begun before anybody knows what it will show, furnished when that is known,
 //! and let go.
 
-use super::grip::Grip;
+use super::grip::{Grip, Motion};
 use super::idmap::{self, OwnerMap};
 use super::init::{self, Groups, Start, Terminal, UserMap};
-use super::launch::{Launched, Stdio};
+use super::launch::{LONGEST_LOOK, Launched, Stdio};
 use super::message::{Kind, LaunchError, Message, Stage};
 use super::script::{self, KeeperTree, Notes, SHEET_SIZE, Sheet};
 use super::sight::Sightings;
@@ -13,7 +13,7 @@ use crate::cgroup::{Cgroup, Cgroups};
 use crate::host::Host;
 use crate::plan::{Entry, Freezer, Identity, Limits, Ownership, Plan, Shows, Watch};
 use crate::sys::{self, Fork, SharedMemory, SignalsBlocked};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::ffi::CString;
@@ -343,6 +343,30 @@ impl Standing {
     /// The program was let start before.
     pub fn gone(self) -> Launched {
         self.launched
+    }
+
+    /// Waits for a box that was told to hold still to do so: a program that is let go before would get a few instructions
+    /// in. Returns as well when it is thawed or killed meanwhile.
+    pub fn await_still(&mut self) -> Result<(), LaunchError> {
+        let grip = Arc::clone(&self.launched.grip);
+        while grip.motion() == Motion::Freezing {
+            // What init says about it is taken note of there.
+            while self.launched.next_event().is_some() {}
+            if grip.needs_holding() {
+                grip.hold_still();
+            }
+            let mut heard = [PollFd::from_borrowed_fd(
+                self.launched.events(),
+                PollFlags::IN,
+            )];
+            let look = Timespec::try_from(LONGEST_LOOK).map_err(|_| Errno::INVAL);
+            look.and_then(|look| poll(&mut heard, Some(&look)))
+                .map_err(LaunchError::at(Stage::Admission))?;
+            if self.launched.is_deaf() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Lets the program start.
