@@ -262,9 +262,9 @@ fn attach_in_ours(tree: BorrowedFd<'_>, root: BorrowedFd<'_>, at: &CStr) -> Resu
     move_mount(tree, c"", root, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-/// What private directories and covers are made of: the box's own file system, and in it one that nobody can write,
-/// with an empty directory and an empty file. Both hang in the old root and vanish from sight with it; a cover or a
-/// private directory is a clone of a part.
+/// What private directories and covers are made of: the box's own file system, and of one directory in it, with an empty
+/// directory and an empty file, a mount that nobody can write through. It hangs in the old root and vanishes from sight
+/// with it; a cover or a private directory is a clone of a part.
 struct Own {
     private: OwnedFd,
     directory: OwnedFd,
@@ -275,11 +275,11 @@ impl Own {
     fn new(size: &CStr) -> Result<Self, Errno> {
         let private = new_tmpfs(size, c"755")?;
         attach_in_ours(private.as_fd(), CWD, c"/proc")?;
-        let void = new_tmpfs(c"64k", c"755")?;
-        make_directory(void.as_fd(), c"directory", 0o555)?;
-        touch(void.as_fd(), c"file")?;
-        sys::set_mount_flags(void.as_fd(), mount_flag::READ_ONLY, false, None)?;
         make_directory(private.as_fd(), c".void", 0o755)?;
+        make_directory(private.as_fd(), c".void/directory", 0o555)?;
+        touch(private.as_fd(), c".void/file")?;
+        let void = clone_tree(private.as_fd(), c".void")?;
+        sys::set_mount_flags(void.as_fd(), mount_flag::READ_ONLY, false, None)?;
         attach_in_ours(void.as_fd(), private.as_fd(), c".void")?;
         Ok(Self {
             directory: open_beneath(void.as_fd(), c"directory")?,
