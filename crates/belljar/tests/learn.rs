@@ -338,13 +338,21 @@ fn a_file_that_is_there_is_not_replaced_unasked(who: Who) {
     assert_eq!(learn(&[], &["/bin/sh", "-c", &link]).code(), 121);
     assert_eq!(read(), "the user's notes");
     assert_eq!(learn(&[], &["/bin/true"]).code(), 121);
+    // Not even by force is a link, or a device, made a file.
+    assert_eq!(learn(&["--force"], &["/bin/true"]).code(), 121);
+    assert_eq!(read(), "the user's notes");
+    fs::remove_file(&file).expect("remove the link");
+    let pipe = format!("{file}.pipe");
+    succeeded(&belljar_in(
+        &jail,
+        &["run", "-q", "--", "/usr/bin/mkfifo", &pipe],
+    ));
+    let arguments = ["learn", "--force", "--output", &pipe, "--", "/bin/true"];
+    assert_eq!(belljar_in(&jail, &arguments).code(), 121);
+    assert!(!Path::new(&pipe).is_file());
+    jail.put(Path::new(&file), "an older file");
     succeeded(&learn(&["--force"], &["/bin/true"]));
     assert!(read().contains("sandbox_tier"));
-    assert_eq!(
-        fs::read_to_string(jail.home.join("notes.txt")).expect("notes"),
-        "the user's notes"
-    );
-    assert!(!Path::new(&file).is_symlink());
     // Nor may it write what it is held against.
     jail.put(Path::new(&file), "extends: moderate\n");
     let held = belljar_in(

@@ -16,13 +16,15 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 pub(crate) fn learn(arguments: Learn) -> Result<u8, Failure> {
-    if let Some(file) = arguments.output.as_deref().filter(|_| !arguments.force) {
+    if let Some(file) = &arguments.output {
         // Before the run, which may be a long one. It is made sure of again when the file is made.
-        if file.symlink_metadata().is_ok() {
-            return Err(exists(file));
-        }
+        let there = match arguments.force {
+            true => Existing::Replaced,
+            false => Existing::Kept,
+        };
+        check_free(file, there)?;
     }
-    let existing = arguments.against.as_deref().map(Existing::read);
+    let existing = arguments.against.as_deref().map(Rival::read);
     let existing = existing.transpose()?;
     let within = super::capability(&arguments.policy)?;
     let hosts = match arguments.hosts {
@@ -102,13 +104,13 @@ fn run(
 }
 
 /// A file to hold the run against.
-struct Existing {
+struct Rival {
     name: String,
     text: String,
     capability: Capability,
 }
 
-impl Existing {
+impl Rival {
     fn read(file: &Path) -> Result<Self, Failure> {
         let name = file.display().to_string();
         let bytes = read_bounded(file, &name)?;
@@ -181,6 +183,26 @@ fn tell(found: &Comparison) {
     }
 }
 
+/// What becomes of a file that is there already.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Existing {
+    Kept,
+    Replaced,
+}
+
+/// Whether the file can be made, or replaced: only an ordinary one is, no device and no link.
+fn check_free(file: &Path, existing: Existing) -> Result<(), Failure> {
+    match file.symlink_metadata() {
+        Err(_) => Ok(()),
+        Ok(_) if existing == Existing::Kept => Err(exists(file)),
+        Ok(there) if there.is_file() => Ok(()),
+        Ok(_) => Err(Failure::Invalid(
+            format!("{} is no ordinary file", file.display()),
+            "name another file, or leave --output out and redirect".into(),
+        )),
+    }
+}
+
 fn exists(file: &Path) -> Failure {
     Failure::Invalid(
         format!("{} is there already", file.display()),
@@ -206,8 +228,9 @@ fn create(file: &Path, text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Puts a new file in place of whatever is there, a link included.
+/// Puts a new file in place of an ordinary one.
 fn replace(file: &Path, text: &str) -> Result<(), Failure> {
+    check_free(file, Existing::Replaced)?;
     let mut name = file.as_os_str().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let aside = PathBuf::from(name);
