@@ -122,8 +122,17 @@ impl Client {
         path: &str,
         request: &R::Request,
     ) -> Result<R::Response, CallError> {
+        let mut path = path.to_owned();
         let body = match R::METHOD {
-            Method::Get => Vec::new(),
+            Method::Get => {
+                let query = serde_urlencoded::to_string(request).map_err(|error| {
+                    CallError::Protocol(format!("the question is no query: {error}"))
+                })?;
+                if !query.is_empty() {
+                    path = format!("{path}?{query}");
+                }
+                Vec::new()
+            }
             Method::Post => serde_json::to_vec(request).map_err(|error| {
                 CallError::Protocol(format!("the question is no JSON: {error}"))
             })?,

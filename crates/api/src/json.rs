@@ -34,6 +34,17 @@ pub(crate) fn read_request<T: DeserializeOwned>(body: &[u8]) -> Result<T, Proble
     })
 }
 
+/// Reads what a `GET` asks in its query.
+pub(crate) fn read_query<T: DeserializeOwned>(query: &str) -> Result<T, Problem> {
+    serde_urlencoded::from_str(query).map_err(|error| {
+        Problem::new(
+            "bad_request",
+            format!("the query is not what this path takes: {error}"),
+        )
+        .hint("the fields are listed in schemas/*.openapi.json")
+    })
+}
+
 /// Something that is written as an object and no other way. serde by itself also takes a list of the fields' values, and what
 /// such a list means changes with every field that is added.
 struct Object<T>(T);

@@ -41,12 +41,14 @@ pub use client::{CallError, Client};
 pub use json::MOST_DEPTH;
 pub use limits::{Limits, Rate};
 pub use openapi::{openapi, openapi_text};
-pub use route::{NoTarget, Route, RouteInfo, Side, Target};
+pub use route::{Asker, NoTarget, Route, RouteInfo, Side, Target};
 pub use routes::{
-    AGENT_ROUTES, AcknowledgeClock, AgentCall, BumpEpoch, EngageKillSwitch, Heartbeat, Kill,
-    ListWorkers, Manifest, OPERATOR_ROUTES, OperatorCall, Quarantine, ReadContract, ReadKillSwitch,
-    ReadStatus, ReadTree, Release, Replicas, Replicate, ReportUsage, ResetKillSwitch, Revoke,
-    Shutdown, Usage,
+    AGENT_ROUTES, AcknowledgeAlert, AcknowledgeClock, AgentCall, BumpEpoch, EngageKillSwitch,
+    Heartbeat, Kill, ListAgents, ListAlerts, ListEntries, ListEvents, ListProcesses, ListWorkers,
+    Manifest, OPERATOR_ROUTES, OperatorCall, ProveEntry, Quarantine, ReadAgent, ReadContract,
+    ReadKillSwitch, ReadLedger, ReadMetrics, ReadOutput, ReadStatus, ReadTree, Release, Replicas,
+    Replicate, ReportUsage, ResetKillSwitch, ResolveAlert, Revoke, ShutDown, Shutdown, StartAgent,
+    StopAgent, Usage, VerifyLedger,
 };
 pub use server::{Asked, Call, Handle, Request, Responder, Running, Server, Stopped, Tag};
 pub use status::{Method, Status};

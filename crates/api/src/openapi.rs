@@ -1,11 +1,11 @@
 //! OpenAPI 3.1 from the table of routes.
 
-use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
+use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use crate::Method;
-use crate::route::{RouteInfo, Side};
+use crate::route::{Asker, RouteInfo, Side};
 use crate::types::Problem;
 
 /// The OpenAPI document of a side.
@@ -67,14 +67,35 @@ fn operation(route: &RouteInfo, generator: &mut SchemaGenerator) -> Value {
         operation["requestBody"] =
             json!({"required": !(route.body_is_optional)(), "content": content(schema)});
     }
+    let mut parameters = Vec::new();
     if route.path.contains("{id}") {
         let schema = generator
             .subschema_for::<crate::types::WorkerId>()
             .to_value();
-        operation["parameters"] =
-            json!([{"name": "id", "in": "path", "required": true, "schema": schema}]);
+        parameters.push(json!({"name": "id", "in": "path", "required": true, "schema": schema}));
+    }
+    if route.method == Method::Get {
+        parameters.extend(query(&(route.request)(generator), generator));
+    }
+    if !parameters.is_empty() {
+        operation["parameters"] = Value::Array(parameters);
+    }
+    if route.asker != Asker::Agent {
+        operation["x-role"] = json!(format!("{:?}", route.asker).to_ascii_lowercase());
     }
     operation
+}
+
+/// The fields of what a `GET` asks, as parameters.
+fn query(request: &Schema, generator: &SchemaGenerator) -> Vec<Value> {
+    let name = request.get("$ref").and_then(Value::as_str);
+    let name = name.and_then(|path| path.rsplit('/').next());
+    let fields = name
+        .and_then(|name| generator.definitions().get(name))
+        .and_then(|schema| schema.get("properties"))
+        .and_then(Value::as_object);
+    let parameter = |(name, schema): (&String, &Value)| json!({"name": name, "in": "query", "required": false, "schema": schema});
+    fields.map_or_else(Vec::new, |fields| fields.iter().map(parameter).collect())
 }
 
 fn content(schema: Value) -> Value {

@@ -21,6 +21,21 @@ pub trait Route: 'static {
     const PATH: &'static str;
     /// The status of a granted answer.
     const SUCCESS: Status;
+    /// Who may ask it.
+    const ASKER: Asker;
+}
+
+/// Who may ask something. Each operator's role may ask what the ones before it may; an agent is none of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Asker {
+    /// The agent behind the socket.
+    Agent,
+    /// Whoever may look.
+    Viewer,
+    /// Whoever may also act on agents.
+    Operator,
+    /// Whoever may also change what binds everybody.
+    Admin,
 }
 
 /// What a path names besides the route.
@@ -90,6 +105,8 @@ pub struct RouteInfo {
     pub doc: &'static str,
     /// The status of a granted answer.
     pub success: Status,
+    /// Who may ask it.
+    pub asker: Asker,
     /// The schema of the question.
     pub request: fn(&mut SchemaGenerator) -> Schema,
     /// Whether the question may come without a body.
@@ -106,6 +123,7 @@ impl RouteInfo {
             method: R::METHOD,
             path: R::PATH,
             success: R::SUCCESS,
+            asker: R::ASKER,
             request: SchemaGenerator::subschema_for::<R::Request>,
             body_is_optional: || crate::json::read_request::<R::Request>(b"").is_ok(),
             response: SchemaGenerator::subschema_for::<R::Response>,
@@ -120,6 +138,8 @@ pub(crate) struct Found<'a> {
     pub(crate) index: usize,
     /// What stands in the place of `{id}`.
     pub(crate) target: Option<&'a str>,
+    /// What stands behind the `?`.
+    pub(crate) query: &'a str,
 }
 
 /// Why a path is not on the table.
@@ -138,12 +158,21 @@ pub(crate) fn find<'a>(
     path: &'a str,
 ) -> Result<Found<'a>, NotFound> {
     let mut allowed = Vec::new();
+    // Only what is read has a query: whoever changes something says how in the body.
+    let (path, query) = match path.split_once('?') {
+        Some((path, query)) if method == Method::Get.as_str() => (path, query),
+        _ => (path, ""),
+    };
     for (index, route) in routes.iter().enumerate() {
         let Some(target) = matches(route.path, path) else {
             continue;
         };
         if route.method.as_str() == method {
-            return Ok(Found { index, target });
+            return Ok(Found {
+                index,
+                target,
+                query,
+            });
         }
         allowed.push(route.method);
     }

@@ -1,13 +1,16 @@
 //! The routes: one table for serving, asking and OpenAPI.
 
 use crate::json;
-use crate::route::{NoTarget, Route, RouteInfo, Target};
+use crate::route::{Asker, NoTarget, NotFound, Route, RouteInfo, Target, find};
 use crate::server::{Answer, Asked, Call, Responder};
 use crate::types::{
-    Because, ClockAcknowledged, ContractView, Done, Empty, EngageRequest, EpochBumped,
-    HeartbeatReply, KillReport, KillRequest, KillSwitchView, ManifestReply, Problem, ReplicasReply,
-    ReplicateRequest, Replicated, ResetRequest, RevokeRequest, Revoked, ShutdownRequest,
-    StatusView, UsageReply, UsageReport, WorkerId, WorkerList, WorkerView,
+    AgentDetail, AgentList, AgentView, AlertList, AlertQuery, AlertView, Because,
+    ClockAcknowledged, ContractView, Done, Empty, EngageRequest, EpochBumped, EventList,
+    EventQuery, FleetQuery, HeartbeatReply, KillReport, KillRequest, KillSwitchView, LedgerEntries,
+    LedgerQuery, LedgerReport, ManifestReply, MetricsQuery, MetricsReply, OutputQuery, OutputReply,
+    Problem, ProcessList, ProofReply, ReplicasReply, ReplicateRequest, Replicated, ResetRequest,
+    RevokeRequest, Revoked, ShutdownRequest, StartRequest, StatusView, StopRequest, UsageReply,
+    UsageReport, WorkerId, WorkerList, WorkerView,
 };
 use crate::{Method, Status};
 
@@ -19,7 +22,7 @@ macro_rules! routes {
         $(#[$about_table:meta])* const $table:ident;
         $(
             $(#[doc = $doc:literal])+
-            $name:ident = $method:ident $path:literal ($target:ty) $request:ty => $status:ident $response:ty;
+            $name:ident = $method:ident $path:literal ($target:ty) $request:ty => $status:ident $response:ty, by $asker:ident;
         )+
     ) => {
         $(
@@ -34,6 +37,7 @@ macro_rules! routes {
                 const METHOD: Method = Method::$method;
                 const PATH: &'static str = $path;
                 const SUCCESS: Status = Status::$status;
+                const ASKER: Asker = Asker::$asker;
             }
         )+
 
@@ -64,10 +68,37 @@ macro_rules! routes {
                 }
             }
 
+            /// Reads a request that another server carries, with the line of the table it is for. What comes of it is
+            /// carried back as a status and a body of JSON, of at most `most_bytes`.
+            pub fn carried(
+                method: &str,
+                path: &str,
+                body: &[u8],
+                most_bytes: usize,
+                carry: impl FnOnce(Status, Vec<u8>) + Send + 'static,
+            ) -> Result<(&'static RouteInfo, Self), (Status, Problem)> {
+                let found = find($table, method, path).map_err(|error| match error {
+                    NotFound::Path => (Status::NOT_FOUND, Problem::new("not_found", "there is nothing at this path")),
+                    NotFound::Method { .. } => (
+                        Status::METHOD_NOT_ALLOWED,
+                        Problem::new("method_not_allowed", format!("{method} is not a method of this path")),
+                    ),
+                })?;
+                let answer = || Answer::elsewhere(most_bytes, carry);
+                let call = Self::read(found.index, found.target, found.query, body, answer)
+                    .map_err(|problem| (Status::BAD_REQUEST, problem))?;
+                match call {
+                    Call::$side(call) => Ok((&$table[found.index], call)),
+                    #[allow(unreachable_patterns)]
+                    _ => Err((Status::NOT_FOUND, Problem::new("not_found", "there is nothing at this path"))),
+                }
+            }
+
             /// Reads the body of a request for the line `index` of the table.
             pub(crate) fn read(
                 index: usize,
                 target: Option<&str>,
+                query: &str,
                 body: &[u8],
                 answer: impl FnOnce() -> Answer,
             ) -> Result<Call, Problem> {
@@ -76,7 +107,10 @@ macro_rules! routes {
                     if index == line {
                         return Ok(Call::from(Self::$name(Asked {
                             target: <$target as Target>::from_path(target)?,
-                            request: json::read_request(body)?,
+                            request: match Method::$method {
+                                Method::Get if !query.is_empty() => json::read_query(query)?,
+                                _ => json::read_request(body)?,
+                            },
                             responder: Responder::new(answer()),
                         })));
                     }
@@ -102,19 +136,19 @@ routes! {
     const AGENT_ROUTES;
 
     /// Asks for a child. Refused with 403 and a code such as `deny_quota`.
-    Replicate = Post "/v1/replicate" (NoTarget) ReplicateRequest => CREATED Replicated;
+    Replicate = Post "/v1/replicate" (NoTarget) ReplicateRequest => CREATED Replicated, by Agent;
     /// Says that the agent lives.
-    Heartbeat = Post "/v1/heartbeat" (NoTarget) Empty => OK HeartbeatReply;
+    Heartbeat = Post "/v1/heartbeat" (NoTarget) Empty => OK HeartbeatReply, by Agent;
     /// The agent's own signed manifest.
-    Manifest = Get "/v1/manifest" (NoTarget) Empty => OK ManifestReply;
+    Manifest = Get "/v1/manifest" (NoTarget) Empty => OK ManifestReply, by Agent;
     /// How the agent's budget stands.
-    Usage = Get "/v1/usage" (NoTarget) Empty => OK UsageReply;
+    Usage = Get "/v1/usage" (NoTarget) Empty => OK UsageReply, by Agent;
     /// Reports what was used, where nothing outside the agent measures it.
-    ReportUsage = Post "/v1/usage" (NoTarget) UsageReport => OK Done;
+    ReportUsage = Post "/v1/usage" (NoTarget) UsageReport => OK Done, by Agent;
     /// The agent's live children.
-    Replicas = Get "/v1/replicas" (NoTarget) Empty => OK ReplicasReply;
+    Replicas = Get "/v1/replicas" (NoTarget) Empty => OK ReplicasReply, by Agent;
     /// Ends the agent and everything in its box.
-    Shutdown = Post "/v1/shutdown" (NoTarget) ShutdownRequest => OK Done;
+    Shutdown = Post "/v1/shutdown" (NoTarget) ShutdownRequest => OK Done, by Agent;
 }
 
 routes! {
@@ -124,29 +158,62 @@ routes! {
     const OPERATOR_ROUTES;
 
     /// How the supervisor does.
-    ReadStatus = Get "/v1/status" (NoTarget) Empty => OK StatusView;
+    ReadStatus = Get "/v1/status" (NoTarget) Empty => OK StatusView, by Viewer;
     /// All workers, by start.
-    ListWorkers = Get "/v1/workers" (NoTarget) Empty => OK WorkerList;
+    ListWorkers = Get "/v1/workers" (NoTarget) Empty => OK WorkerList, by Viewer;
     /// All workers, depth first.
-    ReadTree = Get "/v1/tree" (NoTarget) Empty => OK WorkerList;
+    ReadTree = Get "/v1/tree" (NoTarget) Empty => OK WorkerList, by Viewer;
     /// Freezes a worker: no process runs, no grant is given, evidence is kept.
-    Quarantine = Post "/v1/workers/{id}/quarantine" (WorkerId) Because => OK WorkerView;
+    Quarantine = Post "/v1/workers/{id}/quarantine" (WorkerId) Because => OK WorkerView, by Operator;
     /// Lets a quarantined worker go on.
-    Release = Post "/v1/workers/{id}/release" (WorkerId) Because => OK WorkerView;
+    Release = Post "/v1/workers/{id}/release" (WorkerId) Because => OK WorkerView, by Operator;
     /// Ends a worker, alone or with all below it.
-    Kill = Post "/v1/workers/{id}/kill" (WorkerId) KillRequest => OK KillReport;
+    Kill = Post "/v1/workers/{id}/kill" (WorkerId) KillRequest => OK KillReport, by Operator;
     /// The kill switches that are engaged.
-    ReadKillSwitch = Get "/v1/kill-switch" (NoTarget) Empty => OK KillSwitchView;
+    ReadKillSwitch = Get "/v1/kill-switch" (NoTarget) Empty => OK KillSwitchView, by Viewer;
     /// Ends everything and refuses every grant until it is reset.
-    EngageKillSwitch = Post "/v1/kill-switch" (NoTarget) EngageRequest => OK KillReport;
+    EngageKillSwitch = Post "/v1/kill-switch" (NoTarget) EngageRequest => OK KillReport, by Operator;
     /// Lets grants through again. Nothing that was killed comes back.
-    ResetKillSwitch = Post "/v1/kill-switch/reset" (NoTarget) ResetRequest => OK KillSwitchView;
+    ResetKillSwitch = Post "/v1/kill-switch/reset" (NoTarget) ResetRequest => OK KillSwitchView, by Admin;
     /// Revokes a worker's manifest and every manifest below it.
-    Revoke = Post "/v1/revoke" (NoTarget) RevokeRequest => OK Revoked;
+    Revoke = Post "/v1/revoke" (NoTarget) RevokeRequest => OK Revoked, by Admin;
     /// Begins a new epoch: every manifest of the old one is void.
-    BumpEpoch = Post "/v1/epoch/bump" (NoTarget) Because => OK EpochBumped;
+    BumpEpoch = Post "/v1/epoch/bump" (NoTarget) Because => OK EpochBumped, by Admin;
     /// Accepts that the wall clock was set back.
-    AcknowledgeClock = Post "/v1/clock/acknowledge" (NoTarget) Because => OK ClockAcknowledged;
+    AcknowledgeClock = Post "/v1/clock/acknowledge" (NoTarget) Because => OK ClockAcknowledged, by Admin;
     /// The contract that replication is held to.
-    ReadContract = Get "/v1/contract" (NoTarget) Empty => OK ContractView;
+    ReadContract = Get "/v1/contract" (NoTarget) Empty => OK ContractView, by Viewer;
+
+    /// The agents of the daemon, by start.
+    ListAgents = Get "/v1/agents" (NoTarget) FleetQuery => OK AgentList, by Viewer;
+    /// Starts an agent: the answer comes when its first instruction may run.
+    StartAgent = Post "/v1/agents" (NoTarget) StartRequest => CREATED AgentView, by Operator;
+    /// Everything about one agent.
+    ReadAgent = Get "/v1/agents/{id}" (WorkerId) Empty => OK AgentDetail, by Viewer;
+    /// The processes in an agent's box.
+    ListProcesses = Get "/v1/agents/{id}/processes" (WorkerId) Empty => OK ProcessList, by Viewer;
+    /// A part of what an agent wrote.
+    ReadOutput = Get "/v1/agents/{id}/output" (WorkerId) OutputQuery => OK OutputReply, by Viewer;
+    /// Asks an agent to end, and ends it when it does not.
+    StopAgent = Post "/v1/agents/{id}/stop" (WorkerId) StopRequest => OK AgentView, by Operator;
+    /// What agents used, over time.
+    ReadMetrics = Get "/v1/metrics" (NoTarget) MetricsQuery => OK MetricsReply, by Viewer;
+    /// What happened, the newest first.
+    ListEvents = Get "/v1/events" (NoTarget) EventQuery => OK EventList, by Viewer;
+    /// What needs attention, the newest first.
+    ListAlerts = Get "/v1/alerts" (NoTarget) AlertQuery => OK AlertList, by Viewer;
+    /// Says that somebody has seen an alert.
+    AcknowledgeAlert = Post "/v1/alerts/{id}/acknowledge" (WorkerId) Because => OK AlertView, by Operator;
+    /// Says that an alert is dealt with.
+    ResolveAlert = Post "/v1/alerts/{id}/resolve" (WorkerId) Because => OK AlertView, by Operator;
+    /// How the log stands.
+    ReadLedger = Get "/v1/ledger" (NoTarget) Empty => OK LedgerReport, by Viewer;
+    /// Entries of the log, the newest first.
+    ListEntries = Get "/v1/ledger/entries" (NoTarget) LedgerQuery => OK LedgerEntries, by Viewer;
+    /// The proof that an entry is in the log.
+    ProveEntry = Get "/v1/ledger/proof" (NoTarget) LedgerQuery => OK ProofReply, by Viewer;
+    /// Reads the whole log again and says whether it is whole.
+    VerifyLedger = Post "/v1/ledger/verify" (NoTarget) Empty => OK LedgerReport, by Operator;
+    /// Ends every agent and then the daemon.
+    ShutDown = Post "/v1/shutdown" (NoTarget) StopRequest => OK Done, by Admin;
 }

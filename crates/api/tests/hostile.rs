@@ -143,7 +143,10 @@ fn paths_and_methods_are_named() {
         "{}",
         heard.head
     );
-    assert_eq!(peer.ask("GET /v1/usage?x=1", "").hear().status, 404);
+    // What is not asked for there is not ignored.
+    let heard = peer.ask("GET /v1/usage?x=1", "").hear();
+    assert_eq!((heard.status, heard.code()), (400, "bad_request"));
+    assert_eq!(peer.ask("POST /v1/heartbeat?x=1", "").hear().status, 404);
     assert_eq!(peer.send(HEARTBEAT).hear().status, 200);
     server.stop();
 }

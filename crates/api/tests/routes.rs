@@ -249,6 +249,7 @@ fn answer_operator(call: OperatorCall) {
             asked.responder.reply(&ClockAcknowledged { clock: clock() });
         }
         OperatorCall::ReadContract(asked) => asked.responder.reply(&contract()),
+        other => other.refuse(Status::NOT_FOUND, &Problem::new("no_daemon", "not here")),
     }
 }
 

@@ -117,24 +117,47 @@ impl Mail {
 
 /// The means to answer one request. Dropped without an answer, it answers 500: nobody is left hanging.
 pub(crate) struct Answer {
-    mail: Arc<Mail>,
-    to: Option<ReplyTo>,
+    way: Way,
     most_bytes: usize,
+}
+
+/// Where an answer goes.
+enum Way {
+    /// To a connection of our own server's.
+    Mail { mail: Arc<Mail>, to: ReplyTo },
+    /// To whoever carries requests some other way.
+    Elsewhere(Box<dyn FnOnce(Status, Vec<u8>) + Send>),
+    /// It has gone.
+    Gone,
 }
 
 impl Answer {
     pub(super) fn new(mail: Arc<Mail>, to: ReplyTo, most_bytes: usize) -> Self {
         Self {
-            mail,
-            to: Some(to),
+            way: Way::Mail { mail, to },
+            most_bytes,
+        }
+    }
+
+    /// An answer that another server carries.
+    pub(crate) fn elsewhere(
+        most_bytes: usize,
+        carry: impl FnOnce(Status, Vec<u8>) + Send + 'static,
+    ) -> Self {
+        Self {
+            way: Way::Elsewhere(Box::new(carry)),
             most_bytes,
         }
     }
 
     fn send(&mut self, reply: Reply) {
-        if let Some(to) = self.to.take() {
-            // A server that is gone has closed the connection; there is nobody to tell.
-            let _gone = self.mail.post(Command::Reply { to, reply });
+        match std::mem::replace(&mut self.way, Way::Gone) {
+            Way::Mail { mail, to } => {
+                // A server that is gone has closed the connection; there is nobody to tell.
+                let _gone = mail.post(Command::Reply { to, reply });
+            }
+            Way::Elsewhere(carry) => carry(reply.status, reply.body),
+            Way::Gone => {}
         }
     }
 }

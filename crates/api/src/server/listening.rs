@@ -61,6 +61,7 @@ impl Pause {
 pub(super) struct Expected {
     pub(super) index: usize,
     pub(super) target: Option<String>,
+    pub(super) query: String,
     pub(super) length: usize,
     pub(super) persistent: bool,
 }
@@ -138,6 +139,7 @@ impl Listening {
         Ok(Expected {
             index: found.index,
             target: found.target.map(str::to_owned),
+            query: found.query.to_owned(),
             length: head.length,
             persistent: head.persistent,
         })

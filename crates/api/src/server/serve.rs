@@ -137,6 +137,7 @@ impl<F: FnMut(Request)> Loop<F> {
         let Expected {
             index,
             ref target,
+            ref query,
             persistent,
             ..
         } = expected;
@@ -154,8 +155,8 @@ impl<F: FnMut(Request)> Loop<F> {
             )
         };
         let call: Result<Call, Problem> = match side {
-            Side::Agent => AgentCall::read(index, target.as_deref(), body, answer),
-            Side::Operator => OperatorCall::read(index, target.as_deref(), body, answer),
+            Side::Agent => AgentCall::read(index, target.as_deref(), query, body, answer),
+            Side::Operator => OperatorCall::read(index, target.as_deref(), query, body, answer),
         };
         match call {
             Ok(call) => {

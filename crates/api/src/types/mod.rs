@@ -8,6 +8,7 @@ mod budget;
 mod command;
 mod operator;
 mod problem;
+mod supervisor;
 pub(crate) mod text;
 
 pub use agent::{
@@ -23,4 +24,5 @@ pub use operator::{
     WorkerList, WorkerState, WorkerView,
 };
 pub use problem::Problem;
+pub use supervisor::*;
 pub use text::{InvalidText, Line, Name, Reason, Shown, WorkerId};

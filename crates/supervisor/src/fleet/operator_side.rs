@@ -94,6 +94,15 @@ impl Post {
                     clock: self.clock()?,
                 })
             }),
+            // Agents with names, histories and alerts are a daemon's.
+            other => other.refuse(
+                Status::NOT_FOUND,
+                &Problem::new(
+                    "no_daemon",
+                    "this controller lives in a `belljar run --contract`, which has no such thing",
+                )
+                .hint("start a daemon with `belljar supervisor start`"),
+            ),
         }
     }
 

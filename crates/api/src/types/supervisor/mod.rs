@@ -1,0 +1,23 @@
+//! What an operator and the supervisor daemon say about a fleet of agents. Times are milliseconds since 1970.
+//!
+//! Everything an agent had a hand in is [`Shown`]: cut to length and without control characters. What is asked with `GET`
+//! stands in the query, so its fields are plain words and numbers.
+
+mod agents;
+mod alerts;
+mod events;
+mod ledger;
+mod metrics;
+
+pub use agents::{
+    AgentDetail, AgentId, AgentList, AgentPhase, AgentView, Denial, DenialKind, End, EndCause,
+    FleetQuery, LimitsView, OutputQuery, OutputReply, OutputStream, ProcessList, ProcessView,
+    RestartPolicy, StartRequest, StopRequest, UsageNow,
+};
+pub use alerts::{
+    AlertId, AlertKind, AlertList, AlertQuery, AlertState, AlertView, Response, ResponseTaken,
+    Severity,
+};
+pub use events::{EventKind, EventList, EventQuery, EventView};
+pub use ledger::{LedgerEntries, LedgerEntry, LedgerQuery, LedgerReport, ProofReply};
+pub use metrics::{MetricsQuery, MetricsReply, Sample};
