@@ -7,6 +7,7 @@ mod agents;
 mod alerts;
 mod events;
 mod ledger;
+mod live;
 mod metrics;
 
 pub use agents::{
@@ -20,4 +21,5 @@ pub use alerts::{
 };
 pub use events::{EventKind, EventList, EventQuery, EventView};
 pub use ledger::{LedgerEntries, LedgerEntry, LedgerQuery, LedgerReport, ProofReply};
+pub use live::{Live, NewEvent};
 pub use metrics::{MetricsQuery, MetricsReply, Sample};
