@@ -57,6 +57,9 @@ impl Site {
         let mut check = interval(self.limits.check);
         check.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut next = Some(Bytes::from_static(HELLO));
+        // Put off by what is told, and by nothing else.
+        let heartbeat = sleep(self.limits.heartbeat);
+        tokio::pin!(heartbeat);
         loop {
             // One part is ready at most: what waits for a slow reader waits in the feed, which is bounded.
             let part = tokio::select! {
@@ -75,8 +78,11 @@ impl Site {
                     continue;
                 }
                 message = reader.next(), if next.is_none() => self.frames.of(&message),
-                () = sleep(self.limits.heartbeat), if next.is_none() => Bytes::from_static(HEARTBEAT),
+                () = &mut heartbeat, if next.is_none() => Bytes::from_static(HEARTBEAT),
             };
+            heartbeat
+                .as_mut()
+                .reset(tokio::time::Instant::now() + self.limits.heartbeat);
             next = Some(part);
         }
     }

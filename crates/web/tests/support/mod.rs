@@ -26,6 +26,11 @@ pub struct Seen {
     subscribed: Condvar,
     pub numbers_read: Mutex<u64>,
     pub unready: Mutex<bool>,
+    /// Whether what is read is held up, in its thread.
+    held: Mutex<bool>,
+    released: Condvar,
+    /// Calls that are kept and not answered, where there is a place for them.
+    pub kept: Mutex<Option<Vec<OperatorCall>>>,
 }
 
 impl Seen {
@@ -38,6 +43,11 @@ impl Seen {
             .unwrap();
         assert!(!late.timed_out(), "{} of {count} subscribed", feeds.len());
         feeds.clone()
+    }
+
+    pub fn hold(&self, held: bool) {
+        *self.held.lock().unwrap() = held;
+        self.released.notify_all();
     }
 
     pub fn calls(&self) -> Vec<(String, Role, &'static str)> {
@@ -54,6 +64,18 @@ impl Backend for TestBackend {
     fn answer(&self, by: &Caller, call: OperatorCall) {
         let asked = (by.name().to_string(), by.role(), call.name());
         self.0.calls.lock().unwrap().push(asked);
+        if let OperatorCall::ReadTree(_) = &call {
+            let held = self.0.held.lock().unwrap();
+            let held = self
+                .0
+                .released
+                .wait_timeout_while(held, PATIENCE, |held| *held);
+            drop(held.unwrap());
+        }
+        if let Some(kept) = &mut *self.0.kept.lock().unwrap() {
+            kept.push(call);
+            return;
+        }
         call.refuse(
             Status::CONFLICT,
             &Problem::new("reached", "the backend was reached"),
