@@ -9,6 +9,7 @@ use data_encoding::BASE64URL_NOPAD;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
+use crate::Limits;
 use crate::tokens::{Digest, TokenId, digest, random};
 
 /// Which session: the hash of what the browser's cookie holds. Looking one up by its hash takes a time that says nothing about the cookie.
@@ -35,19 +36,31 @@ struct All {
     next: u64,
 }
 
+impl All {
+    fn end_oldest(&mut self, is_it: impl Fn(&Session) -> bool) {
+        let fit = self.by_id.iter().filter(|(_, session)| is_it(session));
+        let oldest = fit.min_by_key(|(_, session)| session.number);
+        if let Some(id) = oldest.map(|(id, _)| *id) {
+            self.by_id.remove(&id);
+        }
+    }
+}
+
 /// The sessions of a server.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     most: usize,
+    most_of_one: usize,
     lifetime: Duration,
     all: Mutex<All>,
 }
 
 impl Sessions {
-    pub(crate) fn new(most: usize, lifetime: Duration) -> Self {
+    pub(crate) fn new(limits: &Limits) -> Self {
         Self {
-            most: most.max(1),
-            lifetime,
+            most: limits.sessions.max(1),
+            most_of_one: limits.sessions_of_one.max(1),
+            lifetime: limits.session,
             all: Mutex::default(),
         }
     }
@@ -63,12 +76,13 @@ impl Sessions {
         let mut all = self.lock();
         all.by_id
             .retain(|_, session| now.saturating_duration_since(session.began) < self.lifetime);
-        while all.by_id.len() >= self.most {
-            let oldest = all.by_id.iter().min_by_key(|(_, session)| session.number);
-            let Some(oldest) = oldest.map(|(id, _)| *id) else {
-                break;
-            };
-            all.by_id.remove(&oldest);
+        // Whoever logs in again and again ends sessions of their own.
+        let of_one = |session: &Session| session.token == token;
+        if all.by_id.values().filter(|session| of_one(session)).count() >= self.most_of_one {
+            all.end_oldest(of_one);
+        }
+        if all.by_id.len() >= self.most {
+            all.end_oldest(|_| true);
         }
         let number = all.next;
         all.next += 1;
@@ -132,10 +146,34 @@ impl Sessions {
 mod tests {
     use super::*;
 
+    fn sessions(most: usize, most_of_one: usize) -> Sessions {
+        Sessions::new(&Limits {
+            sessions: most,
+            sessions_of_one: most_of_one,
+            session: Duration::from_secs(10),
+            ..Limits::default()
+        })
+    }
+
+    #[test]
+    fn who_logs_in_often_ends_only_sessions_of_their_own() {
+        let start = Instant::now();
+        let sessions = sessions(100, 3);
+        let quiet = sessions.begin(TokenId::fresh().unwrap(), start).unwrap();
+        let busy = TokenId::fresh().unwrap();
+        let first = sessions.begin(busy.clone(), start).unwrap();
+        for _ in 0..3 {
+            sessions.begin(busy.clone(), start).unwrap();
+        }
+        assert!(sessions.find(&first.cookie, start).is_none());
+        assert!(sessions.find(&quiet.cookie, start).is_some());
+        assert_eq!(sessions.lock().by_id.len(), 4);
+    }
+
     #[test]
     fn a_session_lasts_its_time_and_the_oldest_makes_room() {
         let start = Instant::now();
-        let sessions = Sessions::new(2, Duration::from_secs(10));
+        let sessions = sessions(2, 2);
         let token = TokenId::fresh().unwrap();
         let one = sessions.begin(token.clone(), start).unwrap();
         let (id, whose, _) = sessions.find(&one.cookie, start).unwrap();

@@ -82,6 +82,8 @@ pub struct Limits {
     pub stall: Duration,
     /// Sessions at once. When they are used up, the oldest ends.
     pub sessions: usize,
+    /// Sessions of one token at once, likewise.
+    pub sessions_of_one: usize,
     /// How long a session lasts.
     pub session: Duration,
     /// Failed logins of one address: so many at once, and one more each [`login_every`](Self::login_every).
@@ -112,6 +114,7 @@ impl Default for Limits {
             answer: Duration::from_secs(60),
             stall: Duration::from_secs(30),
             sessions: 1000,
+            sessions_of_one: 50,
             session: Duration::from_secs(12 * 60 * 60),
             logins_of_one: 10,
             logins: 100,

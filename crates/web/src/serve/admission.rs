@@ -68,7 +68,7 @@ impl Site {
                 "bad_host",
                 "this server is not known by that name",
             )
-            .hint("use localhost or 127.0.0.1 with the port, or add the name to [web] names"));
+            .hint("use localhost or 127.0.0.1 with the port, or add the name to the server's"));
         }
         match only(headers, &header::ORIGIN) {
             Ok(None) => Ok(()),

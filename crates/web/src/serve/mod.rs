@@ -79,7 +79,7 @@ impl Site {
             names: Names::new(bound, &settings.names, is_tls),
             cookie: format!("{prefix}belljar_{}", bound.port()),
             tokens,
-            sessions: Sessions::new(limits.sessions, limits.session),
+            sessions: Sessions::new(&limits),
             attempts: Attempts::new(&limits, Instant::now()),
             backend,
             reads: Arc::new(Semaphore::new(calls)),

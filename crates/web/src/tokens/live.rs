@@ -105,9 +105,10 @@ impl LiveTokens {
             });
         let mut seen = self.lock();
         if version.is_none() || seen.version != version {
-            // Read after the look at it: a change in between is noticed by the next look.
-            seen.tokens = Arc::new(self.file.list().unwrap_or_default());
-            seen.version = version;
+            // Read after the look at it: a change in between is noticed by the next look. What could not be read is tried again.
+            let read = self.file.list();
+            seen.version = version.filter(|_| read.is_ok());
+            seen.tokens = Arc::new(read.unwrap_or_default());
         }
         Arc::clone(&seen.tokens)
     }
