@@ -152,6 +152,25 @@ pub(crate) enum NotFound {
     },
 }
 
+impl NotFound {
+    /// As whoever asked is told.
+    pub(crate) fn told(&self, method: &str) -> (Status, Problem) {
+        match self {
+            Self::Path => (
+                Status::NOT_FOUND,
+                Problem::new("not_found", "there is nothing at this path"),
+            ),
+            Self::Method { .. } => (
+                Status::METHOD_NOT_ALLOWED,
+                Problem::new(
+                    "method_not_allowed",
+                    format!("{method} is not a method of this path"),
+                ),
+            ),
+        }
+    }
+}
+
 pub(crate) fn find<'a>(
     routes: &[RouteInfo],
     method: &str,

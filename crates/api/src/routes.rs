@@ -1,7 +1,7 @@
 //! The routes: one table for serving, asking and OpenAPI.
 
 use crate::json;
-use crate::route::{Asker, NoTarget, NotFound, Route, RouteInfo, Target, find};
+use crate::route::{Asker, NoTarget, Route, RouteInfo, Target, find};
 use crate::server::{Answer, Asked, Call, Responder};
 use crate::types::{
     AgentDetail, AgentList, AgentView, AlertList, AlertQuery, AlertView, Because,
@@ -68,6 +68,11 @@ macro_rules! routes {
                 }
             }
 
+            /// The line of the table that a request is for: who may ask is known before its body is read.
+            pub fn route(method: &str, path: &str) -> Result<&'static RouteInfo, (Status, Problem)> {
+                find($table, method, path).map(|found| &$table[found.index]).map_err(|error| error.told(method))
+            }
+
             /// Reads a request that another server carries, with the line of the table it is for. What comes of it is
             /// carried back as a status and a body of JSON, of at most `most_bytes`.
             pub fn carried(
@@ -77,13 +82,7 @@ macro_rules! routes {
                 most_bytes: usize,
                 carry: impl FnOnce(Status, Vec<u8>) + Send + 'static,
             ) -> Result<(&'static RouteInfo, Self), (Status, Problem)> {
-                let found = find($table, method, path).map_err(|error| match error {
-                    NotFound::Path => (Status::NOT_FOUND, Problem::new("not_found", "there is nothing at this path")),
-                    NotFound::Method { .. } => (
-                        Status::METHOD_NOT_ALLOWED,
-                        Problem::new("method_not_allowed", format!("{method} is not a method of this path")),
-                    ),
-                })?;
+                let found = find($table, method, path).map_err(|error| error.told(method))?;
                 let answer = || Answer::elsewhere(most_bytes, carry);
                 let call = Self::read(found.index, found.target, found.query, body, answer)
                     .map_err(|problem| (Status::BAD_REQUEST, problem))?;

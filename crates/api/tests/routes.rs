@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "support/fleet.rs"]
+mod fleet;
 mod support;
 
 use std::collections::BTreeSet;
@@ -249,7 +251,7 @@ fn answer_operator(call: OperatorCall) {
             asked.responder.reply(&ClockAcknowledged { clock: clock() });
         }
         OperatorCall::ReadContract(asked) => asked.responder.reply(&contract()),
-        other => other.refuse(Status::NOT_FOUND, &Problem::new("no_daemon", "not here")),
+        other => fleet::answer(other),
     }
 }
 
@@ -343,6 +345,7 @@ fn ask_as_operator(client: &mut Client) {
     let seen = client.call::<AcknowledgeClock>(&because("ntp")).unwrap();
     assert_eq!(seen.clock, clock());
     assert_eq!(client.call::<ReadContract>(&Empty {}).unwrap(), contract());
+    fleet::ask(client);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use belljar_ledger::{Fault, Unsigned};
 use belljar_manifest::{ManifestError, ReadError};
 use belljar_supervisor::fleet::{FleetError, HireError};
 use belljar_supervisor::{ApplyError, RunError};
+use belljar_web::TokenError;
 use std::process::ExitCode;
 
 /// Everything went well, or what was asked about is allowed.
@@ -79,6 +80,8 @@ pub(crate) enum Failure {
     Fault(LogKind, Fault),
     /// An experiment can't be run or read.
     Experiment(StoreError),
+    /// The web API's tokens can't be used or changed.
+    Token(TokenError),
     /// A message and a hint of a command's own.
     Invalid(String, String),
 }
@@ -125,6 +128,12 @@ impl From<StoreError> for Failure {
 impl From<KeyError> for Failure {
     fn from(error: KeyError) -> Self {
         Failure::Keys(error)
+    }
+}
+
+impl From<TokenError> for Failure {
+    fn from(error: TokenError) -> Self {
+        Failure::Token(error)
     }
 }
 
@@ -188,6 +197,9 @@ impl Failure {
             Failure::Keys(KeyError::Exposed { .. }) => REFUSED,
             Failure::Keys(KeyError::File { .. }) | Failure::Log(_) => INTERNAL,
             Failure::Keys(_) => INVALID,
+            Failure::Token(TokenError::Exposed { .. } | TokenError::TooMany) => REFUSED,
+            Failure::Token(TokenError::File { .. } | TokenError::Random(_)) => INTERNAL,
+            Failure::Token(_) => INVALID,
             Failure::Experiment(StoreError::Io { .. }) => INTERNAL,
             Failure::Experiment(_) => INVALID,
             Failure::Run(RunError::Refused { .. } | RunError::NotAdmitted { .. }) => REFUSED,
@@ -211,6 +223,7 @@ impl Failure {
             Failure::Config(_) => "invalid_config",
             Failure::Keys(_) => "keys",
             Failure::Log(_) => "log",
+            Failure::Token(_) => "token",
             Failure::Experiment(_) => "experiment",
             Failure::Fault(_, fault) => fault_word(fault),
             Failure::Apply(ApplyError::Conflicts(_)) => "conflict",
@@ -234,6 +247,7 @@ impl Failure {
             Failure::Call(error) => in_full(error),
             Failure::Keys(error) => in_full(error),
             Failure::Log(error) => in_full(error),
+            Failure::Token(error) => in_full(error),
             Failure::Experiment(error) => in_full(error),
             Failure::Fault(log, fault) => {
                 format!("the log of {}: {}", log.as_str(), in_full(fault))
@@ -260,6 +274,7 @@ impl Failure {
             Failure::Apply(_) | Failure::Fleet(_) => None,
             Failure::Keys(error) => Some(error.hint()),
             Failure::Log(error) => Some(error.hint()),
+            Failure::Token(error) => Some(error.hint().to_owned()),
             Failure::Experiment(error) => Some(error.hint().to_owned()),
             Failure::Fault(log, fault) => Some(fault_hint(*log, fault)),
             Failure::Invalid(_, hint) => Some(hint.clone()),

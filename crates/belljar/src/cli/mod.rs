@@ -4,9 +4,11 @@ pub(crate) mod experiment;
 mod learn;
 mod proof;
 pub(crate) mod replication;
+mod token;
 
 pub(crate) use learn::{HostsMode, Learn, LearnFormat};
 pub(crate) use proof::{Audit, ExportFormat, KeyKind, Keys, LogName, Manifest, Verify};
+pub(crate) use token::{Create, Token, TokenRole};
 
 use crate::exit;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -108,6 +110,9 @@ pub(crate) enum Command {
     /// The signed papers of replicas
     #[command(subcommand)]
     Manifest(Manifest),
+    /// The tokens of the web API and the dashboard
+    #[command(subcommand)]
+    Token(Token),
     /// Show what a box with `workspace: overlay` changed
     Diff(Kept),
     /// Make those changes in the workspace

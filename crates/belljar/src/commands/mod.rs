@@ -14,6 +14,7 @@ mod list;
 mod manifest;
 mod replication;
 mod run;
+mod token;
 
 use crate::cli::{Cli, Command, Policy};
 use crate::exit::Failure;
@@ -37,6 +38,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Audit(what) => audit::audit(&what),
         Command::Keys(what) => keys::keys(&what),
         Command::Manifest(what) => manifest::manifest(&what),
+        Command::Token(what) => token::token(&what),
         Command::Diff(kept) => kept::diff(&kept),
         Command::Apply(kept) => kept::apply(&kept),
         Command::Discard(kept) => kept::discard(&kept),
