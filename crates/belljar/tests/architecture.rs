@@ -25,6 +25,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "egress",
         ],
     ),
+    ("monitor", &["api"]),
     (
         "belljar",
         &[
@@ -38,6 +39,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "sandbox",
             "egress",
             "supervisor",
+            "monitor",
         ],
     ),
 ];
