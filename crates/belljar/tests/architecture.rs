@@ -25,6 +25,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "egress",
         ],
     ),
+    ("monitor", &["api"]),
     ("web", &["api"]),
     (
         "belljar",
@@ -39,6 +40,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "sandbox",
             "egress",
             "supervisor",
+            "monitor",
             "web",
         ],
     ),

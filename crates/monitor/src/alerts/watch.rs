@@ -1,0 +1,94 @@
+//! What is known about one kind of alert and one agent.
+
+use std::collections::VecDeque;
+
+use belljar_api::Shown;
+
+use super::{Nature, nature};
+use crate::clock::millis;
+use crate::settings::Rule;
+
+/// The state from which an alert is raised and resolved.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    /// When causes came, within the window; no more than the threshold asks for.
+    hits: VecDeque<u64>,
+    /// Whether it is so.
+    pub(super) is_so: bool,
+    /// Since when the condition holds without a break.
+    since: Option<u64>,
+    /// Since when it does not.
+    gone_since: Option<u64>,
+    /// When a cause was last told.
+    pub(super) last_cause: u64,
+    /// A person said that it is dealt with though it still is so: it must end before it counts again.
+    waits_for_its_end: bool,
+    pub(super) text: Option<Shown>,
+    pub(super) hint: Option<Shown>,
+}
+
+impl Watch {
+    pub(super) fn hit(&mut self, rule: &Rule, now: u64) {
+        self.hits.push_back(now);
+        while self.hits.len() as u64 > rule.threshold {
+            self.hits.pop_front();
+        }
+        self.last_cause = now;
+    }
+
+    /// Whether the condition holds now. Keeps count of since when.
+    pub(super) fn look(&mut self, rule: &Rule, now: u64) -> bool {
+        let window = millis(rule.window);
+        while self
+            .hits
+            .front()
+            .is_some_and(|hit| hit.saturating_add(window) <= now)
+        {
+            self.hits.pop_front();
+        }
+        let holds = match nature(rule.kind) {
+            Nature::Level => self.is_so,
+            Nature::Counted => self.hits.len() as u64 >= rule.threshold,
+        };
+        if holds {
+            self.since.get_or_insert(now);
+            self.gone_since = None;
+        } else {
+            self.since = None;
+            self.gone_since.get_or_insert(now);
+            self.waits_for_its_end = false;
+        }
+        holds
+    }
+
+    /// Whether it has held for as long as the rule asks.
+    pub(super) fn has_lasted(&self, rule: &Rule, now: u64) -> bool {
+        !self.waits_for_its_end
+            && self
+                .since
+                .is_some_and(|since| now.saturating_sub(since) >= millis(rule.lasting))
+    }
+
+    /// How long it has not held.
+    pub(super) fn gone_for(&self, now: u64) -> u64 {
+        self.gone_since.map_or(0, |since| now.saturating_sub(since))
+    }
+
+    /// The alert is over. The next one needs causes of its own.
+    pub(super) fn settled(&mut self, rule: &Rule) {
+        self.hits.clear();
+        self.since = None;
+        // Too much is too much again after as long; a state that nobody changed is the one that was dealt with.
+        self.waits_for_its_end =
+            self.is_so && rule.kind != belljar_api::AlertKind::HighResourceUsage;
+    }
+
+    pub(super) fn hits(&self) -> u64 {
+        (self.hits.len() as u64).max(1)
+    }
+
+    /// Whether there is nothing to remember.
+    pub(super) fn is_idle(&self) -> bool {
+        self.hits.is_empty() && !self.is_so && self.since.is_none()
+    }
+}

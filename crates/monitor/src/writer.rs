@@ -1,0 +1,229 @@
+//! The one thread that writes: a transaction a second. While it can't, memory goes on, and it tries again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use belljar_api::{AlertView, EventKind, Severity};
+
+use crate::clock::millis;
+use crate::monitor::Inner;
+use crate::store::{Batch, Keep, Minute, Store, is_busy, is_damage, locked};
+
+const EVERY: Duration = Duration::from_secs(1);
+/// The longest time between two attempts to write.
+const SLOWEST: Duration = Duration::from_secs(10);
+/// A second is over when the sampler has had this long to tell of it, in seconds.
+const GRACE: u64 = 2;
+/// Minutes that are folded at once.
+const MOST_MINUTES: usize = 16;
+/// Attempts that may fail for a lock before it is worth telling.
+const PASSING: u32 = 5;
+
+struct Writer {
+    store: Store,
+    /// Seconds before this one are in the journal.
+    journaled: u64,
+    failures: u32,
+    try_again: Instant,
+}
+
+pub(crate) fn run(inner: &Arc<Inner>, store: Store) {
+    let now = inner.clock.now() / 1000;
+    let mut writer = Writer {
+        store,
+        // What a former life wrote down need not be written again.
+        journaled: now.saturating_sub(GRACE),
+        failures: 0,
+        try_again: Instant::now(),
+    };
+    let mut next = Instant::now() + EVERY;
+    loop {
+        inner.await_bell(next.saturating_duration_since(Instant::now()));
+        let is_last = inner.is_stopping();
+        if Instant::now() >= next {
+            next = Instant::now() + EVERY;
+            let now = inner.clock.now();
+            let changes = locked(&inner.engine).tick(now);
+            inner.apply(changes);
+            let touched = locked(&inner.engine).touched();
+            touched.iter().for_each(|alert| inner.changed(alert));
+        }
+        if is_last || Instant::now() >= writer.try_again {
+            writer.round(inner);
+        }
+        *locked(&inner.rounds.0) += 1;
+        inner.rounds.1.notify_all();
+        if is_last {
+            return;
+        }
+    }
+}
+
+impl Writer {
+    fn round(&mut self, inner: &Inner) {
+        let now = inner.clock.now() / 1000;
+        if std::mem::take(&mut locked(&inner.health).is_damaged) {
+            self.replace(inner);
+        }
+        if locked(&inner.ring).stored_until() > now + 60 {
+            // The clock was set back by more than a day.
+            locked(&inner.ring).forget_after(now);
+            self.journaled = now;
+            let _later = self.store.forget_after(now);
+        }
+        let alerts: HashMap<String, AlertView> =
+            std::mem::take(&mut *locked(&inner.changed_alerts));
+        let over = now.saturating_sub(GRACE);
+        let batch = Batch {
+            journal: locked(&inner.ring).all(self.journaled, over),
+            minutes: finished_minutes(inner, over),
+            events: locked(&inner.log).unstored(),
+            alerts: alerts.values().cloned().collect(),
+        };
+        // Where nothing comes in, nothing needs to go.
+        let grows = !batch.minutes.is_empty() || !batch.events.is_empty();
+        let written = self.store.write(&batch).and_then(|()| match grows {
+            true => self.store.retain(&keep(inner, now)),
+            false => Ok(()),
+        });
+        match written {
+            Ok(()) => {
+                self.journaled = self.journaled.max(over);
+                let until = batch
+                    .minutes
+                    .last()
+                    .map_or(0, |minute| (minute.minute + 1) * 60);
+                locked(&inner.ring).stored(until, now);
+                if let Some(last) = batch.events.last() {
+                    locked(&inner.log).stored(last.id);
+                }
+                self.recovered(inner);
+            }
+            Err(error) => {
+                let mut waiting = locked(&inner.changed_alerts);
+                for (id, alert) in alerts {
+                    // One that changed again in between is the newer.
+                    waiting.entry(id).or_insert(alert);
+                }
+                drop(waiting);
+                self.failed(inner, &error);
+            }
+        }
+    }
+
+    fn failed(&mut self, inner: &Inner, error: &rusqlite::Error) {
+        self.failures = self.failures.saturating_add(1);
+        let wait = EVERY.saturating_mul(self.failures).min(SLOWEST);
+        self.try_again = Instant::now() + wait;
+        if is_damage(error) {
+            self.replace(inner);
+            return;
+        }
+        if !is_busy(error) {
+            // What SQLite remembers of the file may be of no use after an error of the disk.
+            let _still_failing = self.store.reopen();
+        } else if self.failures < PASSING {
+            return;
+        }
+        let text =
+            format!("the history can't be written: {error}; the last minutes stay in memory");
+        let is_news = locked(&inner.health)
+            .failing
+            .replace(error.to_string())
+            .is_none();
+        if is_news {
+            inner.say(
+                None,
+                EventKind::Daemon,
+                Severity::Critical,
+                &text,
+                Some("history_unwritable"),
+            );
+        }
+    }
+
+    fn recovered(&mut self, inner: &Inner) {
+        self.failures = 0;
+        if locked(&inner.health).failing.take().is_some() {
+            let text = "the history can be written again";
+            inner.say(
+                None,
+                EventKind::Daemon,
+                Severity::Info,
+                text,
+                Some("history_writable"),
+            );
+        }
+    }
+
+    /// Sets a damaged file aside. What memory holds goes to the new one.
+    fn replace(&mut self, inner: &Inner) {
+        match self.store.replace() {
+            Ok(aside) => {
+                locked(&inner.health).generation += 1;
+                self.journaled = locked(&inner.ring).stored_until();
+                self.try_again = Instant::now();
+                inner.set_aside(&aside);
+            }
+            Err(error) => {
+                let is_news = locked(&inner.health)
+                    .failing
+                    .replace(error.to_string())
+                    .is_none();
+                if is_news {
+                    let text = format!("the history is damaged and can't be set aside: {error}");
+                    inner.say(
+                        None,
+                        EventKind::Daemon,
+                        Severity::Critical,
+                        &text,
+                        Some("history_unwritable"),
+                    );
+                }
+            }
+        }
+        // Open alerts are in memory, and are written to the new file.
+        let open: Vec<AlertView> = locked(&inner.engine).open().cloned().collect();
+        let mut waiting = locked(&inner.changed_alerts);
+        for alert in open {
+            waiting.entry(alert.id.to_string()).or_insert(alert);
+        }
+    }
+}
+
+/// Minutes that are over and not in the store.
+fn finished_minutes(inner: &Inner, over: u64) -> Vec<Minute> {
+    let ring = locked(&inner.ring);
+    let Some(first) = ring.first_unstored(over) else {
+        return Vec::new();
+    };
+    let mut minutes = Vec::new();
+    for minute in first / 60..over / 60 {
+        // Of a minute that was begun in a former life, the rest may be stored already: all of it is written again.
+        let points = ring.all(minute * 60, (minute + 1) * 60);
+        if !points.is_empty() {
+            minutes.push(Minute { minute, points });
+        }
+        if minutes.len() >= MOST_MINUTES {
+            break;
+        }
+    }
+    minutes
+}
+
+fn keep(inner: &Inner, now: u64) -> Keep {
+    let settings = &inner.settings.monitor;
+    let before = |kept: Duration| now.saturating_sub(kept.as_secs());
+    let events_ms = (now * 1000).saturating_sub(millis(settings.events_kept));
+    Keep {
+        seconds_from_minute: before(settings.seconds_kept) / 60,
+        minutes_from_hour: before(settings.minutes_kept) / 3600,
+        events_from_id: locked(&inner.log)
+            .last()
+            .saturating_sub(settings.most_events)
+            + 1,
+        events_from_ms: events_ms,
+        resolved_from_ms: events_ms,
+    }
+}
