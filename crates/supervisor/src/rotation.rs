@@ -39,7 +39,11 @@ impl Rotated {
         most_bytes: u64,
         keep: usize,
     ) -> io::Result<Self> {
-        match fs::DirBuilder::new().mode(0o700).recursive(true).create(directory) {
+        match fs::DirBuilder::new()
+            .mode(0o700)
+            .recursive(true)
+            .create(directory)
+        {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
@@ -104,12 +108,7 @@ impl Rotated {
 }
 
 /// Reads a part of a stream: from a place on, or the last part.
-pub fn read_part(
-    directory: &Path,
-    stem: &str,
-    from: Option<u64>,
-    most: usize,
-) -> io::Result<Part> {
+pub fn read_part(directory: &Path, stem: &str, from: Option<u64>, most: usize) -> io::Result<Part> {
     let files = files_of(directory, stem);
     let Some((first, _)) = files.first() else {
         return Ok(Part {
@@ -179,12 +178,20 @@ mod tests {
         let read = |from, most| read_part(place.path(), "stdout", from, most).expect("a part");
         // The first file is gone; the part says so.
         let all = read(Some(0), 100);
-        assert_eq!((all.bytes.as_slice(), all.from, all.dropped), (&b"abcdefghijKLM"[..], 10, 10));
+        assert_eq!(
+            (all.bytes.as_slice(), all.from, all.dropped),
+            (&b"abcdefghijKLM"[..], 10, 10)
+        );
         let middle = read(Some(18), 3);
         assert_eq!((middle.bytes.as_slice(), middle.from), (&b"ijK"[..], 18));
         let last = read(None, 4);
         assert_eq!((last.bytes.as_slice(), last.from), (&b"jKLM"[..], 19));
         assert_eq!(read(Some(23), 100).bytes, b"");
-        assert_eq!(read_part(place.path(), "stderr", None, 10).expect("nothing").bytes, b"");
+        assert_eq!(
+            read_part(place.path(), "stderr", None, 10)
+                .expect("nothing")
+                .bytes,
+            b""
+        );
     }
 }

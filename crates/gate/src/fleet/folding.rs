@@ -129,7 +129,9 @@ fn apply(state: &mut State, (events, end): Portion) -> Result<(), LogError> {
     end
 }
 
-pub(super) fn content<E: std::error::Error + Send + Sync + 'static>(entry: u64) -> impl FnOnce(E) -> LogError {
+pub(super) fn content<E: std::error::Error + Send + Sync + 'static>(
+    entry: u64,
+) -> impl FnOnce(E) -> LogError {
     move |error| LogError::Content {
         kind: LogKind::Fleet,
         entry,

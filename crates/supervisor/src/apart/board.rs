@@ -194,10 +194,12 @@ impl Switchboard {
             PollFd::from_borrowed_fd(daemon, PollFlags::IN),
         ];
         let now = Instant::now();
-        let next = [self.stop_by, self.alone_until()].into_iter().flatten().min();
-        let timeout = next.and_then(|at| {
-            Timespec::try_from(at.saturating_duration_since(now)).ok()
-        });
+        let next = [self.stop_by, self.alone_until()]
+            .into_iter()
+            .flatten()
+            .min();
+        let timeout =
+            next.and_then(|at| Timespec::try_from(at.saturating_duration_since(now)).ok());
         // An interrupted wait is looked at like any other.
         let _ = poll(&mut fds, timeout.as_ref());
         let [rung, visitor, heard] = fds.each_ref().map(|fd| !fd.revents().is_empty());
@@ -321,7 +323,10 @@ impl Switchboard {
         let wire = socket
             .set_nonblocking(false)
             .and_then(|()| Wire::new(socket));
-        let Some(wire) = wire.ok().filter(|wire| self.daemon.is_none() && is_ours(wire)) else {
+        let Some(wire) = wire
+            .ok()
+            .filter(|wire| self.daemon.is_none() && is_ours(wire))
+        else {
             return;
         };
         let mut said = self.board.said();
@@ -332,7 +337,8 @@ impl Switchboard {
             sample: said.sample,
         };
         // It is in the standing already.
-        said.waiting.retain(|word| !matches!(word, Word::Started(_)));
+        said.waiting
+            .retain(|word| !matches!(word, Word::Started(_)));
         said.sample_is_new = false;
         said.is_attended = true;
         drop(said);

@@ -114,9 +114,8 @@ impl Session {
             return Err(io::Error::other("it does not answer like a keeper"));
         };
         let pid = u32::try_from(peer.pid.as_raw_pid()).unwrap_or_default();
-        let is_it = standing.task.v == VERSION
-            && standing.task.worker == worker
-            && standing.pid == pid;
+        let is_it =
+            standing.task.v == VERSION && standing.task.worker == worker && standing.pid == pid;
         if !is_it {
             return Err(io::Error::other("it is another keeper than it should be"));
         }

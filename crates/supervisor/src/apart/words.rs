@@ -111,7 +111,9 @@ pub(crate) enum Order {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Word {
     /// The walls go up, and it wants leave; its door comes along.
-    Ready { nonce: [u8; 16] },
+    Ready {
+        nonce: [u8; 16],
+    },
     /// To a daemon that came later; its door comes along.
     Here(Box<Standing>),
     Started(Started),

@@ -63,7 +63,9 @@ pub(super) fn find(keepers: &Keepers, crew: &Crew) -> Found {
         }
     }
     // Whoever lives has not ended yet, and will say so itself.
-    found.dead.retain(|worker, _| !found.live.contains_key(worker));
+    found
+        .dead
+        .retain(|worker, _| !found.live.contains_key(worker));
     found
 }
 
@@ -126,7 +128,8 @@ impl Inner {
         };
         let post = self.post();
         post.crew.employ(Arc::clone(&employed));
-        self.roster.adopted(&employed, &task.card, &adoptee.standing);
+        self.roster
+            .adopted(&employed, &task.card, &adoptee.standing);
         if adoptee.standing.started.is_some() {
             post.gate.started(worker);
         }

@@ -115,7 +115,10 @@ impl Inner {
                     .iter()
                     .map(|weaker| Shown::new(weaker))
                     .collect(),
-                policy: card.capability.clone().unwrap_or_else(|| shipped.to_owned()),
+                policy: card
+                    .capability
+                    .clone()
+                    .unwrap_or_else(|| shipped.to_owned()),
                 denials: agent.denials.clone(),
             }
         });
@@ -125,7 +128,11 @@ impl Inner {
     fn processes(&self, worker: WorkerId) -> Result<ProcessList, Refused> {
         let first = self.roster.with(worker, |agent| {
             let lives = agent.keeper_pid.is_some();
-            agent.started.as_ref().filter(|_| lives).map(|started| started.pid)
+            agent
+                .started
+                .as_ref()
+                .filter(|_| lives)
+                .map(|started| started.pid)
         });
         let first = first.ok_or_else(unknown)?;
         let first = first.and_then(|pid| u32::try_from(pid).ok());
@@ -138,7 +145,9 @@ impl Inner {
         // Asked first: whatever was written before the end is in the files by then.
         let is_over = self
             .roster
-            .with(worker, |agent| agent.keeper_pid.is_none() && agent.view.end.is_some())
+            .with(worker, |agent| {
+                agent.keeper_pid.is_none() && agent.view.end.is_some()
+            })
             .ok_or_else(unknown)?;
         let stem = match query.stream.unwrap_or_default() {
             OutputStream::Stdout => "stdout",
@@ -165,7 +174,12 @@ impl Inner {
         })
     }
 
-    fn stop(&self, by: &str, worker: WorkerId, request: &StopRequest) -> Result<AgentView, Refused> {
+    fn stop(
+        &self,
+        by: &str,
+        worker: WorkerId,
+        request: &StopRequest,
+    ) -> Result<AgentView, Refused> {
         let reason = request.reason.as_str();
         let act = act_by(by, reason);
         self.post().gate.note_act("stop", Some(worker), act)?;

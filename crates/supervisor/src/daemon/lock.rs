@@ -19,7 +19,8 @@ pub(super) fn take(state: &StateDir) -> Result<OwnedFd, RunError> {
         Ok(()) => Ok(lock),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(RunError::Refused {
             what: format!("a supervisor runs in {} already", state.path().display()),
-            hint: "`belljar supervisor status` shows it; BELLJAR_STATE_DIR names another place".into(),
+            hint: "`belljar supervisor status` shows it; BELLJAR_STATE_DIR names another place"
+                .into(),
         }),
         Err(errno) => Err(fail(errno)),
     }

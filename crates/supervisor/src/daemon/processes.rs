@@ -13,7 +13,11 @@ pub(super) fn below(first: u32) -> Vec<ProcessView> {
     let mut children: HashMap<u32, Vec<Seen>> = HashMap::new();
     let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
     for entry in numbers {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
             continue;
         };
         if let Some(seen) = Seen::of(pid) {
@@ -81,9 +85,7 @@ impl Seen {
             command,
             state: Shown::new(&self.state),
             cpu_ms: self.ticks.saturating_mul(1000) / ticks,
-            memory_bytes: self
-                .pages
-                .saturating_mul(rustix::param::page_size() as u64),
+            memory_bytes: self.pages.saturating_mul(rustix::param::page_size() as u64),
             threads: self.threads,
         }
     }

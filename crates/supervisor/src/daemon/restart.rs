@@ -98,7 +98,14 @@ mod tests {
     fn the_policy_and_the_cause_decide() {
         use EndCause::*;
         let causes = [
-            Finished, Crashed, OutOfMemory, Limit, Stopped, Killed, KeeperLost, NeverStarted,
+            Finished,
+            Crashed,
+            OutOfMemory,
+            Limit,
+            Stopped,
+            Killed,
+            KeeperLost,
+            NeverStarted,
         ];
         let restarts = |policy| -> Vec<EndCause> {
             let again = |cause: &EndCause| next(policy, *cause, &[]) != Next::Stay;
@@ -106,7 +113,10 @@ mod tests {
         };
         assert_eq!(restarts(RestartPolicy::Never), []);
         assert_eq!(restarts(RestartPolicy::OnFailure), [Crashed, KeeperLost]);
-        assert_eq!(restarts(RestartPolicy::Always), [Finished, Crashed, KeeperLost]);
+        assert_eq!(
+            restarts(RestartPolicy::Always),
+            [Finished, Crashed, KeeperLost]
+        );
     }
 
     #[test]
@@ -123,7 +133,13 @@ mod tests {
         };
         let wait = |jitter| {
             let recent = [999_000; 40];
-            rules.next(RestartPolicy::Always, EndCause::Crashed, &recent, 1_000_000, jitter)
+            rules.next(
+                RestartPolicy::Always,
+                EndCause::Crashed,
+                &recent,
+                1_000_000,
+                jitter,
+            )
         };
         assert_eq!(wait(0), Next::After(Duration::from_secs(60)));
         let Next::After(jittered) = wait(255) else {

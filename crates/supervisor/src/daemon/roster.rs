@@ -117,7 +117,10 @@ impl Roster {
     pub(super) fn children(&self, worker: WorkerId) -> Vec<belljar_api::AgentId> {
         let parent = id(worker);
         let book = self.book();
-        let children = book.order.values().filter_map(|child| book.agents.get(child));
+        let children = book
+            .order
+            .values()
+            .filter_map(|child| book.agents.get(child));
         children
             .filter(|agent| agent.view.parent.as_ref() == Some(&parent))
             .map(|agent| agent.view.id.clone())
@@ -195,7 +198,10 @@ impl Roster {
     /// When somebody's time comes next.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let book = self.book();
-        book.agents.values().filter_map(|agent| agent.again_at).min()
+        book.agents
+            .values()
+            .filter_map(|agent| agent.again_at)
+            .min()
     }
 
     /// An agent was started again under another id, or it could not be and will be tried once more.
@@ -324,9 +330,11 @@ impl Roster {
             Next::CrashLoop => {
                 turn(&mut agent.view, AgentPhase::CrashLoop);
                 let text = format!("{name} ended: {why}; too often, so it is not started again");
-                Text::new(&text)
-                    .code("crash_loop")
-                    .event(worker, EventKind::Ended, Severity::Critical)
+                Text::new(&text).code("crash_loop").event(
+                    worker,
+                    EventKind::Ended,
+                    Severity::Critical,
+                )
             }
         }
     }
@@ -453,7 +461,17 @@ impl Watch for Roster {
             None => refusal.host.clone(),
         };
         let why = refusal.detail.as_deref().unwrap_or("no rule allows it");
-        self.deny(worker, views::denial(DenialKind::Network, &refusal.code, &place, 1, why, Some(&refusal.hint)));
+        self.deny(
+            worker,
+            views::denial(
+                DenialKind::Network,
+                &refusal.code,
+                &place,
+                1,
+                why,
+                Some(&refusal.hint),
+            ),
+        );
         let is_budget = matches!(refusal.code.as_str(), "deny_tokens" | "deny_cost");
         let (kind, severity) = match is_budget {
             true => (EventKind::BudgetExceeded, Severity::Critical),
@@ -467,8 +485,23 @@ impl Watch for Roster {
     fn violated(&self, worker: WorkerId, breach: &Breach) {
         let kind = views::kind_of(&breach.kind);
         let hint = breach.hint.as_deref();
-        self.deny(worker, views::denial(kind, &breach.kind, &breach.name, breach.count, &breach.why, hint));
-        let text = format!("{} tried {}: {}", self.name_of(worker), breach.name, breach.why);
+        self.deny(
+            worker,
+            views::denial(
+                kind,
+                &breach.kind,
+                &breach.name,
+                breach.count,
+                &breach.why,
+                hint,
+            ),
+        );
+        let text = format!(
+            "{} tried {}: {}",
+            self.name_of(worker),
+            breach.name,
+            breach.why
+        );
         let event = match kind {
             DenialKind::Limit => EventKind::LimitMet,
             _ => EventKind::SystemCallRefused,
@@ -508,7 +541,11 @@ impl Watch for Roster {
         let is_waiting = agent.again_at.is_some();
         drop(book);
         if let Over::Ended(ending) = over {
-            for breach in ending.breaches.iter().filter(|breach| breach.kind == "limit") {
+            for breach in ending
+                .breaches
+                .iter()
+                .filter(|breach| breach.kind == "limit")
+            {
                 self.violated(worker, breach);
             }
         }
@@ -521,10 +558,24 @@ impl Watch for Roster {
     }
 
     fn denied(&self, worker: WorkerId, code: &str, why: &str, hint: &str) {
-        self.deny(worker, views::denial(DenialKind::Replication, code, "replicate", 1, why, Some(hint)));
+        self.deny(
+            worker,
+            views::denial(
+                DenialKind::Replication,
+                code,
+                "replicate",
+                1,
+                why,
+                Some(hint),
+            ),
+        );
         let text = format!("{} was refused a replica: {why}", self.name_of(worker));
         let text = Text::new(&text).code(code).hint(hint);
-        self.tell(text.event(Some(worker), EventKind::ReplicationDenied, Severity::Warning));
+        self.tell(text.event(
+            Some(worker),
+            EventKind::ReplicationDenied,
+            Severity::Warning,
+        ));
     }
 
     fn doomed(&self, worker: WorkerId, code: &str) {
@@ -545,7 +596,9 @@ impl Watch for Roster {
     }
 
     fn frozen(&self, worker: WorkerId) {
-        self.change(worker, |agent| turn(&mut agent.view, AgentPhase::Quarantined));
+        self.change(worker, |agent| {
+            turn(&mut agent.view, AgentPhase::Quarantined)
+        });
         let text = Text::new(&format!("{} is in quarantine", self.name_of(worker)));
         self.tell(text.event(Some(worker), EventKind::Quarantined, Severity::Critical));
     }

@@ -32,7 +32,10 @@ impl Inner {
     /// Starts an agent, and waits until its first instruction may run.
     pub(super) fn start(&self, spec: AgentSpec) -> Result<WorkerId, Refused> {
         if self.roster.is_live(&spec.name) {
-            let problem = Problem::new("name_taken", format!("an agent {} lives already", spec.name));
+            let problem = Problem::new(
+                "name_taken",
+                format!("an agent {} lives already", spec.name),
+            );
             return Err(Refused(
                 Status::CONFLICT,
                 problem.hint("choose another name, or stop that one first"),

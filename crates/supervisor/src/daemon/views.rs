@@ -138,7 +138,9 @@ pub(super) fn words_of(
     signal: Option<i32>,
     detail: Option<&str>,
 ) -> String {
-    let detail = detail.map(|detail| format!(" ({detail})")).unwrap_or_default();
+    let detail = detail
+        .map(|detail| format!(" ({detail})"))
+        .unwrap_or_default();
     let how = match (exit_code, signal) {
         (Some(code), _) => format!(" with exit code {code}"),
         (None, Some(signal)) => format!(" by signal {signal}"),
@@ -260,14 +262,39 @@ mod tests {
             (ended(Some(0), None), None, None, EndCause::Finished),
             (ended(Some(3), None), None, None, EndCause::Crashed),
             (ended(None, None), None, None, EndCause::Crashed),
-            (ended(None, Some("memory")), None, None, EndCause::OutOfMemory),
+            (
+                ended(None, Some("memory")),
+                None,
+                None,
+                EndCause::OutOfMemory,
+            ),
             (ended(None, Some("cpu")), None, None, EndCause::Limit),
-            (ended(None, Some("timeout")), Some("why"), None, EndCause::Limit),
+            (
+                ended(None, Some("timeout")),
+                Some("why"),
+                None,
+                EndCause::Limit,
+            ),
             (ended(Some(0), None), Some("why"), None, EndCause::Stopped),
-            (ended(None, Some("stopped")), Some("why"), None, EndCause::Stopped),
+            (
+                ended(None, Some("stopped")),
+                Some("why"),
+                None,
+                EndCause::Stopped,
+            ),
             (ended(None, Some("orphaned")), None, None, EndCause::Killed),
-            (ended(None, Some("killed_operator")), None, Some("killed_operator"), EndCause::Killed),
-            (ended(None, Some("killed_budget")), None, Some("killed_budget"), EndCause::Limit),
+            (
+                ended(None, Some("killed_operator")),
+                None,
+                Some("killed_operator"),
+                EndCause::Killed,
+            ),
+            (
+                ended(None, Some("killed_budget")),
+                None,
+                Some("killed_budget"),
+                EndCause::Limit,
+            ),
             (failed, None, None, EndCause::NeverStarted),
             (Over::Lost, None, None, EndCause::KeeperLost),
             (Over::Lost, None, Some("killed_operator"), EndCause::Killed),

@@ -208,7 +208,9 @@ impl From<&HireError> for Refused {
                     "deny_models_apart",
                     "its budget for models can't be divided under a supervisor",
                 )
-                .hint("run the family with `belljar run --contract`, or without a budget for models"),
+                .hint(
+                    "run the family with `belljar run --contract`, or without a budget for models",
+                ),
             ),
             HireError::Refused(refusal) => {
                 let mut problem =

@@ -11,9 +11,9 @@ use belljar_policy::Capability;
 use belljar_replication::{Code, WorkerId};
 
 use super::watch::Watch;
-use crate::lower::Command;
 use crate::apart::Line;
 use crate::apart::words::Order;
+use crate::lower::Command;
 use crate::reins::Reins;
 use crate::result::KillCode;
 

@@ -11,11 +11,11 @@ use belljar_policy::{Budget, Capability, Contract, Places};
 use belljar_replication::{Asked, Code, Jti, Usage, WorkerId};
 
 use super::crew::{Crew, Employed, Full, Hold};
+use super::programs::Programs;
 use super::shown::Shown;
 use super::watch::Watch;
 use crate::apart::words::Ending;
 use crate::apart::{Keepers, Line, Setup};
-use super::programs::Programs;
 use crate::attend::{self, Assignment, Attendant, Facts, Leave, Output, attend};
 use crate::door::Door;
 use crate::error::RunError;
