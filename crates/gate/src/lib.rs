@@ -14,15 +14,17 @@ pub mod latch;
 pub mod ocsf;
 pub mod record;
 
+mod crossing;
 mod fleet;
 mod log;
 mod permit;
 mod run;
 
 pub use belljar_ledger::Durability;
+pub use crossing::{Crossing, Nonce, WrongCrossing};
 pub use fleet::{
-    Act, FleetEntry, FleetGate, FleetNote, FleetOptions, FleetRefusal, Hands, KillTally,
-    OpenFleetError, Papers, PapersError, Replicate, Standing, Unrecorded, Wish, read_state,
+    Act, Adopted, FleetEntry, FleetGate, FleetNote, FleetOptions, FleetRefusal, Hands, KillTally,
+    Living, OpenFleetError, Papers, PapersError, Replicate, Standing, Unrecorded, Wish, read_state,
     reset_fleet,
 };
 pub use log::{LogError, LogKind, in_full};

@@ -21,6 +21,7 @@ mod sandbox_file;
 mod schema;
 mod secrets_section;
 mod shape;
+mod supervisor_file;
 mod text;
 mod text_form;
 mod toml_tree;
@@ -36,7 +37,10 @@ use belljar_policy::{Capability, Contract, Source};
 pub use contract_file::MAX_GENERATIONS;
 pub use error::{Colour, ManifestError, ReadError};
 pub use profiles::{PROFILES, profile, profile_source};
-pub use schema::{schema_capability, schema_contract, schema_sandbox_toml};
+pub use schema::{
+    schema_agent, schema_capability, schema_contract, schema_sandbox_toml, schema_supervisor,
+};
+pub use supervisor_file::{DeclaredAgent, DeclaredRestart, SupervisorFile};
 pub use text::MAX_FILE_BYTES;
 
 use text::Text;
@@ -80,6 +84,50 @@ pub fn read_contract_file(path: &Path) -> Result<Contract, ReadError> {
     let name = path.display().to_string();
     let bytes = read_bounded(path, &name)?;
     Ok(parse_contract(&name, &bytes)?)
+}
+
+/// Reads a supervisor.toml from its bytes.
+///
+/// # Errors
+/// The first thing wrong with the file, with its place.
+pub fn parse_supervisor(file_name: &str, bytes: &[u8]) -> Result<SupervisorFile, ManifestError> {
+    parse_toml(file_name, bytes, supervisor_file::decode)
+}
+
+/// Reads a supervisor.toml from the disk.
+///
+/// # Errors
+/// When the file can't be read, or the first thing wrong with it.
+pub fn read_supervisor_file(path: &Path) -> Result<SupervisorFile, ReadError> {
+    let name = path.display().to_string();
+    let bytes = read_bounded(path, &name)?;
+    Ok(parse_supervisor(&name, &bytes)?)
+}
+
+/// Reads an agent.toml from the disk.
+///
+/// # Errors
+/// When the file can't be read, or the first thing wrong with it.
+pub fn read_agent_file(path: &Path) -> Result<DeclaredAgent, ReadError> {
+    let name = path.display().to_string();
+    let bytes = read_bounded(path, &name)?;
+    Ok(parse_toml(
+        &name,
+        &bytes,
+        supervisor_file::decode_agent_file,
+    )?)
+}
+
+fn parse_toml<T>(
+    file_name: &str,
+    bytes: &[u8],
+    decode: fn(&node::Node<'_>) -> Result<T, node::Problem>,
+) -> Result<T, ManifestError> {
+    let file: Arc<str> = Arc::from(file_name);
+    let text = Text::read(&file, bytes)?;
+    toml_tree::parse(&text)
+        .and_then(|root| decode(&root))
+        .map_err(|problem| problem.into_error(&file, &text))
 }
 
 /// Reads a file from the disk, and never more of it than a policy file may hold.

@@ -19,6 +19,21 @@ pub fn schema_sandbox_toml() -> Value {
     document(&crate::sandbox_file::DOCUMENT, "Belljar sandbox file")
 }
 
+/// The JSON Schema of `supervisor.toml`.
+#[must_use]
+pub fn schema_supervisor() -> Value {
+    document(
+        &crate::supervisor_file::SUPERVISOR_FILE,
+        "Belljar supervisor file",
+    )
+}
+
+/// The JSON Schema of `agent.toml`.
+#[must_use]
+pub fn schema_agent() -> Value {
+    document(&crate::supervisor_file::AGENT_FILE, "Belljar agent file")
+}
+
 /// The JSON Schema of `contract.yaml`.
 #[must_use]
 pub fn schema_contract() -> Value {
@@ -72,6 +87,7 @@ fn of(shape: &Shape) -> Value {
             schema["maxProperties"] = json!(1);
             schema
         }
+        Shape::Open => json!({"type": "object"}),
         Shape::Guarded(inner) => of(inner),
     }
 }

@@ -60,6 +60,8 @@ pub enum Shape {
     OneOf(&'static [Shape]),
     /// A mapping with exactly one of the keys.
     Variant(&'static Object),
+    /// A mapping that somebody else reads.
+    Open,
     /// The shape inside, where a secret may have been written by mistake: what is wrong is not shown.
     Guarded(&'static Shape),
 }
@@ -156,6 +158,7 @@ impl Shape {
                 None => Err(self.mismatch(value, node.span, name)),
             },
             (Self::Object(object), Value::Map(entries)) => object.check(entries, node.span),
+            (Self::Open, Value::Map(_)) => Ok(()),
             (Self::Variant(object), Value::Map(entries)) => {
                 object.check(entries, node.span)?;
                 object.check_single(entries, node.span, name)
@@ -186,7 +189,7 @@ impl Shape {
     /// Whether values of this kind are of this shape, or wrong in a way that it can tell.
     fn is_about(&self, value: &Value<'_>) -> bool {
         match self {
-            Self::Object(_) | Self::Variant(_) => matches!(value, Value::Map(_)),
+            Self::Object(_) | Self::Variant(_) | Self::Open => matches!(value, Value::Map(_)),
             Self::List { .. } => matches!(value, Value::List(_)),
             Self::Text { .. } | Self::Choice(_) => matches!(value, Value::Text(_)),
             Self::Whole { .. } | Self::Number { .. } | Self::NumberFrom { .. } => {
@@ -201,7 +204,7 @@ impl Shape {
 
     fn expected(&self) -> String {
         match self {
-            Self::Object(_) => "a mapping".to_owned(),
+            Self::Object(_) | Self::Open => "a mapping".to_owned(),
             Self::Variant(object) => {
                 let forms = object
                     .fields

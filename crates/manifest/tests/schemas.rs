@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 
 use belljar_manifest::{
-    PROFILES, parse_capability, parse_contract, profile_source, schema_capability, schema_contract,
-    schema_sandbox_toml,
+    PROFILES, parse_capability, parse_contract, profile_source, schema_agent, schema_capability,
+    schema_contract, schema_sandbox_toml, schema_supervisor,
 };
 use jsonschema::Validator;
 use serde_json::{Value, json};
@@ -38,6 +38,8 @@ fn the_committed_schemas_are_the_generated_ones() {
     check_committed("capability.schema.json", &schema_capability());
     check_committed("sandbox.schema.json", &schema_sandbox_toml());
     check_committed("contract.schema.json", &schema_contract());
+    check_committed("supervisor.schema.json", &schema_supervisor());
+    check_committed("agent.schema.json", &schema_agent());
 }
 
 fn validator(schema: &Value) -> Validator {

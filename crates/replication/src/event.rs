@@ -142,6 +142,10 @@ crate::kind_first! {
             worker: WorkerId,
             /// What, since the last report.
             usage: Usage,
+            /// How its meter stood then, where it has one that outlives whoever reads it. Nothing follows from it but that the
+            /// next reader charges what came after.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            reading: Option<Usage>,
         },
         /// A stop condition holds that did not hold before.
         StopConditionTriggered {

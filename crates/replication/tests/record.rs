@@ -85,7 +85,7 @@ fn what() -> impl Strategy<Value = What> {
         1 => any::<i64>().prop_map(|by_ms| What::ClockJumped { by_ms }),
         1 => Just(What::ClockAcknowledged {}),
         3 => (worker(), number(), number())
-            .prop_map(|(worker, tokens, cpu_ms)| What::UsageReported { worker, usage: Usage { tokens, cpu_ms, micro_usd: 0 } }),
+            .prop_map(|(worker, tokens, cpu_ms)| What::UsageReported { worker, usage: Usage { tokens, cpu_ms, micro_usd: 0 }, reading: None }),
         1 => Just(What::StopConditionTriggered { name: "stop".to_owned(), worker: None }),
     ]
 }

@@ -11,7 +11,8 @@ use crate::manager::SandboxId;
 use crate::network::{Gateway, Prepared};
 use crate::observation::Watcher;
 use crate::reins::Reins;
-use crate::result::RunResult;
+use crate::result::{RunResult, Violation};
+use crate::rotation::Rotated;
 use crate::starting::{DiscardOnFailure, Streams, explain, put_stand_ins, record_of};
 use crate::state::StateDir;
 use belljar_egress::{LlmBudget, Refusal as NetworkRefusal};
@@ -40,6 +41,13 @@ pub enum Output {
     Capture,
     /// The same, with the caller's standard input and signals: for a process that is the keeper.
     CaptureForeground,
+    /// To files that are begun anew when they are full, of which the last ones are kept. No standard input.
+    Rotated {
+        /// Standard output.
+        stdout: Rotated,
+        /// Error output.
+        stderr: Rotated,
+    },
     /// To files of the caller's, through the keeper, which drops what goes beyond the limit. No standard input.
     Files {
         /// Standard output.
@@ -155,6 +163,11 @@ pub trait Attendant {
         let _ = result;
     }
 
+    /// The box tried something that a wall stopped; it is told again as the count grows.
+    fn violated(&mut self, violation: &Violation) {
+        let _ = violation;
+    }
+
     /// The box was refused something on the network that it was not refused before.
     fn refused(&mut self, refusal: &NetworkRefusal) {
         let _ = refusal;
@@ -232,6 +245,10 @@ pub struct Usage {
     pub tokens: u64,
     /// What they cost so far, in millionths of a US dollar.
     pub micro_usd: u64,
+    /// Bytes sent through the gateway so far.
+    pub sent_bytes: u64,
+    /// Bytes received through it so far.
+    pub received_bytes: u64,
 }
 
 impl From<&Spending> for Usage {
@@ -243,6 +260,8 @@ impl From<&Spending> for Usage {
             processes: spent.processes,
             tokens: 0,
             micro_usd: 0,
+            sent_bytes: 0,
+            received_bytes: 0,
         }
     }
 }

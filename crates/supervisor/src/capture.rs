@@ -1,5 +1,6 @@
 //! Output kept for the caller: all of it is taken, the first part is kept.
 
+use crate::rotation::Rotated;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -22,6 +23,7 @@ pub(crate) struct Capture {
 enum Store {
     Memory(Vec<u8>),
     File { file: File, room: u64 },
+    Rotated(Rotated),
 }
 
 /// What there is at the end.
@@ -42,6 +44,11 @@ impl Capture {
     /// The same, kept in a file.
     pub(crate) fn to_file(file: File, limit: u64) -> Result<(Self, OwnedFd), Errno> {
         Self::new(Store::File { file, room: limit })
+    }
+
+    /// The same, kept in files that follow each other.
+    pub(crate) fn rotated(files: Rotated) -> Result<(Self, OwnedFd), Errno> {
+        Self::new(Store::Rotated(files))
     }
 
     fn new(store: Store) -> Result<(Self, OwnedFd), Errno> {
@@ -90,7 +97,7 @@ impl Capture {
         }
         let text = match &self.store {
             Store::Memory(kept) => Some(String::from_utf8_lossy(kept).into_owned()),
-            Store::File { .. } => None,
+            Store::File { .. } | Store::Rotated(_) => None,
         };
         Kept {
             text,
@@ -117,6 +124,7 @@ impl Store {
                 *room = written.as_ref().map_or(0, |()| *room - take as u64);
                 written.is_ok() && take == bytes.len()
             }
+            Store::Rotated(files) => files.write(bytes),
         }
     }
 
@@ -125,6 +133,7 @@ impl Store {
         match self {
             Store::Memory(kept) => kept.len() as u64,
             Store::File { room, .. } => u64::MAX - room,
+            Store::Rotated(files) => files.total(),
         }
     }
 }

@@ -73,6 +73,16 @@ pub enum RunError {
         /// What to change.
         hint: String,
     },
+    /// Its keeper, another process, says so.
+    #[error("{what}")]
+    Kept {
+        /// A stable word.
+        code: &'static str,
+        /// What, and why.
+        what: String,
+        /// What to change.
+        hint: Option<String>,
+    },
     /// It was killed before its program could start.
     #[error("killed before it started ({})", by.as_str())]
     KilledEarly {
@@ -96,6 +106,7 @@ impl RunError {
             | RunError::NotFound { hint, .. }
             | RunError::NotExecutable { hint, .. }
             | RunError::Invalid { hint, .. } => Some(hint.clone()),
+            RunError::Kept { hint, .. } => hint.clone(),
             RunError::Launch { .. } => {
                 Some("`belljar doctor` shows what this host can enforce".into())
             }
@@ -117,7 +128,7 @@ impl RunError {
             RunError::NotExecutable { .. } => "not_executable",
             RunError::Invalid { .. } => "invalid_input",
             RunError::UnknownId { .. } => "unknown_id",
-            RunError::NotAdmitted { code, .. } => code,
+            RunError::NotAdmitted { code, .. } | RunError::Kept { code, .. } => code,
             RunError::KilledEarly { .. } => "killed_early",
             RunError::Launch { .. } | RunError::State { .. } | RunError::System { .. } => {
                 "internal"

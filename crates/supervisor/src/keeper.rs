@@ -119,6 +119,9 @@ impl<'a> Keeper<'a> {
             if ready.bell {
                 self.reins.answer_bell();
                 self.tell_refusals();
+                for signal in self.reins.take_signals() {
+                    self.launched.signal(signal);
+                }
                 self.doomed |= self.reins.ended_by().is_some();
                 if self.reins.needs_holding() {
                     let soon = Instant::now() + LONGEST_LOOK;
@@ -228,19 +231,24 @@ impl<'a> Keeper<'a> {
             .iter_mut()
             .find(|known| known.name == call && known.why == why)
         {
-            known.count = known.count.max(count);
+            if count > known.count {
+                known.count = count;
+                self.attendant.violated(known);
+            }
             return;
         }
         let hint = why
             .contains("spawn_subprocess")
             .then(|| "add to the capability: permissions: [spawn_subprocess]".to_owned());
-        self.violations.push(Violation {
+        let violation = Violation {
             kind: "syscall",
             name: call.to_owned(),
             count,
             why: why.to_owned(),
             hint,
-        });
+        };
+        self.attendant.violated(&violation);
+        self.violations.push(violation);
     }
 
     fn pass_signals(&mut self) {
@@ -282,6 +290,7 @@ impl<'a> Keeper<'a> {
             let mut usage = Usage::from(&spent);
             if let Some(gateway) = &self.gateway {
                 (usage.tokens, usage.micro_usd) = gateway.metered();
+                (usage.sent_bytes, usage.received_bytes) = gateway.carried();
             }
             self.attendant.looked(&usage);
             let next = self.attendant.look_every();
@@ -415,7 +424,7 @@ pub(crate) struct Setting<'a> {
 const SHORTEST_LOOK: Duration = Duration::from_millis(2);
 
 /// What is weaker on this host than it could be.
-fn degraded(host: &Host) -> Vec<String> {
+pub(crate) fn degraded(host: &Host) -> Vec<String> {
     let mut weaker = Vec::new();
     if matches!(host.cgroups, belljar_sandbox::cgroup::Cgroups::None { .. }) {
         weaker.push(

@@ -13,9 +13,11 @@
 //! # Ok::<(), belljar_supervisor::RunError>(())
 //! ```
 
+pub mod apart;
 mod attend;
 mod capture;
 mod changes;
+pub mod daemon;
 mod door;
 mod environment;
 mod error;
@@ -31,6 +33,7 @@ mod observation;
 mod places;
 mod reins;
 mod result;
+mod rotation;
 mod shows;
 mod stand_in;
 mod starting;
@@ -53,4 +56,5 @@ pub use observation::{Observation, PathUse, Paths};
 pub use places::{Principal, find_places};
 pub use reins::{BoxState, Reins};
 pub use result::{KillCode, KilledBy, ResourceUsage, RunResult, Violation};
+pub use rotation::{Part, Rotated, read_part};
 pub use state::{RunRecord, StateDir};

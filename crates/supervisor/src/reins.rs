@@ -23,6 +23,8 @@ struct Held {
     phase: Phase,
     ended_by: Option<KilledBy>,
     wants: Wish,
+    /// For the program, from whoever holds the reins.
+    signals: Vec<i32>,
 }
 
 impl Held {
@@ -86,6 +88,7 @@ impl Reins {
                 phase: Phase::Waiting,
                 ended_by: None,
                 wants: Wish::Move,
+                signals: Vec::new(),
             }),
         })))
     }
@@ -113,6 +116,18 @@ impl Reins {
             Some(grip) => grip.thaw(),
             None => Ok(()),
         }
+    }
+
+    /// Asks the program to end, by SIGTERM. Whether it does is its own affair.
+    pub fn ask_to_end(&self) {
+        const SIGTERM: i32 = 15;
+        self.held().signals.push(SIGTERM);
+        self.ring();
+    }
+
+    /// Signals to pass on.
+    pub(crate) fn take_signals(&self) -> Vec<i32> {
+        std::mem::take(&mut self.held().signals)
     }
 
     /// What the box is doing now.

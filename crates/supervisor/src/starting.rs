@@ -108,6 +108,10 @@ impl Streams {
                 [Capture::in_memory()?, Capture::in_memory()?],
             ),
             Output::Capture => (nothing()?, [Capture::in_memory()?, Capture::in_memory()?]),
+            Output::Rotated { stdout, stderr } => (
+                nothing()?,
+                [Capture::rotated(stdout)?, Capture::rotated(stderr)?],
+            ),
             Output::Files {
                 stdout,
                 stderr,

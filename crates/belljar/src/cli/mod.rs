@@ -5,6 +5,7 @@ mod learn;
 mod proof;
 pub(crate) mod replication;
 mod token;
+pub(crate) mod supervisor;
 
 pub(crate) use learn::{HostsMode, Learn, LearnFormat};
 pub(crate) use proof::{Audit, ExportFormat, KeyKind, Keys, LogName, Manifest, Verify};
@@ -84,6 +85,15 @@ pub(crate) enum Command {
     /// Watch and stop a family of agents
     #[command(subcommand)]
     Replication(replication::Replication),
+    /// The daemon that looks after agents: start it, see and stop its agents
+    #[command(subcommand)]
+    Supervisor(supervisor::Supervisor),
+    /// Start an agent under the supervisor
+    #[command(after_help = exit::HELP)]
+    Sandbox(supervisor::Sandbox),
+    /// Keep a box for the supervisor; it starts one for each agent
+    #[command(hide = true)]
+    Keeper,
     /// Study contracts: simulate populations of agents with the controller that enforces them
     #[command(subcommand)]
     Experiment(experiment::Experiment),
@@ -171,6 +181,16 @@ pub(crate) struct Run {
     /// With --contract: a file whose contents the agent finds in /belljar/state
     #[arg(long, value_name = "FILE", requires = "contract")]
     pub(crate) state: Option<PathBuf>,
+    /// Have a supervisor keep the box: unix:PATH, or nothing for the one of the state directory
+    #[arg(
+        long,
+        value_name = "URL",
+        num_args = 0..=1,
+        default_missing_value = "",
+        require_equals = false,
+        conflicts_with_all = ["contract", "state", "timeout", "workspace"]
+    )]
+    pub(crate) supervisor: Option<String>,
     /// What the record of the launch survives before the agent's first instruction (with --contract always strict)
     #[arg(long, value_enum, default_value_t = Durable::Crash)]
     pub(crate) durability: Durable,
@@ -313,6 +333,10 @@ pub(crate) enum SchemaFile {
     Sandbox,
     /// contract.yaml
     Contract,
+    /// supervisor.toml
+    Supervisor,
+    /// agent.toml
+    Agent,
     /// experiment.yaml
     Experiment,
 }

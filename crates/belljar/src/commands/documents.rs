@@ -133,6 +133,8 @@ pub(crate) fn schema(file: SchemaFile) -> Result<u8, Failure> {
         SchemaFile::Capability => belljar_manifest::schema_capability(),
         SchemaFile::Sandbox => belljar_manifest::schema_sandbox_toml(),
         SchemaFile::Contract => belljar_manifest::schema_contract(),
+        SchemaFile::Supervisor => belljar_manifest::schema_supervisor(),
+        SchemaFile::Agent => belljar_manifest::schema_agent(),
         SchemaFile::Experiment => belljar_experiment::schema(),
     };
     print::out(&format!(

@@ -15,9 +15,10 @@ mod manifest;
 mod replication;
 mod run;
 mod token;
+mod supervisor;
 
 use crate::cli::{Cli, Command, Policy};
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use belljar_policy::Capability;
 
 /// Carries a command out; the number is the exit code.
@@ -30,6 +31,9 @@ pub(crate) fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Ps(format) => list::ps(&format),
         Command::Check(question) => check::check(&question),
         Command::Replication(command) => replication::replication(command),
+        Command::Supervisor(command) => supervisor::supervisor(command),
+        Command::Sandbox(arguments) => supervisor::sandbox(arguments),
+        Command::Keeper => Ok(belljar_supervisor::apart::keep().map(|()| exit::OK)?),
         Command::Experiment(command) => experiment::experiment(&command),
         Command::Agent(command) => agent::agent(command),
         Command::Profile(what) => documents::profile(&what),

@@ -124,7 +124,7 @@ fn find(operator: &mut Operator, given: &str) -> Result<WorkerId, Failure> {
     }
 }
 
-fn kill_switch(command: KillSwitch) -> Result<u8, Failure> {
+pub(super) fn kill_switch(command: KillSwitch) -> Result<u8, Failure> {
     let state = StateDir::find()?;
     let keys = belljar_supervisor::key_source();
     match command {
@@ -282,7 +282,7 @@ fn after(on: &OnWorker, worker: &WorkerView) {
 }
 
 /// A kill's report, and the exit code that goes with it: survivors are a failure.
-fn tell(format: OutputFormat, report: &KillReport) -> u8 {
+pub(super) fn tell(format: OutputFormat, report: &KillReport) -> u8 {
     show(format, report, || {
         format!(
             "killed {} workers, {} boxes, in {:.1} ms; survivors: {}\n",

@@ -14,7 +14,16 @@ use serde_json::json;
 use std::path::Path;
 use std::time::Duration;
 
-pub(crate) fn run(arguments: Run) -> Result<u8, Failure> {
+pub(crate) fn run(mut arguments: Run) -> Result<u8, Failure> {
+    if let Some(url) = arguments.supervisor.take() {
+        if arguments.output == OutputFormat::Json {
+            return Err(Failure::Invalid(
+                "--output json is for runs that this process keeps".into(),
+                "leave it out, or use `belljar sandbox --output json`".into(),
+            ));
+        }
+        return super::supervisor::run_supervised(arguments, &url);
+    }
     let format = arguments.output;
     let quiet = arguments.quiet;
     match attempt(arguments) {

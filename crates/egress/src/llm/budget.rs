@@ -185,7 +185,7 @@ impl LlmBudget {
     }
 
     /// Whether tokens or money are limited at all.
-    pub(crate) fn is_limited(&self) -> bool {
+    pub fn is_limited(&self) -> bool {
         let account = self.account();
         [account.left, account.own]
             .iter()

@@ -324,7 +324,13 @@ impl Desk {
 
     /// Charges a worker for what it used; one that is ended already, its parent. Says whether that was within its means:
     /// if not, it ends.
-    pub(crate) fn charge(&mut self, at: Now, worker: WorkerId, usage: Usage) -> bool {
+    pub(crate) fn charge(
+        &mut self,
+        at: Now,
+        worker: WorkerId,
+        usage: Usage,
+        reading: Option<Usage>,
+    ) -> bool {
         let payer = match self.controller.state().worker(worker) {
             Some(_) => Some(worker),
             None => self.keys.parent_of(worker),
@@ -332,7 +338,9 @@ impl Desk {
         let Some(payer) = payer else {
             return true;
         };
-        let over = self.turn(|controller| controller.report_usage(at, payer, usage));
+        // A parent's meter is another.
+        let reading = reading.filter(|_| payer == worker);
+        let over = self.turn(|controller| controller.report_reading(at, payer, usage, reading));
         let is_over = matches!(over, Ok(Some(_)));
         if is_over {
             let _ = self.turn(|controller| controller.end(at, payer, Code::KilledBudget));

@@ -19,7 +19,7 @@ const AHEAD: usize = 2;
 const MOST_THREADS: usize = 4;
 
 /// The events of a portion with their numbers, up to the first entry that can't be understood.
-type Portion = (Vec<(u64, Event)>, Result<(), LogError>);
+pub(super) type Portion = (Vec<(u64, Event)>, Result<(), LogError>);
 
 /// The snapshot, if there is a good one, and everything after it.
 pub(super) fn fold(ledger: &Ledger) -> Result<State, LogError> {
@@ -82,7 +82,7 @@ fn fold_from(mut state: State, reader: &Reader, from: u64) -> Result<State, LogE
 }
 
 /// The entries from one on, cut where the log's files end.
-fn portions(from: u64, to: u64) -> Vec<Range<u64>> {
+pub(super) fn portions(from: u64, to: u64) -> Vec<Range<u64>> {
     let mut portions = Vec::new();
     let mut start = from;
     while start < to {
@@ -102,7 +102,7 @@ fn decode_all(reader: &Reader, portions: Vec<Range<u64>>, done: &SyncSender<Port
     }
 }
 
-fn decode(reader: &Reader, portion: Range<u64>) -> Portion {
+pub(super) fn decode(reader: &Reader, portion: Range<u64>) -> Portion {
     let mut events = Vec::with_capacity((portion.end - portion.start) as usize);
     let mut entries = reader.entries(portion.start);
     let mut next = portion.start;
@@ -129,7 +129,9 @@ fn apply(state: &mut State, (events, end): Portion) -> Result<(), LogError> {
     end
 }
 
-fn content<E: std::error::Error + Send + Sync + 'static>(entry: u64) -> impl FnOnce(E) -> LogError {
+pub(super) fn content<E: std::error::Error + Send + Sync + 'static>(
+    entry: u64,
+) -> impl FnOnce(E) -> LogError {
     move |error| LogError::Content {
         kind: LogKind::Fleet,
         entry,

@@ -9,6 +9,7 @@ mod opening;
 mod operator;
 mod papers;
 mod sealers;
+mod taking_over;
 
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ pub use note::{FleetEntry, FleetNote};
 pub use opening::{FleetOptions, OpenFleetError, read_state, reset_fleet};
 pub use operator::{Act, KillTally};
 pub use papers::{Papers, PapersError, Standing};
+pub use taking_over::{Adopted, Living};
 
 use desk::{Desk, DeskHandle};
 use keys::SharedKeyring;
@@ -374,7 +376,7 @@ impl FleetGate {
     pub fn ended(&self, worker: WorkerId, code: Code, usage: Usage) {
         let _ = self.desk.ask(move |desk| {
             let at = crate::clock::now();
-            desk.charge(at, worker, usage);
+            desk.charge(at, worker, usage, None);
             let _ = desk.turn(|controller| controller.end(at, worker, code));
             desk.forget(worker);
         });
@@ -397,7 +399,14 @@ impl FleetGate {
     /// Charges a worker for what its box used; nobody waits for the record.
     pub fn charge(&self, worker: WorkerId, usage: Usage) {
         self.desk.tell(move |desk| {
-            desk.charge(crate::clock::now(), worker, usage);
+            desk.charge(crate::clock::now(), worker, usage, None);
+        });
+    }
+
+    /// The same, with how the worker's meter stands: whoever reads it next charges what came after.
+    pub fn charge_to(&self, worker: WorkerId, usage: Usage, reading: Usage) {
+        self.desk.tell(move |desk| {
+            desk.charge(crate::clock::now(), worker, usage, Some(reading));
         });
     }
 
@@ -419,7 +428,7 @@ impl FleetGate {
     /// A worker used something up. One that used more than it has is killed.
     pub fn report_usage(&self, worker: WorkerId, usage: Usage) -> Result<bool, Unrecorded> {
         self.desk
-            .ask(move |desk| desk.charge(crate::clock::now(), worker, usage))
+            .ask(move |desk| desk.charge(crate::clock::now(), worker, usage, None))
     }
 
     /// Looks at the state as it is now.

@@ -73,6 +73,11 @@ belljar_replication::kind_first! {
             /// Who.
             workers: Vec<WorkerId>,
         },
+        /// A controller took over, and these outlived the one before.
+        WorkersAdopted {
+            /// Who.
+            workers: Vec<WorkerId>,
+        },
         /// A writer was interrupted; what it had not finished was cut off.
         LogRecovered {
             /// Whole entries that were dropped; none of them was ever acknowledged.

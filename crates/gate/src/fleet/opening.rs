@@ -11,6 +11,7 @@ use super::desk::{Desk, DeskHandle};
 use super::folding::{fold, fold_all};
 use super::keys::{KeyWatch, SharedKeyring};
 use super::note::FleetNote;
+use super::taking_over::{Adopted, Living, adopt};
 use super::{FleetGate, Hands};
 use crate::clock::{boot_id, now};
 use crate::keyring::{KeyDir, KeyError, KeySource};
@@ -79,6 +80,16 @@ impl FleetGate {
     /// Takes over the fleet of a state directory. Whoever was alive in it has lost its keeper, and so its box:
     /// it is recorded as lost. One process at a time may do so.
     pub fn open(state: &Path, options: FleetOptions) -> Result<Self, OpenFleetError> {
+        Self::take_over(state, options, Vec::new()).map(|(gate, _)| gate)
+    }
+
+    /// The same, but for workers whose keepers are processes of their own and live on. Whoever can't show a manifest that holds
+    /// is not one of them.
+    pub fn take_over(
+        state: &Path,
+        options: FleetOptions,
+        living: Vec<Living>,
+    ) -> Result<(Self, Vec<Adopted>), OpenFleetError> {
         let at = now();
         let keys = KeyDir::of(state, options.keys);
         let signing = SharedKeyring::new(keys.load_or_init(at.wall_ms / 1000)?);
@@ -94,8 +105,10 @@ impl FleetGate {
         let (ledger, recovery) = open(LogKind::Fleet, state, &signing.current(), Wait::Fail)?;
         let folded = fold(&ledger)?;
         let policy = Digest::of_contract(&options.contract);
+        let mut adopted = adopt(&ledger, &sealing.current(), &folded, living)?;
+        let lives = |worker| adopted.iter().any(|known| known.worker() == worker);
         let (mut controller, taken_over) =
-            Controller::start(folded, options.contract, this_boot(), at)?;
+            Controller::take_over(folded, options.contract, this_boot(), at, lives)?;
         for (name, on_trigger, predicate) in options.predicates {
             controller.add_predicate(&name, on_trigger, predicate);
         }
@@ -117,6 +130,14 @@ impl FleetGate {
             let workers = lost.to_vec();
             desk.note(at, &FleetNote::WorkersLost { workers });
         }
+        adopted.retain(|known| desk.controller.state().worker(known.worker()).is_some());
+        for known in &adopted {
+            desk.vouched(known.worker(), known.parent(), known.papers.key());
+        }
+        if !adopted.is_empty() {
+            let workers = adopted.iter().map(Adopted::worker).collect();
+            desk.note(at, &FleetNote::WorkersAdopted { workers });
+        }
         desk.agree_with_latch(at);
         let gate = Self {
             desk: DeskHandle::open(desk)?,
@@ -128,7 +149,7 @@ impl FleetGate {
         };
         // From its first moment on there is a witness that there is a fleet.
         gate.anchor()?;
-        Ok(gate)
+        Ok((gate, adopted))
     }
 }
 

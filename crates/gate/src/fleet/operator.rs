@@ -151,6 +151,24 @@ impl FleetGate {
         })
     }
 
+    /// Puts an act on record that the controller has no part in, such as asking an agent to end.
+    pub fn note_act(
+        &self,
+        name: &'static str,
+        worker: Option<WorkerId>,
+        act: Act,
+    ) -> Result<(), Unrecorded> {
+        self.desk.ask(move |desk| {
+            let note = FleetNote::OperatorActed {
+                act: name.to_owned(),
+                worker,
+                reason: brief(&act.reason),
+                user: act.user,
+            };
+            desk.note(crate::clock::now(), &note);
+        })
+    }
+
     /// An agent ends itself.
     pub fn shutdown_of(&self, worker: WorkerId, reason: String) -> Result<bool, Unrecorded> {
         self.desk.ask(move |desk| {

@@ -60,6 +60,15 @@ impl CapabilityDocument {
         }
     }
 
+    /// Reads a document's text back, if it is in its one spelling.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn parse(text: &str) -> Result<Self, Unrepresentable> {
+        let raw = RawValue::from_string(text.to_owned()).map_err(|_| Unrepresentable::Text)?;
+        Self::read(raw)
+    }
+
     /// Reads a document back, if it is in its one spelling.
     pub(super) fn read(text: Box<RawValue>) -> Result<Self, Unrepresentable> {
         let wire: CapabilityWire =

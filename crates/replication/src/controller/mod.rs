@@ -93,6 +93,53 @@ impl Controller {
         Ok((controller, turn.finish(lost)))
     }
 
+    /// Takes over from a controller that is gone, with the workers that `lives` knows to have outlived it: their keepers are
+    /// processes of their own. Everybody else is lost, and in another boot everybody is. The result says who.
+    pub fn take_over(
+        state: State,
+        contract: Contract,
+        boot: BootId,
+        now: Now,
+        lives: impl Fn(WorkerId) -> bool,
+    ) -> Result<(Self, Outcome<Vec<WorkerId>>), InvalidCondition> {
+        let is_same_boot = state.boot == Some(boot) && now.boot_ns >= state.boot_ns;
+        if !is_same_boot || !state.workers().any(|worker| lives(worker.id)) {
+            return Self::start(state, contract, boot, now);
+        }
+        let gone = state.workers().map(|worker| worker.id);
+        let lost: Vec<WorkerId> = gone.filter(|id| !lives(*id)).collect();
+        let high_ms = state.wall_high_ms;
+        let is_other_contract = state.contract != contract;
+        let mut controller = Self::resume(state, now)?;
+        let mut events = Vec::new();
+        let mut commands = Vec::new();
+        if is_other_contract {
+            let outcome = controller.set_contract(now, contract);
+            outcome.result?;
+            events.extend(outcome.events);
+            commands.extend(outcome.commands);
+        }
+        if let Some(by_ms) = Clock::behind(high_ms, now) {
+            let mut turn = controller.begin(now);
+            controller.record(&mut turn, What::ClockJumped { by_ms });
+            let outcome = turn.finish(());
+            events.extend(outcome.events);
+            commands.extend(outcome.commands);
+        }
+        for worker in &lost {
+            // One that ended with its parent a moment ago is told once.
+            let outcome = controller.end(now, *worker, Code::Lost);
+            events.extend(outcome.events);
+            commands.extend(outcome.commands);
+        }
+        let outcome = Outcome {
+            result: lost,
+            events,
+            commands,
+        };
+        Ok((controller, outcome))
+    }
+
     /// Goes on with a folded state, in the same boot and with its workers alive: after the owner has folded
     /// its record again. Everyone counts as having just spoken.
     pub fn resume(state: State, now: Now) -> Result<Self, InvalidCondition> {

@@ -124,6 +124,17 @@ impl Controller {
         worker: WorkerId,
         usage: Usage,
     ) -> Outcome<Result<Option<OverBudget>, NotAlive>> {
+        self.report_reading(now, worker, usage, None)
+    }
+
+    /// The same, with how the worker's meter stands: what is charged and that it was charged are one entry of the record.
+    pub fn report_reading(
+        &mut self,
+        now: Now,
+        worker: WorkerId,
+        usage: Usage,
+        reading: Option<Usage>,
+    ) -> Outcome<Result<Option<OverBudget>, NotAlive>> {
         let mut turn = self.begin(now);
         let Some(slot) = self.state.tree.find(worker) else {
             return turn.finish(Err(NotAlive(worker)));
@@ -134,7 +145,12 @@ impl Controller {
         // Tried on a copy: the record holds what was used, the excess follows from it.
         let mut account = self.state.tree.node(slot).account;
         let excess = account.charge(&usage);
-        self.record(&mut turn, What::UsageReported { worker, usage });
+        let what = What::UsageReported {
+            worker,
+            usage,
+            reading,
+        };
+        self.record(&mut turn, what);
         self.note(Depends::SPENT);
         self.touch(slot);
         self.settle(&mut turn);

@@ -196,7 +196,7 @@ impl State {
                 self.quarantined -= 1;
                 Ok(())
             }
-            What::UsageReported { worker, usage } => self.used(*worker, usage),
+            What::UsageReported { worker, usage, .. } => self.used(*worker, usage),
             What::StopConditionTriggered { .. } => Ok(()),
             _ => self.apply_operator(at, what),
         }

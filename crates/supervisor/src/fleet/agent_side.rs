@@ -14,7 +14,8 @@ use belljar_replication::{Code, Usage};
 
 use super::convert;
 use super::crew::Employed;
-use super::post::{Candidate, HireError, Post};
+use super::post::{Candidate, HireError, Keeping, Post};
+use crate::apart::words::Card;
 use crate::attend::Output;
 use crate::lower::Command;
 
@@ -67,11 +68,28 @@ impl Post {
             asked: request.budget.as_ref().map(asked).unwrap_or_default(),
             reason: request.reason.as_str().to_owned(),
         };
-        let hired = self.hire(Some(parent), candidate)?;
+        let hired = self.hire(Some(parent), candidate).inspect_err(|error| {
+            if let Keeping::Processes(apart) = &self.keeping {
+                let Refused(_, problem) = Refused::from(error);
+                let hint = problem.hint.unwrap_or_default();
+                let (code, why) = (&problem.code, &problem.message);
+                apart.watch.denied(parent.worker, code, why, &hint);
+            }
+        })?;
         let worker = hired.worker();
-        let keeper = std::thread::Builder::new().name(format!("belljar-{:.8}", worker.to_string()));
-        // Its output goes where its root's goes, its input comes from nowhere.
-        let kept = keeper.spawn(move || hired.keep(Output::Shared));
+        let kept = match &self.keeping {
+            // Its output goes where its root's goes, its input comes from nowhere.
+            Keeping::Threads => {
+                keeper_thread(worker).spawn(move || drop(hired.keep(Output::Shared)))
+            }
+            Keeping::Processes(_) => {
+                let card = Card {
+                    name: format!("{:.8}", worker.to_string()),
+                    ..Card::default()
+                };
+                keeper_thread(worker).spawn(move || hired.keep_apart(card, None))
+            }
+        };
         if let Err(error) = kept {
             let problem = Problem::new("unavailable", format!("no thread for its keeper: {error}"));
             return Err(Refused(Status::UNAVAILABLE, problem));
@@ -116,6 +134,8 @@ impl Post {
         // What is reported and what the gateway meters come from one budget.
         let cost = PicoUsd::from_micro_usd(usage.micro_usd);
         asker.models.charge(usage.tokens, cost);
+        self.crew
+            .charge_models(asker.worker, usage.tokens, usage.micro_usd);
         match self.gate.report_usage(asker.worker, usage)? {
             true => Ok(Done::DONE),
             false => Err(Refused(
@@ -167,7 +187,31 @@ impl From<belljar_gate::Unrecorded> for Refused {
 
 impl From<HireError> for Refused {
     fn from(error: HireError) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<&HireError> for Refused {
+    fn from(error: &HireError) -> Self {
         match error {
+            HireError::Full(most) => Self(
+                Status::FORBIDDEN,
+                Problem::new(
+                    "deny_max_agents",
+                    format!("{most} agents live already, which is the most"),
+                )
+                .hint("wait for one to end, or raise supervisor.max_agents"),
+            ),
+            HireError::ModelsApart => Self(
+                Status::FORBIDDEN,
+                Problem::new(
+                    "deny_models_apart",
+                    "its budget for models can't be divided under a supervisor",
+                )
+                .hint(
+                    "run the family with `belljar run --contract`, or without a budget for models",
+                ),
+            ),
             HireError::Refused(refusal) => {
                 let mut problem =
                     Problem::new(refusal.code(), refusal.detail()).hint(refusal.hint());
@@ -196,6 +240,11 @@ pub(crate) fn answer<R: Route>(
         Ok(response) => asked.responder.reply(&response),
         Err(Refused(status, problem)) => asked.responder.refuse(status, &problem),
     }
+}
+
+/// A thread for a worker's keeper, or for following it.
+pub(crate) fn keeper_thread(worker: belljar_replication::WorkerId) -> std::thread::Builder {
+    std::thread::Builder::new().name(format!("belljar-{:.8}", worker.to_string()))
 }
 
 pub(crate) fn ended() -> Refused {

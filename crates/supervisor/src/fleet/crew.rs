@@ -10,6 +10,9 @@ use belljar_gate::{Hands, Papers};
 use belljar_policy::Capability;
 use belljar_replication::{Code, WorkerId};
 
+use super::watch::Watch;
+use crate::apart::Line;
+use crate::apart::words::Order;
 use crate::lower::Command;
 use crate::reins::Reins;
 use crate::result::KillCode;
@@ -29,9 +32,46 @@ struct Members {
     next_tag: u64,
 }
 
+/// A hold on a box, wherever it is kept.
+#[derive(Clone, Debug)]
+pub(crate) enum Hold {
+    /// By a thread of this process.
+    Here(Reins),
+    /// By a process of its own.
+    Apart(Line),
+}
+
+impl Hold {
+    fn kill(&self, code: KillCode) {
+        match self {
+            Self::Here(reins) => reins.kill(code),
+            Self::Apart(line) => line.kill(code),
+        }
+    }
+
+    /// Whether the order was heard.
+    fn freeze(&self) -> bool {
+        match self {
+            Self::Here(reins) => reins.freeze().is_ok(),
+            Self::Apart(line) => line.freeze().is_ok(),
+        }
+    }
+
+    fn thaw(&self) {
+        match self {
+            Self::Here(reins) => drop(reins.thaw()),
+            Self::Apart(line) => drop(line.thaw()),
+        }
+    }
+}
+
+/// There are as many as there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full(pub(crate) usize);
+
 #[derive(Debug)]
 struct Member {
-    reins: Reins,
+    hold: Hold,
     /// Why it was killed, if it was: what it holds next dies too.
     killed: Option<KillCode>,
     tag: Tag,
@@ -68,20 +108,23 @@ pub(crate) struct Employed {
 
 impl Crew {
     /// Makes a place for a worker that is about to ask for leave to start.
-    pub(crate) fn enlist(&self, worker: WorkerId, reins: Reins) -> Tag {
+    pub(crate) fn enlist(&self, worker: WorkerId, hold: Hold, most: usize) -> Result<Tag, Full> {
         let mut members = self.members();
+        if members.by_worker.values().filter(|m| is_kept(m)).count() >= most {
+            return Err(Full(most));
+        }
         members.next_tag += 1;
         let tag = Tag(members.next_tag);
         members.by_tag.insert(tag, worker);
         let member = Member {
-            reins,
+            hold,
             killed: None,
             tag,
             post: None,
             keeping: Keeping::Kept,
         };
         members.by_worker.insert(worker, member);
-        tag
+        Ok(tag)
     }
 
     /// The worker was let in.
@@ -125,7 +168,7 @@ impl Crew {
         if let Some(code) = member.killed {
             reins.kill(code);
         }
-        member.reins = reins;
+        member.hold = Hold::Here(reins);
         member.keeping = Keeping::Kept;
         Ok(())
     }
@@ -194,15 +237,30 @@ impl Crew {
     fn kill(&self, worker: WorkerId, code: KillCode) {
         if let Some(member) = self.members().by_worker.get_mut(&worker) {
             member.killed.get_or_insert(code);
-            member.reins.kill(code);
+            member.hold.kill(code);
         }
     }
 
-    fn reins(&self, worker: WorkerId) -> Option<Reins> {
+    fn hold(&self, worker: WorkerId) -> Option<Hold> {
         self.members()
             .by_worker
             .get(&worker)
-            .map(|member| member.reins.clone())
+            .map(|member| member.hold.clone())
+    }
+
+    /// The line to a worker's keeper, where that is a process.
+    pub(crate) fn line(&self, worker: WorkerId) -> Option<Line> {
+        match self.hold(worker)? {
+            Hold::Apart(line) => Some(line),
+            Hold::Here(_) => None,
+        }
+    }
+
+    /// What a worker reported as spent on models comes out of the purse that its gateway pays from.
+    pub(crate) fn charge_models(&self, worker: WorkerId, tokens: u64, micro_usd: u64) {
+        if let Some(line) = self.line(worker) {
+            let _ = line.order(&Order::Charge { tokens, micro_usd });
+        }
     }
 
     fn members(&self) -> MutexGuard<'_, Members> {
@@ -215,28 +273,40 @@ fn is_kept(member: &Member) -> bool {
     member.keeping == Keeping::Kept
 }
 
-/// The gate's hands: they hold every box's reins.
-pub(crate) struct Grasp(pub(crate) Arc<Crew>);
+/// The gate's hands: they hold every box, and tell whoever watches what they were ordered.
+pub(crate) struct Grasp {
+    pub(crate) crew: Arc<Crew>,
+    pub(crate) watch: Option<Arc<dyn Watch>>,
+}
 
 impl Hands for Grasp {
     fn kill(&self, worker: WorkerId, code: Code) {
-        self.0.kill(worker, KillCode::new(code.code()));
+        self.crew.kill(worker, KillCode::new(code.code()));
+        if let Some(watch) = &self.watch {
+            watch.doomed(worker, code.code());
+        }
     }
 
     fn freeze(&self, worker: WorkerId) {
-        let Some(reins) = self.0.reins(worker) else {
+        let Some(hold) = self.crew.hold(worker) else {
             return;
         };
         // Whoever can't be made to hold still may not go on either.
-        if reins.freeze().is_err() {
-            self.0
+        if !hold.freeze() {
+            self.crew
                 .kill(worker, KillCode::new(Code::QuarantinedOperator.code()));
+        }
+        if let Some(watch) = &self.watch {
+            watch.frozen(worker);
         }
     }
 
     fn thaw(&self, worker: WorkerId) {
-        if let Some(reins) = self.0.reins(worker) {
-            let _ = reins.thaw();
+        if let Some(hold) = self.crew.hold(worker) {
+            hold.thaw();
+        }
+        if let Some(watch) = &self.watch {
+            watch.thawed(worker);
         }
     }
 }

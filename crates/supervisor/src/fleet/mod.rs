@@ -9,19 +9,22 @@ mod agent_side;
 mod clerks;
 mod convert;
 mod crew;
+mod following;
 mod offline;
 mod operator_side;
 mod post;
 mod programs;
+mod shown;
+mod watch;
 mod worker;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_api::{Call, Limits, Running, Server, Side, Tag};
+use belljar_api::{Call, Limits, OperatorCall, Running, Server, Side, Tag};
 use belljar_gate::keyring::KeySource;
-use belljar_gate::{FleetGate, FleetOptions, OpenFleetError};
+use belljar_gate::{Adopted, FleetGate, FleetOptions, Living, OpenFleetError};
 use belljar_policy::{Capability, Contract, OnTrigger};
 use belljar_replication::{Asked, Predicate};
 
@@ -36,9 +39,17 @@ use crate::lower::Command;
 use crate::places::find_places;
 use crate::result::RunResult;
 use crate::state::StateDir;
+pub(crate) use agent_side::{Refused, answer, keeper_thread};
 use clerks::Clerks;
-use crew::{Crew, Grasp};
-use post::{Candidate, Post, system};
+pub(crate) use convert::{budget_view, id as worker_id};
+use crew::Grasp;
+pub(crate) use crew::{Crew, Employed, Hold};
+pub(crate) use following::{Following, tell_legacy};
+pub(crate) use operator_side::{OWNER, act_by, known};
+
+pub(crate) use post::{Apart, Candidate, Keeping, Post, random, system};
+pub(crate) use shown::Shown;
+pub(crate) use watch::{Over, Watch};
 
 /// How long the end of a fleet waits for its boxes.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -79,7 +90,7 @@ pub enum FleetError {
     Run(#[from] RunError),
 }
 
-/// A fleet: controller, log, doors and boxes. Dropped, it ends everybody in it.
+/// A fleet: controller, log, doors and boxes. Dropped, it ends everybody in it, unless processes of their own keep them.
 #[derive(Debug)]
 pub struct Fleet {
     post: Arc<Post>,
@@ -88,6 +99,16 @@ pub struct Fleet {
     control: PathBuf,
 }
 
+/// How boxes are kept, and who is there already.
+pub(crate) struct Manning {
+    pub(crate) crew: Arc<Crew>,
+    pub(crate) keeping: Keeping,
+    pub(crate) living: Vec<Living>,
+}
+
+/// Answers what an operator asks.
+pub(crate) type Desk = Box<dyn Fn(&Arc<Post>, OperatorCall) + Send + Sync>;
+
 impl Fleet {
     /// Takes over the fleet of a state directory, under this contract. One process at a time may.
     pub fn open(
@@ -95,17 +116,51 @@ impl Fleet {
         contract: Contract,
         setup: FleetSetup,
     ) -> Result<Self, FleetError> {
-        let _ = crate::raise_descriptor_limit();
         state.sweep(&belljar_sandbox::Host::probe().cgroups);
-        let crew = Arc::new(Crew::default());
-        let gate = FleetGate::open(
+        let manning = Manning {
+            crew: Arc::new(Crew::default()),
+            keeping: Keeping::Threads,
+            living: Vec::new(),
+        };
+        let desk: Desk = Box::new(|post, call| {
+            if let Some(call) = post.answer_operator(OWNER, call) {
+                Post::refuse_operator(call);
+            }
+        });
+        let (fleet, _) = Self::man(state, contract, setup, manning, desk)?;
+        Ok(fleet)
+    }
+
+    /// The same with boxes kept as the manning says, and operators answered by this desk. The result says who was adopted.
+    pub(crate) fn man(
+        state: &StateDir,
+        contract: Contract,
+        setup: FleetSetup,
+        manning: Manning,
+        desk: Desk,
+    ) -> Result<(Self, Vec<Adopted>), FleetError> {
+        let _ = crate::raise_descriptor_limit();
+        let Manning {
+            crew,
+            keeping,
+            living,
+        } = manning;
+        let watch = match &keeping {
+            Keeping::Threads => None,
+            Keeping::Processes(apart) => Some(Arc::clone(&apart.watch)),
+        };
+        let (gate, adopted) = FleetGate::take_over(
             state.path(),
             FleetOptions {
                 contract: contract.clone(),
                 predicates: setup.predicates,
                 keys: setup.keys,
-                hands: Box::new(Grasp(Arc::clone(&crew))),
+                hands: Box::new(Grasp {
+                    crew: Arc::clone(&crew),
+                    watch,
+                }),
             },
+            living,
         )?;
         // A log that can't be anchored is as good as before; the next start tries again.
         let _ = gate.anchor();
@@ -122,27 +177,31 @@ impl Fleet {
             contract,
             programs: programs::Programs::default(),
             started_at_ms: belljar_gate::clock::now().wall_ms,
+            keeping,
         });
         let clerks = Clerks::employ().map_err(system("starting the fleet's clerks"))?;
-        let desk = Arc::clone(&post);
+        let at_desk = Arc::clone(&post);
+        let desk = Arc::new(desk);
         let server = server
             .spawn(move |request| {
-                let post = Arc::clone(&desk);
+                let post = Arc::clone(&at_desk);
                 match request.call {
                     Call::Agent(call) => {
                         clerks.for_agents(move || post.answer_agent(request.tag, call))
                     }
                     Call::Operator(call) => {
-                        clerks.for_operators(move || post.answer_operator(call))
+                        let desk = Arc::clone(&desk);
+                        clerks.for_operators(move || desk(&post, call));
                     }
                 }
             })
             .map_err(system("starting the fleet's doors"))?;
-        Ok(Self {
+        let fleet = Self {
             post,
             _server: server,
             control,
-        })
+        };
+        Ok((fleet, adopted))
     }
 
     /// Runs the first of a family in this thread until nothing is left of its box. Its replicas go on if the
@@ -194,8 +253,11 @@ impl Fleet {
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        let _ = self.post.gate.end_all();
-        self.post.crew.await_everybody(PATIENCE);
+        // Whoever is kept by a process of its own outlives us; a daemon ends them by itself, if that is meant.
+        if matches!(self.post.keeping, Keeping::Threads) {
+            let _ = self.post.gate.end_all();
+            self.post.crew.await_everybody(PATIENCE);
+        }
         let _ = self.post.gate.anchor();
         let _ = std::fs::remove_file(&self.control);
     }

@@ -50,6 +50,12 @@ impl Operator {
             _directory: directory,
         })
     }
+
+    /// The client, and what must stay open as long as it connects.
+    #[must_use]
+    pub fn into_parts(self) -> (Client, OwnedFd) {
+        (self.client, self._directory)
+    }
 }
 
 /// What the kill switch did to runs that no controller keeps.

@@ -13,14 +13,19 @@ use belljar_replication::{NotAlive, Scope, WorkerId};
 
 use super::agent_side::{Refused, answer, ended};
 use super::convert;
-use super::post::Post;
+use super::post::{Keeping, Post};
 
 /// How long a kill is waited for. What lives on after that is reported as a survivor.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Post {
-    /// Answers an operator.
-    pub(crate) fn answer_operator(self: &Arc<Self>, call: OperatorCall) {
+    /// Answers an operator, `by` that name; gives back what is not a controller's to answer.
+    pub(crate) fn answer_operator(
+        self: &Arc<Self>,
+        by: &str,
+        call: OperatorCall,
+    ) -> Option<OperatorCall> {
+        let act = |reason: &str| act_by(by, reason);
         match call {
             OperatorCall::ReadStatus(asked) => answer(asked, |_| self.status()),
             OperatorCall::ListWorkers(asked) => {
@@ -58,10 +63,12 @@ impl Post {
                 });
             }
             OperatorCall::EngageKillSwitch(asked) => answer(asked, |request| {
+                self.tell_switched(true, request.reason.as_str());
                 self.kill(Scope::Fleet, act(request.reason.as_str()))
             }),
             OperatorCall::ResetKillSwitch(asked) => answer(asked, |request| {
                 self.gate.reset_kill_switch(act(request.reason.as_str()))?;
+                self.tell_switched(false, request.reason.as_str());
                 Ok(self.kill_switch())
             }),
             OperatorCall::Revoke(asked) => answer(asked, |request| {
@@ -94,15 +101,24 @@ impl Post {
                     clock: self.clock()?,
                 })
             }),
-            // Agents with names, histories and alerts are a daemon's.
-            other => other.refuse(
-                Status::NOT_FOUND,
-                &Problem::new(
-                    "no_daemon",
-                    "this controller lives in a `belljar run --contract`, which has no such thing",
-                )
-                .hint("start a daemon with `belljar supervisor start`"),
-            ),
+            other => return Some(other),
+        }
+        None
+    }
+
+    /// Refuses what only a daemon has: agents with names, histories, alerts.
+    pub(crate) fn refuse_operator(call: OperatorCall) {
+        let problem = Problem::new(
+            "no_daemon",
+            "this controller lives in a `belljar run --contract`, which has no such thing",
+        );
+        let problem = problem.hint("start a daemon with `belljar supervisor start`");
+        call.refuse(Status::NOT_FOUND, &problem);
+    }
+
+    fn tell_switched(&self, is_engaged: bool, reason: &str) {
+        if let Keeping::Processes(apart) = &self.keeping {
+            apart.watch.switched(is_engaged, reason);
         }
     }
 
@@ -171,7 +187,7 @@ impl Post {
         })
     }
 
-    fn status(&self) -> Result<StatusView, Refused> {
+    pub(crate) fn status(&self) -> Result<StatusView, Refused> {
         let (entries, failed) = self.gate.log_state()?;
         let (counts, epoch, now) = self.gate.look(|state, now| {
             let mut counts = Counts::default();
@@ -258,8 +274,19 @@ enum Including {
     TheEnded,
 }
 
-fn known(id: &belljar_api::WorkerId) -> Result<WorkerId, Refused> {
+pub(crate) fn known(id: &belljar_api::WorkerId) -> Result<WorkerId, Refused> {
     id.as_str().parse().map_err(|_| ended())
+}
+
+/// Whoever may open the operator's socket.
+pub(crate) const OWNER: &str = "owner";
+
+/// An act of somebody who is known by a name.
+pub(crate) fn act_by(by: &str, reason: &str) -> Act {
+    match by {
+        OWNER => act(reason),
+        by => act(&format!("{reason} (by {by})")),
+    }
 }
 
 /// An act of whoever may open the socket: its owner.

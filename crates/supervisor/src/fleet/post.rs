@@ -10,18 +10,20 @@ use belljar_manifest::lineage::{CapabilityDocument, Digest};
 use belljar_policy::{Budget, Capability, Contract, Places};
 use belljar_replication::{Asked, Code, Jti, Usage, WorkerId};
 
-use super::crew::{Crew, Employed};
+use super::crew::{Crew, Employed, Full, Hold};
 use super::programs::Programs;
+use super::shown::Shown;
+use super::watch::Watch;
+use crate::apart::words::Ending;
+use crate::apart::{Keepers, Line, Setup};
 use crate::attend::{self, Assignment, Attendant, Facts, Leave, Output, attend};
 use crate::door::Door;
 use crate::error::RunError;
 use crate::lower::Command;
 use crate::manager::SandboxId;
-use crate::network::metered;
 use crate::reins::Reins;
 use crate::result::{KilledBy, RunResult};
 use crate::state::StateDir;
-use belljar_sandbox::show::{Show, ShowName};
 
 /// How often a worker's CPU time is looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -38,6 +40,26 @@ pub(crate) struct Post {
     pub(crate) contract: Contract,
     pub(crate) programs: Programs,
     pub(crate) started_at_ms: u64,
+    pub(crate) keeping: Keeping,
+}
+
+/// Where boxes are kept.
+#[derive(Debug)]
+pub(crate) enum Keeping {
+    /// By threads of this process: they end with it.
+    Threads,
+    /// By processes of their own, which outlive this one.
+    Processes(Box<Apart>),
+}
+
+/// What it takes to have boxes kept by processes.
+#[derive(Debug)]
+pub(crate) struct Apart {
+    pub(crate) setup: Setup,
+    pub(crate) keepers: Keepers,
+    /// The most boxes there may be.
+    pub(crate) most: usize,
+    pub(crate) watch: Arc<dyn Watch>,
 }
 
 /// Somebody who is to have a box.
@@ -55,15 +77,14 @@ pub(crate) struct Candidate {
 /// A worker that was let in and has no box yet. Dropped, it never will.
 #[derive(Debug)]
 pub(crate) struct Hired {
-    post: Arc<Post>,
-    employed: Arc<Employed>,
-    launch: Option<Permit<Launch>>,
-    reins: Reins,
-    door: Door,
-    tag: belljar_api::Tag,
-    state: Option<Vec<u8>>,
+    pub(super) post: Arc<Post>,
+    pub(super) employed: Arc<Employed>,
+    pub(super) launch: Option<Permit<Launch>>,
+    pub(super) hold: Hold,
+    pub(super) tag: belljar_api::Tag,
+    pub(super) state: Option<Vec<u8>>,
     /// What its box may hold.
-    own: Budget,
+    pub(super) own: Budget,
     /// What was charged while it ran.
     told: Usage,
 }
@@ -78,6 +99,18 @@ pub enum HireError {
     /// This host does not let us.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// As many agents live as may.
+    #[error("deny_max_agents: {0} agents live already, which is the most")]
+    Full(usize),
+    /// What a parent may spend on models can't be shared with a keeper of another process.
+    #[error("deny_models_apart: its budget for models can't be divided under a supervisor")]
+    ModelsApart,
+}
+
+impl From<Full> for HireError {
+    fn from(full: Full) -> Self {
+        Self::Full(full.0)
+    }
 }
 
 impl Post {
@@ -88,14 +121,29 @@ impl Post {
         candidate: Candidate,
     ) -> Result<Hired, HireError> {
         let worker = WorkerId(random()?);
-        let reins = Reins::new()?;
-        let tag = self.crew.enlist(worker, reins.clone());
+        let (hold, tag) = self.enlist(worker)?;
         // Until it is seated, whatever goes wrong ends its membership.
-        let hired = self.hire_enlisted(parent, candidate, worker, reins, tag);
+        let hired = self.hire_enlisted(parent, candidate, worker, hold, tag);
         if hired.is_err() {
             self.crew.dismiss(worker);
         }
         hired
+    }
+
+    /// Makes a place for somebody who is about to ask for leave to start.
+    fn enlist(&self, worker: WorkerId) -> Result<(Hold, belljar_api::Tag), HireError> {
+        let (hold, most) = match &self.keeping {
+            Keeping::Threads => (Hold::Here(Reins::new()?), usize::MAX),
+            Keeping::Processes(apart) => (Hold::Apart(Line::default()), apart.most),
+        };
+        match self.crew.enlist(worker, hold.clone(), most) {
+            Ok(tag) => Ok((hold, tag)),
+            Err(full) => {
+                let refused = HireError::from(full);
+                self.gate.note_box(worker, refused.to_string());
+                Err(refused)
+            }
+        }
     }
 
     fn hire_enlisted(
@@ -103,16 +151,23 @@ impl Post {
         parent: Option<&Employed>,
         candidate: Candidate,
         worker: WorkerId,
-        reins: Reins,
+        hold: Hold,
         tag: belljar_api::Tag,
     ) -> Result<Hired, HireError> {
+        if let (Keeping::Processes(_), Some(parent)) = (&self.keeping, parent)
+            && parent.models.is_limited()
+        {
+            self.gate
+                .note_box(worker, HireError::ModelsApart.to_string());
+            return Err(HireError::ModelsApart);
+        }
         let wish = self.wish(parent, worker, &candidate)?;
         let jti = Jti(random()?);
         let permit = match parent {
             None => self.gate.admit_root(wish, jti),
             Some(parent) => self.gate.replicate(&parent.papers, wish, jti),
         }?;
-        self.seat(permit, parent, candidate, reins, tag)
+        Ok(self.seat(permit, parent, candidate, hold, tag))
     }
 
     /// What a candidate wants, in the gate's words.
@@ -154,13 +209,12 @@ impl Post {
         candidate: Candidate,
     ) -> Result<Hired, HireError> {
         let worker = papers.worker();
-        let reins = Reins::new()?;
-        let tag = self.crew.enlist(worker, reins.clone());
+        let (hold, tag) = self.enlist(worker)?;
         let registered = self
             .gate
             .register(papers.envelope().as_bytes())
             .map_err(HireError::from);
-        let hired = registered.and_then(|permit| self.seat(permit, parent, candidate, reins, tag));
+        let hired = registered.map(|permit| self.seat(permit, parent, candidate, hold, tag));
         if hired.is_err() {
             self.crew.dismiss(worker);
         }
@@ -173,9 +227,9 @@ impl Post {
         permit: Permit<Replicate>,
         parent: Option<&Employed>,
         candidate: Candidate,
-        reins: Reins,
+        hold: Hold,
         tag: belljar_api::Tag,
-    ) -> Result<Hired, HireError> {
+    ) -> Hired {
         let Candidate {
             capability,
             command,
@@ -194,26 +248,17 @@ impl Post {
             command,
             started_at_ms: belljar_gate::clock::now().wall_ms,
         });
-        let opened = SandboxId::new(worker.to_string()).and_then(|id| Door::open(&self.state, &id));
-        let door = match opened {
-            Ok(door) => door,
-            Err(error) => {
-                self.gate.failed(worker, error.to_string());
-                return Err(error.into());
-            }
-        };
         self.crew.employ(Arc::clone(&employed));
-        Ok(Hired {
+        Hired {
             post: Arc::clone(self),
             employed,
             launch: Some(launch),
-            reins,
-            door,
+            hold,
             tag,
             state,
             own: admitted.share.own,
             told: Usage::default(),
-        })
+        }
     }
 
     /// The capability as a document; the parent's own where nothing was narrowed.
@@ -251,13 +296,11 @@ impl Hired {
         state: Option<Vec<u8>>,
         tag: belljar_api::Tag,
     ) -> Result<Self, RunError> {
-        let id = SandboxId::new(employed.worker.to_string())?;
         Ok(Self {
             post: Arc::clone(post),
-            door: Door::open(&post.state, &id)?,
             employed,
             launch: Some(launch),
-            reins,
+            hold: Hold::Here(reins),
             tag,
             state,
             own,
@@ -288,7 +331,7 @@ impl Hired {
     /// Runs a task: its box ends, its worker does not.
     pub(crate) fn perform(mut self, output: Output) -> Result<RunResult, RunError> {
         let result = self.attend(output)?;
-        let usage = less(used(&result), self.told);
+        let usage = less(used(&Ending::from(&result)), self.told);
         self.post.gate.charge(self.worker(), usage);
         Ok(result)
     }
@@ -302,7 +345,7 @@ impl Hired {
         // Its box is gone before its end is told, so that "killed" means dead.
         self.post.crew.dismiss(worker);
         match &kept {
-            Ok(result) => self.tell_end(result),
+            Ok(result) => tell_end(&self.post.gate, worker, &Ending::from(result), self.told),
             Err(RunError::KilledEarly { .. }) => {
                 self.post.gate.ended(worker, Code::Exited, Usage::default())
             }
@@ -314,21 +357,31 @@ impl Hired {
     fn attend(&mut self, output: Output) -> Result<RunResult, RunError> {
         let worker = self.worker();
         let id = SandboxId::new(worker.to_string())?;
-        let listener = self
-            .door
-            .listener()
-            .try_clone()
-            .map_err(system("opening the box's door"))?;
+        let Hold::Here(reins) = self.hold.clone() else {
+            return Err(RunError::Invalid {
+                what: "its box is another process's to keep".into(),
+                hint: String::new(),
+            });
+        };
+        let door = Door::open(&self.post.state, &id)?;
+        let listener = door.listener().try_clone();
+        let listener = listener.map_err(system("opening the box's door"))?;
         let _ = self
             .post
             .doors
             .add_listener(listener, self.tag, Side::Agent);
         let mut capability = self.employed.capability.clone();
         capability.confine_to(&self.own);
-        let command = self.shown()?;
+        let shown = Shown {
+            door: &door,
+            envelope: self.employed.papers.envelope().as_bytes(),
+            chain: &self.employed.chain,
+            state: self.state.as_deref(),
+        };
+        let command = shown.to(self.employed.command.clone())?;
         let assignment = Assignment::new(&id, &capability, &command, &self.post.state)
             .output(output)
-            .reins(self.reins.clone())
+            .reins(reins)
             .budget(Arc::clone(&self.employed.models));
         let mut attendant = WorkerAttendant {
             worker,
@@ -348,55 +401,6 @@ impl Hired {
         self.told = attendant.told;
         let _ = self.post.doors.remove(self.tag);
         result
-    }
-
-    /// The command, with everything the box is shown.
-    fn shown(&self) -> Result<Command, RunError> {
-        let name = |name: &str| {
-            ShowName::new(name).map_err(|error| RunError::Invalid {
-                what: error.to_string(),
-                hint: String::new(),
-            })
-        };
-        let own = std::env::current_exe().map_err(system("finding our own program"))?;
-        let text = |at: &str, bytes: &[u8]| {
-            Ok::<_, RunError>(Show::Text {
-                name: name(at)?,
-                bytes: Arc::from(bytes),
-            })
-        };
-        let mut command = self
-            .employed
-            .command
-            .clone()
-            .env(crate::environment::AGENT_SOCKET, "/belljar/agent.sock")
-            .show(self.door.show(name("agent.sock")?))
-            .show(Show::Program {
-                name: name("bin/belljar")?,
-                source: own,
-            })
-            .show(text(
-                "manifest.json",
-                self.employed.papers.envelope().as_bytes(),
-            )?)
-            .show(text("chain.jsonl", &self.employed.chain)?);
-        if let Some(state) = &self.state {
-            command = command.show(text("state", state)?);
-        }
-        Ok(command)
-    }
-
-    fn tell_end(&self, result: &RunResult) {
-        let usage = less(used(result), self.told);
-        let gate = &self.post.gate;
-        if let Some(by @ (KilledBy::Memory | KilledBy::Cpu | KilledBy::Timeout)) = result.killed_by
-        {
-            gate.note_box(
-                self.worker(),
-                format!("killed by its limit: {}", by.as_str()),
-            );
-        }
-        gate.ended(self.worker(), Code::Exited, usage);
     }
 }
 
@@ -433,12 +437,7 @@ impl Attendant for WorkerAttendant<'_> {
             tokens: usage.tokens,
             micro_usd: usage.micro_usd,
         };
-        let news = less(now, self.told);
-        // Calls to models are rare and dear: each is told.
-        if news.cpu_ms >= WORTH_TELLING_MS || news.tokens > 0 || news.micro_usd > 0 {
-            self.told = now;
-            self.gate.charge(self.worker, news);
-        }
+        tell_usage(self.gate, self.worker, now, &mut self.told);
     }
 
     fn refused(&mut self, refusal: &belljar_egress::Refusal) {
@@ -455,13 +454,32 @@ impl Attendant for WorkerAttendant<'_> {
     }
 }
 
-fn used(result: &RunResult) -> Usage {
-    let models = result.network.as_ref().map(|network| &network.llm);
-    let (tokens, micro_usd) = models.map_or((0, 0), metered);
+/// Charges a worker for what its box used since that was told, where it is worth an entry.
+pub(super) fn tell_usage(gate: &FleetGate, worker: WorkerId, now: Usage, told: &mut Usage) {
+    let news = less(now, *told);
+    // Calls to models are rare and dear: each is told.
+    if news.cpu_ms >= WORTH_TELLING_MS || news.tokens > 0 || news.micro_usd > 0 {
+        *told = now;
+        gate.charge_to(worker, news, now);
+    }
+}
+
+/// Puts a box's end on record, with what it used since that was told.
+pub(super) fn tell_end(gate: &FleetGate, worker: WorkerId, ending: &Ending, told: Usage) {
+    const LIMITS: [KilledBy; 3] = [KilledBy::Memory, KilledBy::Cpu, KilledBy::Timeout];
+    if let Some(by) = &ending.killed_by
+        && LIMITS.iter().any(|limit| limit.as_str() == by)
+    {
+        gate.note_box(worker, format!("killed by its limit: {by}"));
+    }
+    gate.ended(worker, Code::Exited, less(used(ending), told));
+}
+
+fn used(ending: &Ending) -> Usage {
     Usage {
-        cpu_ms: (result.resource_usage.cpu_seconds * 1000.0).ceil() as u64,
-        tokens,
-        micro_usd,
+        cpu_ms: ending.cpu_ms,
+        tokens: ending.tokens,
+        micro_usd: ending.micro_usd,
     }
 }
 
@@ -489,7 +507,7 @@ fn models(parent: Option<&Employed>, capability: &Capability, granted: &Budget) 
     budget
 }
 
-fn chain(parent: Option<&Employed>, own: &[u8]) -> Arc<[u8]> {
+pub(super) fn chain(parent: Option<&Employed>, own: &[u8]) -> Arc<[u8]> {
     let mut chain = parent
         .map(|parent| parent.chain.to_vec())
         .unwrap_or_default();

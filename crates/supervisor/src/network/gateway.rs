@@ -59,6 +59,12 @@ impl Gateway {
     }
 
     /// What calls to models have used so far: tokens, and millionths of a dollar.
+    pub(crate) fn carried(&self) -> (u64, u64) {
+        let usage = self.engine.usage();
+        (usage.sent, usage.received)
+    }
+
+    /// Tokens and money so far.
     pub(crate) fn metered(&self) -> (u64, u64) {
         metered(&self.engine.usage().llm.since(&self.before))
     }

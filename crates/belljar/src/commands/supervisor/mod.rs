@@ -1,0 +1,139 @@
+//! `belljar supervisor …`: the daemon, and the operator's hand on it.
+
+mod attached;
+mod reach;
+mod start;
+mod status;
+
+use belljar_api::{
+    AgentView, Because, Kill, KillRequest, OutputStream, Quarantine, Release, ShutDown, StopAgent,
+    StopRequest,
+};
+use std::time::{Duration, Instant};
+
+use super::agent::said;
+use crate::cli::OutputFormat;
+use crate::cli::replication::KillSwitch;
+use crate::cli::supervisor::{OnAgent, Supervisor};
+use crate::exit::{self, Failure};
+use crate::print;
+
+pub(crate) use attached::{run_supervised, sandbox};
+use reach::Reached;
+
+/// How often a follower asks for more.
+pub(super) const PAUSE: Duration = Duration::from_millis(100);
+/// How long a supervisor that was asked to end may take beyond its agents' grace.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub(crate) fn supervisor(command: Supervisor) -> Result<u8, Failure> {
+    match command {
+        Supervisor::Start(arguments) => return start::start(arguments),
+        Supervisor::Status { all, format } => return status::status(all, format.output),
+        Supervisor::Stop { on, grace } => {
+            let mut reached = Reached::usual()?;
+            let agent = reached.find(&on.agent)?;
+            let request = StopRequest {
+                reason: said(on.reason.clone())?,
+                grace_ms: grace.map(milliseconds),
+            };
+            let view = reached.client.call_on::<StopAgent>(&agent.id, &request)?;
+            show(&on, &view, || format!("{} is asked to end\n", view.name));
+        }
+        Supervisor::Kill { on, subtree } => {
+            let mut reached = Reached::usual()?;
+            let agent = reached.find(&on.agent)?;
+            let request = KillRequest {
+                reason: said(on.reason.clone())?,
+                subtree,
+            };
+            let report = reached.client.call_on::<Kill>(&agent.id, &request)?;
+            return Ok(super::replication::tell(on.format.output, &report));
+        }
+        Supervisor::Quarantine(on) => {
+            let mut reached = Reached::usual()?;
+            let agent = reached.find(&on.agent)?;
+            let because = because(&on)?;
+            let view = reached.client.call_on::<Quarantine>(&agent.id, &because)?;
+            show(&on, &view, || format!("{} is in quarantine\n", agent.name));
+        }
+        Supervisor::Release(on) => {
+            let mut reached = Reached::usual()?;
+            let agent = reached.find(&on.agent)?;
+            let because = because(&on)?;
+            let view = reached.client.call_on::<Release>(&agent.id, &because)?;
+            show(&on, &view, || format!("{} goes on\n", agent.name));
+        }
+        Supervisor::Logs {
+            agent,
+            follow,
+            stderr,
+        } => return logs(&agent, follow, stderr),
+        Supervisor::KillAll { reason, format } => {
+            return super::replication::kill_switch(KillSwitch::Engage { reason, format });
+        }
+        Supervisor::Shutdown { reason, grace } => return shut_down(reason, grace),
+    }
+    Ok(exit::OK)
+}
+
+fn because(on: &OnAgent) -> Result<Because, Failure> {
+    Ok(Because {
+        reason: said(on.reason.clone())?,
+    })
+}
+
+fn show(on: &OnAgent, value: &impl serde::Serialize, text: impl FnOnce() -> String) {
+    match on.format.output {
+        OutputFormat::Json => print::json(value),
+        OutputFormat::Text => print::out(&text()),
+    }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Prints an agent's output: what is kept of it, and with `follow` what comes.
+fn logs(agent: &str, follow: bool, stderr: bool) -> Result<u8, Failure> {
+    let mut reached = Reached::usual()?;
+    let AgentView { id, .. } = reached.find(agent)?;
+    let stream = match stderr {
+        true => OutputStream::Stderr,
+        false => OutputStream::Stdout,
+    };
+    let mut from = 0;
+    loop {
+        let part = reached.output(&id, stream, from)?;
+        print::out(&part.text);
+        let is_new = part.next > from;
+        from = part.next;
+        if part.is_end || !follow && !is_new {
+            return Ok(exit::OK);
+        }
+        if !is_new {
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Asks the supervisor to end, and waits until it has.
+fn shut_down(reason: String, grace: Option<Duration>) -> Result<u8, Failure> {
+    let mut reached = Reached::usual()?;
+    let request = StopRequest {
+        reason: said(reason)?,
+        grace_ms: grace.map(milliseconds),
+    };
+    reached.client.call::<ShutDown>(&request)?;
+    let until = Instant::now() + PATIENCE.saturating_add(grace.unwrap_or_default());
+    while Reached::usual().is_ok() {
+        if Instant::now() > until {
+            return Err(Failure::Invalid(
+                "the supervisor has not ended yet".into(),
+                "`belljar supervisor status` shows what is left".into(),
+            ));
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Ok(exit::OK)
+}

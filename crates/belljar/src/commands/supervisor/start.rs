@@ -1,0 +1,235 @@
+//! `belljar supervisor start`: the daemon itself.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use belljar_api::RestartPolicy;
+use belljar_manifest::{DeclaredAgent, DeclaredRestart, SupervisorFile};
+use belljar_sandbox::signals::{CONTINUED, SignalWatch};
+use belljar_supervisor::daemon::{AgentSpec, Daemon, DaemonSettings, Observer};
+use belljar_supervisor::fleet::Operator;
+use belljar_supervisor::{RunError, StateDir};
+
+use crate::cli::supervisor::Start;
+use crate::exit::{self, Failure};
+use crate::print::{self, Line};
+
+/// How often the daemon looks for signals.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long a daemon in the background may take until it answers.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a daemon is started with.
+pub(super) struct Plan {
+    pub(super) state: StateDir,
+    pub(super) settings: DaemonSettings,
+    pub(super) agents: Vec<AgentSpec>,
+    /// As the command line or the file says; the usual one where neither does.
+    pub(super) web_port: Option<u16>,
+    /// What is worth an alert, as the file says.
+    pub(super) alerts: Option<serde_json::Value>,
+}
+
+pub(super) fn start(arguments: Start) -> Result<u8, Failure> {
+    if arguments.detach {
+        return detach(&arguments);
+    }
+    if arguments.detached {
+        // Of no terminal any more.
+        let _ = rustix::process::setsid();
+    }
+    // While there is one thread.
+    let signals = SignalWatch::new().map_err(|errno| RunError::System {
+        doing: "watching signals",
+        source: errno.into(),
+    })?;
+    let plan = plan(&arguments)?;
+    let web = plan
+        .web_port
+        .filter(|port| *port != 0 && arguments.web_port.is_some());
+    if plan.alerts.is_some() || web.is_some() {
+        let what = "this build has no dashboard and no alerts: web_port and supervisor.alerts have no effect";
+        print::line(Line::Note, what);
+    }
+    serve(plan, Arc::new(()), &signals)
+}
+
+/// Serves until somebody asks for the end.
+fn serve(plan: Plan, observer: Arc<dyn Observer>, signals: &SignalWatch) -> Result<u8, Failure> {
+    let daemon = Daemon::open(&plan.state, plan.settings, observer)?;
+    for spec in plan.agents {
+        let name = spec.name.clone();
+        if let Err(problem) = daemon.start_declared(spec) {
+            let what = format!("agent {name}: {}: {}", problem.code, problem.message);
+            print::line(Line::Error, &what);
+            if let Some(hint) = &problem.hint {
+                print::line(Line::Hint, hint);
+            }
+        }
+    }
+    let ready = format!("supervisor ready at {}", daemon.control_socket().display());
+    print::line(Line::Summary, &ready);
+    let grace = loop {
+        if let Some(grace) = daemon.asked_to_end(LOOK) {
+            break Some(grace);
+        }
+        if let Some(signal) = signals.next()
+            && signal != CONTINUED
+        {
+            break None;
+        }
+    };
+    match daemon.shut_down(grace) {
+        0 => Ok(exit::OK),
+        left => {
+            print::line(Line::Error, &format!("{left} agents did not end"));
+            Ok(exit::INTERNAL)
+        }
+    }
+}
+
+fn plan(arguments: &Start) -> Result<Plan, Failure> {
+    let file = match &arguments.config {
+        Some(path) => belljar_manifest::read_supervisor_file(path)?,
+        None => SupervisorFile::default(),
+    };
+    let base = arguments.config.as_deref().and_then(Path::parent);
+    let base = match base {
+        Some(directory) if !directory.as_os_str().is_empty() => directory.to_owned(),
+        _ => PathBuf::from("."),
+    };
+    let state = match &file.state_dir {
+        Some(path) => StateDir::at(std::path::absolute(base.join(path)).map_err(no_directory)?)?,
+        None => StateDir::find()?,
+    };
+    let program = std::env::current_exe().map_err(|source| RunError::System {
+        doing: "finding our own program",
+        source,
+    })?;
+    let mut settings = DaemonSettings::new(program);
+    settings.keys = belljar_supervisor::key_source();
+    if let Some(contract) = &file.contract {
+        let contract = super::super::replication::read_contract(&base.join(contract))?;
+        settings.contract = Some(contract);
+    }
+    fn set<T>(target: &mut T, given: Option<T>) {
+        if let Some(given) = given {
+            *target = given;
+        }
+    }
+    set(&mut settings.max_agents, file.max_agents);
+    set(&mut settings.orphan_grace, file.orphan_grace);
+    set(&mut settings.stop_grace, file.stop_grace);
+    set(&mut settings.log_bytes, file.log_bytes);
+    set(&mut settings.log_keep, file.log_keep);
+    set(&mut settings.restart.first, file.restart_first);
+    set(&mut settings.restart.longest, file.restart_longest);
+    set(&mut settings.restart.crash_loop, file.crash_loop);
+    set(&mut settings.restart.window, file.crash_window);
+    let enabled = file.agents.iter().filter(|agent| agent.enabled);
+    let agents = enabled.map(|agent| spec(agent, &base, arguments.config.as_deref()));
+    Ok(Plan {
+        state,
+        settings,
+        agents: agents.collect::<Result<_, _>>()?,
+        web_port: arguments.web_port.or(file.web_port),
+        alerts: file.alerts,
+    })
+}
+
+fn no_directory(source: std::io::Error) -> Failure {
+    Failure::Run(RunError::System {
+        doing: "finding the working directory",
+        source,
+    })
+}
+
+/// A declared agent, its paths taken from where the file is. It must not change the files it is declared in.
+pub(super) fn spec(
+    agent: &DeclaredAgent,
+    base: &Path,
+    declared_in: Option<&Path>,
+) -> Result<AgentSpec, Failure> {
+    let at = |path: &Path| std::path::absolute(base.join(path)).map_err(no_directory);
+    let mut protected: Vec<PathBuf> = declared_in.map(Path::to_owned).into_iter().collect();
+    let capability = match &agent.capability {
+        Some(path) => {
+            let path = at(path)?;
+            // Read here once, so that what is wrong with it is told with its place.
+            belljar_manifest::read_capability_file(&path)?;
+            let bytes = belljar_manifest::read_bounded(&path, &path.display().to_string())?;
+            protected.push(path);
+            Some(String::from_utf8_lossy(&bytes).into_owned())
+        }
+        None => None,
+    };
+    Ok(AgentSpec {
+        name: agent.name.clone(),
+        command: agent.command.clone(),
+        workdir: Some(at(agent.workdir.as_deref().unwrap_or(Path::new(".")))?),
+        capability,
+        profile: agent.profile.clone(),
+        restart: match agent.restart {
+            DeclaredRestart::Never => RestartPolicy::Never,
+            DeclaredRestart::OnFailure => RestartPolicy::OnFailure,
+            DeclaredRestart::Always => RestartPolicy::Always,
+        },
+        protected,
+    })
+}
+
+/// Starts the daemon in the background, and waits until it answers.
+fn detach(arguments: &Start) -> Result<u8, Failure> {
+    let plan = plan(arguments)?;
+    let system = |doing| move |source| Failure::Run(RunError::System { doing, source });
+    let directory = plan.state.path().join("fleet");
+    std::fs::create_dir_all(&directory).map_err(system("making the state directory"))?;
+    let log = directory.join("daemon.log");
+    let file = std::fs::File::options()
+        .create(true)
+        .append(true)
+        .open(&log)
+        .map_err(system("opening the supervisor's log"))?;
+    let errors = file
+        .try_clone()
+        .map_err(system("opening the supervisor's log"))?;
+    let mut command = std::process::Command::new(&plan.settings.program);
+    command.args(["supervisor", "start", "--detached"]);
+    if let Some(config) = &arguments.config {
+        command.arg("--config").arg(config);
+    }
+    if let Some(port) = arguments.web_port {
+        command.arg("--web-port").arg(port.to_string());
+    }
+    command
+        .stdin(Stdio::null())
+        .stdout(file)
+        .stderr(errors)
+        .process_group(0);
+    let mut child = command.spawn().map_err(system("starting the supervisor"))?;
+    let until = std::time::Instant::now() + PATIENCE;
+    while std::time::Instant::now() < until {
+        let ended = child
+            .try_wait()
+            .map_err(system("starting the supervisor"))?;
+        if let Some(status) = ended {
+            return Err(Failure::Invalid(
+                format!("the supervisor did not start ({status})"),
+                format!("{} says why", log.display()),
+            ));
+        }
+        if Operator::reach(&plan.state).is_ok() {
+            let ready = format!("supervisor ready, process {}", child.id());
+            print::line(Line::Summary, &ready);
+            return Ok(exit::OK);
+        }
+        std::thread::sleep(LOOK);
+    }
+    Err(Failure::Invalid(
+        "the supervisor does not answer".into(),
+        format!("{} may say why", log.display()),
+    ))
+}

@@ -1,0 +1,380 @@
+//! `supervisor.toml` and `agent.toml`: their shapes, and what they say.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::decode::{replace, seconds, text, whole};
+use crate::node::{Node, Problem, Value, quoted};
+use crate::shape::{Case, Choice, Object, Shape, field, required};
+
+const MOST_AGENTS: u64 = 10_000;
+const MOST_NAME: usize = 64;
+const MOST_PATH: usize = 4096;
+const MOST_WORDS: usize = 256;
+const MOST_WORD: usize = 32 * 1024;
+const MOST_SECONDS: f64 = 86_400.0;
+
+/// The whole of `supervisor.toml`.
+pub(crate) static SUPERVISOR_FILE: Object = Object {
+    name: "",
+    doc: "How the supervisor works, and the agents it looks after.",
+    fields: &[
+        field("supervisor", Shape::Object(&SUPERVISOR), "The supervisor."),
+        field(
+            "agents",
+            Shape::List {
+                item: &Shape::Object(&AGENT),
+                most: MOST_AGENTS as usize,
+            },
+            "Agents that are started with it.",
+        ),
+    ],
+};
+
+/// The whole of `agent.toml`.
+pub(crate) static AGENT_FILE: Object = Object {
+    name: "",
+    doc: "One agent.",
+    fields: &[required("agent", Shape::Object(&AGENT), "The agent.")],
+};
+
+const GRACE: Shape = Shape::NumberFrom {
+    least: 0.0,
+    most: MOST_SECONDS,
+};
+const PATH: Shape = Shape::Text { most: MOST_PATH };
+
+static SUPERVISOR: Object = Object {
+    name: "supervisor",
+    doc: "The supervisor.",
+    fields: &[
+        field(
+            "max_agents",
+            Shape::Whole {
+                least: 1,
+                most: MOST_AGENTS,
+            },
+            "Agents alive at once, replicas included. Without it, 10.",
+        ),
+        field(
+            "web_port",
+            Shape::Whole {
+                least: 0,
+                most: 65_535,
+            },
+            "The port of the dashboard and the API on the loopback; 0 is none. Without it, 8080.",
+        ),
+        field(
+            "state_dir",
+            PATH,
+            "Where state lives. Without it, as for every other command.",
+        ),
+        field(
+            "contract",
+            PATH,
+            "A contract.yaml that agents may replicate under. Without it, none may.",
+        ),
+        field(
+            "orphan_grace_seconds",
+            GRACE,
+            "How long agents go on without a supervisor before they are frozen and then killed. Without it, 60.",
+        ),
+        field(
+            "stop_grace_seconds",
+            GRACE,
+            "How long an agent that is asked to end may take. Without it, 10.",
+        ),
+        field(
+            "log_max_mb",
+            Shape::Whole {
+                least: 1,
+                most: 10_240,
+            },
+            "The most of one file of an agent's output, in MiB. Without it, 10.",
+        ),
+        field(
+            "log_keep",
+            Shape::Whole {
+                least: 1,
+                most: 1000,
+            },
+            "How many such files are kept of each stream. Without it, 3.",
+        ),
+        field(
+            "restart",
+            Shape::Object(&RESTART),
+            "How agents that ended by themselves are started again.",
+        ),
+        field(
+            "alerts",
+            Shape::Open,
+            "What is worth an alert: see the alert reference.",
+        ),
+    ],
+};
+
+static RESTART: Object = Object {
+    name: "supervisor.restart",
+    doc: "How agents that ended by themselves are started again.",
+    fields: &[
+        field(
+            "first_seconds",
+            GRACE,
+            "The first wait; each further one is twice as long. Without it, 1.",
+        ),
+        field(
+            "longest_seconds",
+            GRACE,
+            "The longest wait. Without it, 60.",
+        ),
+        field(
+            "crash_loop",
+            Shape::Whole {
+                least: 1,
+                most: 1000,
+            },
+            "So many starts again within the window are a crash loop, which ends them. Without it, 5.",
+        ),
+        field("window_seconds", GRACE, "The window. Without it, 300."),
+    ],
+};
+
+static RESTARTS: Choice = Choice {
+    words: &["never", "on_failure", "always"],
+    case: Case::Exact,
+    refused: &[],
+};
+
+static AGENT: Object = Object {
+    name: "agents",
+    doc: "An agent.",
+    fields: &[
+        required(
+            "name",
+            Shape::Text { most: MOST_NAME },
+            "What people call it.",
+        ),
+        required(
+            "command",
+            Shape::List {
+                item: &Shape::Text { most: MOST_WORD },
+                most: MOST_WORDS,
+            },
+            "The program and its arguments.",
+        ),
+        field(
+            "workdir",
+            PATH,
+            "Where it works. Without it, where this file is.",
+        ),
+        field(
+            "capability",
+            PATH,
+            "A capability.yaml or sandbox.toml that it runs under.",
+        ),
+        field(
+            "profile",
+            Shape::Text { most: MOST_NAME },
+            "A shipped profile, where no capability is named. Without either, moderate.",
+        ),
+        field(
+            "restart",
+            Shape::Choice(&RESTARTS),
+            "What happens when it ends by itself. Without it, never.",
+        ),
+        field(
+            "enabled",
+            Shape::Bool,
+            "Whether it is started with the supervisor. Without it, true.",
+        ),
+    ],
+};
+
+/// What a supervisor.toml says; what it does not say is absent.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SupervisorFile {
+    /// The most agents alive at once.
+    pub max_agents: Option<usize>,
+    /// The port of the dashboard.
+    pub web_port: Option<u16>,
+    /// Where state lives.
+    pub state_dir: Option<PathBuf>,
+    /// The contract's file.
+    pub contract: Option<PathBuf>,
+    /// How long agents go on without a supervisor.
+    pub orphan_grace: Option<Duration>,
+    /// How long an agent that is asked to end may take.
+    pub stop_grace: Option<Duration>,
+    /// The most bytes of one file of output.
+    pub log_bytes: Option<u64>,
+    /// How many such files are kept.
+    pub log_keep: Option<usize>,
+    /// The first wait before an agent is started again.
+    pub restart_first: Option<Duration>,
+    /// The longest.
+    pub restart_longest: Option<Duration>,
+    /// How many starts again are a crash loop.
+    pub crash_loop: Option<u32>,
+    /// Within how long.
+    pub crash_window: Option<Duration>,
+    /// What is worth an alert, as it is written: whoever watches reads it.
+    pub alerts: Option<serde_json::Value>,
+    /// The agents.
+    pub agents: Vec<DeclaredAgent>,
+}
+
+/// An agent as a file declares it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeclaredAgent {
+    /// What people call it.
+    pub name: String,
+    /// What it runs.
+    pub command: Vec<String>,
+    /// Where, as it is written.
+    pub workdir: Option<PathBuf>,
+    /// Its policy's file, as it is written.
+    pub capability: Option<PathBuf>,
+    /// A shipped profile.
+    pub profile: Option<String>,
+    /// What happens when it ends by itself.
+    pub restart: DeclaredRestart,
+    /// Whether it is started with the supervisor.
+    pub enabled: bool,
+}
+
+/// What happens when an agent ends by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeclaredRestart {
+    /// It stays ended.
+    #[default]
+    Never,
+    /// It is started again unless it ended with success.
+    OnFailure,
+    /// It is started again.
+    Always,
+}
+
+pub(crate) fn decode(root: &Node<'_>) -> Result<SupervisorFile, Problem> {
+    Shape::Object(&SUPERVISOR_FILE).check(root, "a supervisor file")?;
+    let mut file = SupervisorFile::default();
+    if let Some(node) = root.get("supervisor") {
+        decode_supervisor(&mut file, node)?;
+    }
+    for node in root.get("agents").map(Node::items).unwrap_or_default() {
+        let agent = decode_agent(node)?;
+        if file.agents.iter().any(|known| known.name == agent.name) {
+            let place = node.get("name").unwrap_or(node).span;
+            let message = format!("two agents are called {}", quoted(&agent.name));
+            return Err(Problem::new(place, message).with_hint("give each a name of its own"));
+        }
+        file.agents.push(agent);
+    }
+    Ok(file)
+}
+
+pub(crate) fn decode_agent_file(root: &Node<'_>) -> Result<DeclaredAgent, Problem> {
+    Shape::Object(&AGENT_FILE).check(root, "an agent file")?;
+    decode_agent(root.get("agent").unwrap_or(root))
+}
+
+fn decode_supervisor(file: &mut SupervisorFile, node: &Node<'_>) -> Result<(), Problem> {
+    let path = |node: &Node<'_>| Ok(Some(PathBuf::from(text(node)?)));
+    let time = |node: &Node<'_>| seconds(node).map(Some);
+    replace(&mut file.max_agents, node.get("max_agents"), |node| {
+        whole(node).map(Some)
+    })?;
+    replace(&mut file.web_port, node.get("web_port"), |node| {
+        whole(node).map(Some)
+    })?;
+    replace(&mut file.state_dir, node.get("state_dir"), path)?;
+    replace(&mut file.contract, node.get("contract"), path)?;
+    let grace = node.get("orphan_grace_seconds");
+    replace(&mut file.orphan_grace, grace, time)?;
+    let grace = node.get("stop_grace_seconds");
+    replace(&mut file.stop_grace, grace, time)?;
+    replace(&mut file.log_bytes, node.get("log_max_mb"), |node| {
+        whole::<u64>(node).map(|mb| Some(mb << 20))
+    })?;
+    replace(&mut file.log_keep, node.get("log_keep"), |node| {
+        whole(node).map(Some)
+    })?;
+    if let Some(restart) = node.get("restart") {
+        replace(&mut file.restart_first, restart.get("first_seconds"), time)?;
+        let longest = restart.get("longest_seconds");
+        replace(&mut file.restart_longest, longest, time)?;
+        replace(&mut file.crash_window, restart.get("window_seconds"), time)?;
+        replace(&mut file.crash_loop, restart.get("crash_loop"), |node| {
+            whole(node).map(Some)
+        })?;
+    }
+    file.alerts = node.get("alerts").map(json).transpose()?;
+    Ok(())
+}
+
+fn decode_agent(node: &Node<'_>) -> Result<DeclaredAgent, Problem> {
+    let given = |key: &str| node.get(key).map(text).transpose();
+    let name = given("name")?.unwrap_or_default().to_owned();
+    let words = node.get("command").map(Node::items).unwrap_or_default();
+    let command: Vec<String> = words
+        .iter()
+        .map(|word| text(word).map(str::to_owned))
+        .collect::<Result<_, _>>()?;
+    if command.is_empty() {
+        let place = node.get("command").unwrap_or(node).span;
+        let problem = Problem::new(place, "the command is empty");
+        return Err(problem.with_hint("command = [\"program\", \"argument\"]"));
+    }
+    if let (Some(_), Some(profile)) = (node.get("capability"), node.get("profile")) {
+        let problem = Problem::new(profile.span, "it has a capability and a profile");
+        return Err(problem.with_hint("remove one of them"));
+    }
+    if let Some(node) = node.get("profile") {
+        let profile = text(node)?;
+        if !crate::PROFILES.contains(&profile) {
+            let problem = Problem::new(node.span, format!("no profile {}", quoted(profile)));
+            return Err(problem.with_hint(format!("they are {}", crate::PROFILES.join(", "))));
+        }
+    }
+    let restart = match given("restart")? {
+        Some("always") => DeclaredRestart::Always,
+        Some("on_failure") => DeclaredRestart::OnFailure,
+        _ => DeclaredRestart::Never,
+    };
+    Ok(DeclaredAgent {
+        name,
+        command,
+        workdir: given("workdir")?.map(PathBuf::from),
+        capability: given("capability")?.map(PathBuf::from),
+        profile: given("profile")?.map(str::to_owned),
+        restart,
+        enabled: !matches!(
+            node.get("enabled").map(|node| &node.value),
+            Some(Value::Bool(false))
+        ),
+    })
+}
+
+/// A value as it is written.
+fn json(node: &Node<'_>) -> Result<serde_json::Value, Problem> {
+    Ok(match &node.value {
+        Value::Null => serde_json::Value::Null,
+        Value::Bool(value) => (*value).into(),
+        Value::Int(number) => i64::try_from(*number)
+            .map_err(|_| Problem::new(node.span, "the number is too large"))?
+            .into(),
+        Value::Float(number) => (*number).into(),
+        Value::Text(text) => text.as_ref().into(),
+        Value::Date => return Err(Problem::new(node.span, "a date has no use here")),
+        Value::List(items) => items
+            .iter()
+            .map(json)
+            .collect::<Result<Vec<_>, _>>()?
+            .into(),
+        Value::Map(entries) => {
+            let entries = entries.iter();
+            let entries = entries.map(|(key, node)| Ok((key.text.to_string(), json(node)?)));
+            let entries: serde_json::Map<_, _> = entries.collect::<Result<_, Problem>>()?;
+            entries.into()
+        }
+    })
+}

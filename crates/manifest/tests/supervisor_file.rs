@@ -1,0 +1,123 @@
+//! `supervisor.toml`: what it says, and what is said of one that is wrong.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::time::Duration;
+
+use belljar_manifest::{DeclaredRestart, parse_supervisor};
+
+#[test]
+fn a_whole_file_is_understood() {
+    let file = parse_supervisor(
+        "supervisor.toml",
+        br#"
+[supervisor]
+max_agents = 20
+web_port = 9000
+orphan_grace_seconds = 2.5
+stop_grace_seconds = 1
+log_max_mb = 1
+log_keep = 2
+contract = "contract.yaml"
+
+[supervisor.restart]
+first_seconds = 0.1
+crash_loop = 3
+
+[supervisor.alerts]
+max_cpu_percent = 80.0
+anything = [{ at = "all" }]
+
+[[agents]]
+name = "crawler"
+command = ["python3", "agent.py"]
+workdir = "work"
+profile = "strict"
+restart = "on_failure"
+
+[[agents]]
+name = "idle"
+command = ["sleep", "1"]
+capability = "idle.yaml"
+enabled = false
+"#,
+    )
+    .unwrap();
+    assert_eq!((file.max_agents, file.web_port), (Some(20), Some(9000)));
+    assert_eq!(file.orphan_grace, Some(Duration::from_millis(2500)));
+    assert_eq!(file.stop_grace, Some(Duration::from_secs(1)));
+    assert_eq!((file.log_bytes, file.log_keep), (Some(1 << 20), Some(2)));
+    assert_eq!(file.restart_first, Some(Duration::from_millis(100)));
+    assert_eq!((file.crash_loop, file.crash_window), (Some(3), None));
+    let alerts = file.alerts.unwrap();
+    assert_eq!(alerts["max_cpu_percent"], 80.0);
+    assert_eq!(alerts["anything"][0]["at"], "all");
+    let [crawler, idle] = file.agents.as_slice() else {
+        panic!("two agents");
+    };
+    assert_eq!(crawler.restart, DeclaredRestart::OnFailure);
+    assert_eq!(crawler.command, ["python3", "agent.py"]);
+    assert!(crawler.enabled && !idle.enabled);
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_place_and_what_to_do() {
+    let cases = [
+        (
+            "[supervisor]\nmax_agent = 3",
+            (2, "unknown key"),
+            "did you mean 'max_agents'?",
+        ),
+        (
+            "[supervisor]\nmax_agents = 0",
+            (2, "max_agents must be between"),
+            "",
+        ),
+        (
+            "[supervisor]\nweb_port = \"80\"",
+            (2, "web_port must be a whole number"),
+            "remove the quotes",
+        ),
+        (
+            "[supervisor]\nalerts = 3",
+            (2, "alerts must be a mapping"),
+            "",
+        ),
+        (
+            "[[agents]]\nname = \"a\"",
+            (1, "the key 'command' is missing"),
+            "",
+        ),
+        (
+            "[[agents]]\nname = \"a\"\ncommand = []",
+            (3, "the command is empty"),
+            "command = [",
+        ),
+        (
+            "[[agents]]\nname = \"a\"\ncommand = [\"x\"]\nrestart = \"sometimes\"",
+            (4, "restart must be"),
+            "",
+        ),
+        (
+            "[[agents]]\nname = \"a\"\ncommand = [\"x\"]\nprofile = \"loose\"",
+            (4, "no profile"),
+            "they are",
+        ),
+        (
+            "[[agents]]\nname = \"a\"\ncommand = [\"x\"]\n[[agents]]\nname = \"a\"\ncommand = [\"y\"]",
+            (5, "two agents are called"),
+            "a name of its own",
+        ),
+    ];
+    for (text, (line, message), hint) in cases {
+        let error = parse_supervisor("supervisor.toml", text.as_bytes()).unwrap_err();
+        let shown = error.to_string();
+        assert!(shown.contains(message), "{text}: {shown}");
+        assert!(
+            shown.contains(&format!("supervisor.toml:{line}:")),
+            "{text}: {shown}"
+        );
+        let given = error.hint.unwrap_or_default();
+        assert!(given.contains(hint), "{text}: {given}");
+    }
+}

@@ -1,0 +1,108 @@
+//! A hold on a box that another process keeps: what reins are to one that a thread keeps.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::fd::OwnedFd;
+use rustix::process::{Signal, pidfd_send_signal};
+
+use super::wire::{Manner, Wire};
+use super::words::Order;
+use crate::result::KillCode;
+
+/// How long a keeper may take to kill its box before it is killed itself, and its box with it.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// A hold on one box, from before its keeper exists until after its end. Clones hold the same one. Nothing here waits.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Line(Arc<Mutex<Held>>);
+
+#[derive(Debug, Default)]
+struct Held {
+    keeper: Option<Reached>,
+    killed: Option<(KillCode, Instant)>,
+    is_still: bool,
+}
+
+/// A keeper that can be spoken to.
+#[derive(Debug)]
+struct Reached {
+    wire: Wire,
+    process: Arc<OwnedFd>,
+}
+
+/// The keeper could not be told; it was killed instead, and its box with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unheard;
+
+impl Line {
+    /// There is a keeper. One that was killed before it existed has no box to put up.
+    pub(super) fn connect(&self, wire: Wire, process: Arc<OwnedFd>) -> Result<(), KillCode> {
+        let mut held = self.held();
+        if let Some((code, _)) = held.killed {
+            return Err(code);
+        }
+        let is_still = held.is_still;
+        held.keeper = Some(Reached { wire, process });
+        drop(held);
+        if is_still {
+            let _ = self.order(&Order::Freeze);
+        }
+        Ok(())
+    }
+
+    /// Nothing is left to hold.
+    pub(super) fn disconnect(&self) {
+        self.held().keeper = None;
+    }
+
+    /// Kills the box, or has it never start.
+    pub(crate) fn kill(&self, code: KillCode) {
+        let mut held = self.held();
+        held.killed.get_or_insert((code, Instant::now()));
+        drop(held);
+        let code = code.as_str().to_owned();
+        let _ = self.order(&Order::Kill { code });
+    }
+
+    /// Makes the box hold still.
+    pub(crate) fn freeze(&self) -> Result<(), Unheard> {
+        self.held().is_still = true;
+        self.order(&Order::Freeze)
+    }
+
+    /// Lets it go on.
+    pub(crate) fn thaw(&self) -> Result<(), Unheard> {
+        self.held().is_still = false;
+        self.order(&Order::Thaw)
+    }
+
+    /// Tells the keeper something, at once. One that does not listen is killed: its box must not go on unheld.
+    pub(crate) fn order(&self, order: &Order) -> Result<(), Unheard> {
+        let held = self.held();
+        let Some(keeper) = &held.keeper else {
+            return Ok(());
+        };
+        if keeper.wire.send(order, None, Manner::AtOnce).is_ok() {
+            return Ok(());
+        }
+        let _ = pidfd_send_signal(&*keeper.process, Signal::KILL);
+        Err(Unheard)
+    }
+
+    /// Why it was killed, if it was.
+    pub(crate) fn killed(&self) -> Option<KillCode> {
+        self.held().killed.map(|(code, _)| code)
+    }
+
+    /// Whether its keeper has had time enough to kill it.
+    pub(super) fn is_overdue(&self) -> bool {
+        let killed = self.held().killed;
+        killed.is_some_and(|(_, since)| since.elapsed() > PATIENCE)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        // Every change is complete before anything can panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

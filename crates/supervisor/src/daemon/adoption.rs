@@ -1,0 +1,177 @@
+//! Keepers that outlived the last daemon, and word of those that did not.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use belljar_api::Tag;
+use belljar_egress::{LlmBudget, PicoUsd};
+use belljar_gate::{Adopted, Living};
+use belljar_manifest::lineage::CapabilityDocument;
+use belljar_replication::{Status, WorkerId};
+
+use super::Inner;
+use crate::apart::words::{Card, Legacy, Task};
+use crate::apart::{Adoptee, Keepers, Line, Session, Trace};
+use crate::fleet::{Crew, Employed, Following, Hold, Over, keeper_thread, tell_legacy};
+use crate::lower::Command;
+use crate::result::KillCode;
+
+/// Everybody there is a trace of.
+pub(super) struct Found {
+    live: HashMap<WorkerId, (Adoptee, Tag)>,
+    dead: HashMap<WorkerId, Legacy>,
+}
+
+/// Looks for them, and takes hold of those that live, so that an order to kill finds them from now on.
+pub(super) fn find(keepers: &Keepers, crew: &Crew) -> Found {
+    let mut found = Found {
+        live: HashMap::new(),
+        dead: HashMap::new(),
+    };
+    for trace in keepers.traces() {
+        match trace {
+            Trace::Socket(name) => {
+                let Ok(worker) = name.parse::<WorkerId>() else {
+                    continue;
+                };
+                let line = Line::default();
+                match Session::adopt(keepers, &name, &line) {
+                    Ok(adoptee) => {
+                        // As many as there are: whoever lives is counted, not refused.
+                        if let Ok(tag) = crew.enlist(worker, Hold::Apart(line), usize::MAX) {
+                            found.live.insert(worker, (adoptee, tag));
+                        }
+                    }
+                    Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+                        keepers.clear(&name);
+                    }
+                    // One of another version, say. It is alone, and ends when it has been so for long enough.
+                    Err(_) => {}
+                }
+            }
+            Trace::Legacy(name) => {
+                let legacy = keepers.legacy(&name);
+                let worker = name.parse::<WorkerId>().ok();
+                match (legacy, worker) {
+                    (Some(legacy), Some(worker)) if legacy.task.worker == name => {
+                        found.dead.insert(worker, legacy);
+                    }
+                    // Nobody can make anything of it.
+                    _ => keepers.forget_legacy(&name),
+                }
+            }
+        }
+    }
+    // Whoever lives has not ended yet, and will say so itself.
+    found
+        .dead
+        .retain(|worker, _| !found.live.contains_key(worker));
+    found
+}
+
+impl Found {
+    /// For the controller: those that are to be accounted for as alive, if only to be ended with what they used.
+    pub(super) fn living(&self) -> Vec<Living> {
+        let live = self.live.iter().map(|(worker, (adoptee, _))| Living {
+            worker: *worker,
+            envelope: adoptee.standing.task.envelope.as_bytes().to_vec(),
+        });
+        let dead = self.dead.iter().map(|(worker, legacy)| Living {
+            worker: *worker,
+            envelope: legacy.task.envelope.as_bytes().to_vec(),
+        });
+        live.chain(dead).collect()
+    }
+}
+
+impl Inner {
+    /// Goes on with those that the controller knows; the others have no business to live.
+    pub(super) fn adopt(self: &Arc<Self>, mut found: Found, adopted: Vec<Adopted>) {
+        let statuses = self.post().gate.look(|state, _| {
+            let all = state.workers().map(|view| (view.id, view.status));
+            all.collect::<HashMap<_, _>>()
+        });
+        let statuses = statuses.unwrap_or_default();
+        for known in adopted {
+            let worker = known.worker();
+            if let Some((adoptee, tag)) = found.live.remove(&worker) {
+                self.adopt_live(&known, adoptee, tag, statuses.get(&worker).copied());
+            } else if let Some(legacy) = found.dead.remove(&worker) {
+                self.adopt_dead(&known, &legacy);
+            }
+        }
+        for (worker, (adoptee, _)) in found.live {
+            adoptee
+                .session
+                .line()
+                .kill(KillCode::new(belljar_replication::Code::Lost.code()));
+            adoptee.session.finish();
+            self.post().crew.dismiss(worker);
+            self.keepers.clear(&worker.to_string());
+        }
+        for worker in found.dead.keys() {
+            self.keepers.forget_legacy(&worker.to_string());
+        }
+    }
+
+    fn adopt_live(
+        self: &Arc<Self>,
+        known: &Adopted,
+        adoptee: Adoptee,
+        tag: Tag,
+        status: Option<Status>,
+    ) {
+        let worker = known.worker();
+        let task = &adoptee.standing.task;
+        let Some(employed) = employed(known, task) else {
+            return;
+        };
+        let post = self.post();
+        post.crew.employ(Arc::clone(&employed));
+        self.roster
+            .adopted(&employed, &task.card, &adoptee.standing);
+        if adoptee.standing.started.is_some() {
+            post.gate.started(worker);
+        }
+        if status == Some(Status::Quarantined) {
+            self.roster.adopted_frozen(worker);
+            let _ = adoptee.session.line().freeze();
+        }
+        let following = Following::adopted(post, employed, tag, adoptee, known.told);
+        // Without a thread it is dropped, and its keeper alone again.
+        let _ = keeper_thread(worker).spawn(move || following.follow());
+    }
+
+    /// It ended while nobody was there: what it used and how it ended are on record now.
+    fn adopt_dead(self: &Arc<Self>, known: &Adopted, legacy: &Legacy) {
+        let worker = known.worker();
+        let over = match &legacy.end {
+            Ok(ending) => Over::Ended(ending.clone()),
+            Err(failed) => Over::Failed(failed.clone()),
+        };
+        tell_legacy(&self.post().gate, worker, &over, known.told);
+        let Some(employed) = employed(known, &legacy.task) else {
+            return;
+        };
+        let card: &Card = &legacy.task.card;
+        self.roster.buried(&employed, card, &over);
+    }
+}
+
+/// A worker as its task tells of it.
+fn employed(known: &Adopted, task: &Task) -> Option<Arc<Employed>> {
+    let document = CapabilityDocument::parse(&task.capability).ok()?;
+    let cost = task.purse.micro_usd.map(PicoUsd::from_micro_usd);
+    let models = LlmBudget::new(task.purse.tokens, cost);
+    let limits = &document.capability().limits;
+    models.cap(limits.tokens, limits.cost_usd.map(PicoUsd::from_usd));
+    Some(Arc::new(Employed {
+        worker: known.worker(),
+        papers: known.papers.clone(),
+        chain: Arc::from(task.chain.as_bytes()),
+        capability: document.capability().clone(),
+        command: Command::new(task.argv.clone()).workdir(task.workdir.clone()),
+        started_at_ms: task.started_at_ms,
+        models,
+    }))
+}

@@ -1,0 +1,228 @@
+//! What operators ask of a daemon.
+
+use std::time::Duration;
+
+use belljar_api::{
+    AgentDetail, AgentList, AgentView, Done, OperatorCall, OutputQuery, OutputReply, OutputStream,
+    Problem, ProcessList, Shown, Status, StopRequest,
+};
+use belljar_replication::WorkerId;
+use std::sync::PoisonError;
+
+use super::Inner;
+use super::processes;
+use super::roster::Stopping;
+use crate::apart::words::Order;
+use crate::fleet::{Refused, act_by, answer, known};
+use crate::rotation::read_part;
+
+/// The most of an agent's output in one answer.
+const MOST_OUTPUT: u64 = 256 << 10;
+
+impl Inner {
+    /// Answers, with the observer's help, or says that nobody can.
+    pub(super) fn answer_or_refuse(&self, by: &str, call: OperatorCall) {
+        let left = self.answer(by, call);
+        let left = left.and_then(|call| self.observer.answer(by, call));
+        if let Some(call) = left {
+            let problem = Problem::new("not_watched", "this supervisor keeps no such thing");
+            call.refuse(Status::NOT_FOUND, &problem);
+        }
+    }
+
+    /// Answers what is the daemon's own to answer.
+    pub(super) fn answer(&self, by: &str, call: OperatorCall) -> Option<OperatorCall> {
+        match call {
+            OperatorCall::ListAgents(asked) => answer(asked, |query| {
+                Ok(AgentList {
+                    agents: self.views(query.ended.unwrap_or(false))?,
+                    max_agents: self.settings.max_agents as u64,
+                    at_ms: belljar_gate::clock::now().wall_ms,
+                })
+            }),
+            OperatorCall::StartAgent(asked) => answer(asked, |request| {
+                let worker = self.start(request.into())?;
+                self.view(worker)
+            }),
+            OperatorCall::ReadAgent(asked) => {
+                let target = asked.target.clone();
+                answer(asked, |_| self.detail(known(&target)?));
+            }
+            OperatorCall::ListProcesses(asked) => {
+                let target = asked.target.clone();
+                answer(asked, |_| self.processes(known(&target)?));
+            }
+            OperatorCall::ReadOutput(asked) => {
+                let target = asked.target.clone();
+                answer(asked, |query| self.output(known(&target)?, &query));
+            }
+            OperatorCall::StopAgent(asked) => {
+                let target = asked.target.clone();
+                answer(asked, |request| self.stop(by, known(&target)?, &request));
+            }
+            OperatorCall::ShutDown(asked) => answer(asked, |request| {
+                let act = act_by(by, request.reason.as_str());
+                self.post().gate.note_act("shut_down", None, act)?;
+                let grace = request.grace_ms.map(Duration::from_millis);
+                let mut asked = self
+                    .closing
+                    .asked
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
+                asked.get_or_insert(grace.unwrap_or(self.settings.stop_grace));
+                drop(asked);
+                self.closing.told.notify_all();
+                Ok(Done::DONE)
+            }),
+            other => return self.post().answer_operator(by, other),
+        }
+        None
+    }
+
+    /// Everybody, by start.
+    pub(super) fn views(&self, with_ended: bool) -> Result<Vec<AgentView>, Refused> {
+        self.look_at_budgets();
+        let mut views = self.roster.views();
+        views.retain(|view| with_ended || view.phase != belljar_api::AgentPhase::Ended);
+        Ok(views)
+    }
+
+    fn view(&self, worker: WorkerId) -> Result<AgentView, Refused> {
+        let view = self.roster.with(worker, |agent| agent.view.clone());
+        view.ok_or_else(unknown)
+    }
+
+    fn detail(&self, worker: WorkerId) -> Result<AgentDetail, Refused> {
+        self.look_at_budgets();
+        let children = self.roster.children(worker);
+        let detail = self.roster.with(worker, |agent| {
+            let card = &agent.card;
+            let profile = card.profile.as_deref().unwrap_or("moderate");
+            let shipped = belljar_manifest::profile_source(profile).unwrap_or_default();
+            let host = belljar_sandbox::Host::probe();
+            AgentDetail {
+                agent: agent.view.clone(),
+                keeper_pid: agent.keeper_pid,
+                children,
+                tier: Shown::new(agent.employed.capability.tier.as_str()),
+                limits_by: Shown::new(
+                    agent
+                        .started
+                        .as_ref()
+                        .map_or(host.cgroups.name(), |started| &started.limits_by),
+                ),
+                degraded: crate::keeper::degraded(&host)
+                    .iter()
+                    .map(|weaker| Shown::new(weaker))
+                    .collect(),
+                policy: card
+                    .capability
+                    .clone()
+                    .unwrap_or_else(|| shipped.to_owned()),
+                denials: agent.denials.clone(),
+            }
+        });
+        detail.ok_or_else(unknown)
+    }
+
+    fn processes(&self, worker: WorkerId) -> Result<ProcessList, Refused> {
+        let first = self.roster.with(worker, |agent| {
+            let lives = agent.keeper_pid.is_some();
+            agent
+                .started
+                .as_ref()
+                .filter(|_| lives)
+                .map(|started| started.pid)
+        });
+        let first = first.ok_or_else(unknown)?;
+        let first = first.and_then(|pid| u32::try_from(pid).ok());
+        Ok(ProcessList {
+            processes: first.map(processes::below).unwrap_or_default(),
+        })
+    }
+
+    fn output(&self, worker: WorkerId, query: &OutputQuery) -> Result<OutputReply, Refused> {
+        // Asked first: whatever was written before the end is in the files by then.
+        let is_over = self
+            .roster
+            .with(worker, |agent| {
+                agent.keeper_pid.is_none() && agent.view.end.is_some()
+            })
+            .ok_or_else(unknown)?;
+        let stem = match query.stream.unwrap_or_default() {
+            OutputStream::Stdout => "stdout",
+            OutputStream::Stderr => "stderr",
+        };
+        let most = query.most.unwrap_or(MOST_OUTPUT).clamp(4, MOST_OUTPUT) as usize;
+        let directory = self.post().output_of(&worker.to_string());
+        let part = read_part(&directory, stem, query.from, most).map_err(|error| {
+            let problem = Problem::new("internal", format!("its output can't be read: {error}"));
+            Refused(Status::INTERNAL_ERROR, problem)
+        })?;
+        let is_full = part.bytes.len() >= most;
+        let mut bytes = part.bytes;
+        // A character that is cut in two is told with the next part, where there is one.
+        if is_full || !is_over {
+            bytes.truncate(whole(&bytes));
+        }
+        Ok(OutputReply {
+            from: part.from,
+            next: part.from + bytes.len() as u64,
+            is_end: is_over && !is_full,
+            dropped: part.dropped,
+            text: String::from_utf8_lossy(&bytes).into_owned(),
+        })
+    }
+
+    fn stop(
+        &self,
+        by: &str,
+        worker: WorkerId,
+        request: &StopRequest,
+    ) -> Result<AgentView, Refused> {
+        let reason = request.reason.as_str();
+        let act = act_by(by, reason);
+        self.post().gate.note_act("stop", Some(worker), act)?;
+        match self.roster.stopping(worker, reason) {
+            None => {
+                return Err(Refused(
+                    Status::CONFLICT,
+                    Problem::new("not_alive", "it has ended already"),
+                ));
+            }
+            Some(Stopping::WasWaiting) => {}
+            Some(Stopping::Lives) => {
+                let own = u64::try_from(self.settings.stop_grace.as_millis()).unwrap_or(u64::MAX);
+                let grace_ms = request.grace_ms.unwrap_or(own);
+                if let Some(line) = self.post().crew.line(worker) {
+                    let _ = line.order(&Order::Stop { grace_ms });
+                }
+            }
+        }
+        self.view(worker)
+    }
+}
+
+fn unknown() -> Refused {
+    Refused(
+        Status::NOT_FOUND,
+        Problem::new("not_found", "no such agent is known")
+            .hint("`belljar supervisor status --all` lists them"),
+    )
+}
+
+/// How many bytes are whole characters, or can't become one.
+fn whole(bytes: &[u8]) -> usize {
+    match std::str::from_utf8(bytes) {
+        Ok(_) => bytes.len(),
+        Err(error) if error.error_len().is_none() => error.valid_up_to(),
+        Err(_) => {
+            let tail = bytes.len().saturating_sub(3);
+            let end = bytes.get(tail..).unwrap_or_default();
+            match std::str::from_utf8(end) {
+                Err(error) if error.error_len().is_none() => tail + error.valid_up_to(),
+                _ => bytes.len(),
+            }
+        }
+    }
+}

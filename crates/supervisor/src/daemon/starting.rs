@@ -1,0 +1,164 @@
+//! From a wish to an agent with a name.
+
+use std::sync::mpsc::sync_channel;
+
+use belljar_api::{Problem, StartRequest, Status};
+use belljar_policy::{Capability, Origin, PathRule, Rule};
+use belljar_replication::{Asked, WorkerId};
+
+use super::roster::{Again, Roster};
+use super::{AgentSpec, Inner};
+use crate::apart::words::Card;
+use crate::error::RunError;
+use crate::fleet::{Candidate, Refused, keeper_thread};
+use crate::lower::Command;
+use crate::places::find_places;
+
+impl From<StartRequest> for AgentSpec {
+    fn from(request: StartRequest) -> Self {
+        Self {
+            name: request.name.as_str().to_owned(),
+            command: request.command.into_words(),
+            workdir: request.workdir.map(Into::into),
+            capability: request.capability,
+            profile: request.profile.map(|name| name.as_str().to_owned()),
+            restart: request.restart,
+            protected: Vec::new(),
+        }
+    }
+}
+
+impl Inner {
+    /// Starts an agent, and waits until its first instruction may run.
+    pub(super) fn start(&self, spec: AgentSpec) -> Result<WorkerId, Refused> {
+        if self.roster.is_live(&spec.name) {
+            let problem = Problem::new(
+                "name_taken",
+                format!("an agent {} lives already", spec.name),
+            );
+            return Err(Refused(
+                Status::CONFLICT,
+                problem.hint("choose another name, or stop that one first"),
+            ));
+        }
+        let card = Card {
+            name: spec.name.clone(),
+            restart: spec.restart,
+            capability: spec.capability.clone(),
+            profile: spec.profile.clone(),
+            protected: spec.protected.clone(),
+            ..Card::default()
+        };
+        self.start_with(spec, card)
+    }
+
+    /// Starts an agent again that ended by itself.
+    pub(super) fn start_again(&self, again: Again) {
+        let card = again.card.clone();
+        match self.start_with(again.spec, again.card) {
+            Ok(_) => self.roster.replaced(again.worker, None),
+            Err(Refused(_, problem)) => {
+                let why = format!("it can't be started again: {}", problem.message);
+                self.roster.replaced(again.worker, Some((card, &why)));
+            }
+        }
+    }
+
+    fn start_with(&self, spec: AgentSpec, card: Card) -> Result<WorkerId, Refused> {
+        if self.roster.is_closing() {
+            let problem = Problem::new("shutting_down", "the supervisor shuts down");
+            return Err(Refused(Status::UNAVAILABLE, problem));
+        }
+        let candidate = self.candidate(spec)?;
+        let hired = self.post().hire(None, candidate)?;
+        let worker = hired.worker();
+        let (told, first) = sync_channel(1);
+        let spawned = keeper_thread(worker).spawn(move || hired.keep_apart(card, Some(told)));
+        spawned.map_err(|error| {
+            let problem = Problem::new("unavailable", format!("no thread for its keeper: {error}"));
+            Refused(Status::UNAVAILABLE, problem)
+        })?;
+        match first.recv_timeout(Roster::FIRST) {
+            Ok(Ok(())) => Ok(worker),
+            Ok(Err(error)) => Err(refused(&error)),
+            Err(_) => {
+                let problem = Problem::new("unavailable", "its box takes too long to be put up")
+                    .hint("`belljar supervisor status` shows what becomes of it");
+                Err(Refused(Status::UNAVAILABLE, problem))
+            }
+        }
+    }
+
+    fn candidate(&self, spec: AgentSpec) -> Result<Candidate, Refused> {
+        let mut capability = capability(&spec)?;
+        for file in &spec.protected {
+            if let Ok(file) = file.canonicalize() {
+                let rule = Rule::new(PathRule::Root(file), Origin::built_in());
+                capability.filesystem.protected.push(rule);
+            }
+        }
+        let work = spec.workdir.map_or_else(std::env::current_dir, Ok);
+        let work = work.map_err(|source| {
+            refused(&RunError::System {
+                doing: "finding the working directory",
+                source,
+            })
+        })?;
+        let (_, places) = find_places(&work).map_err(|error| refused(&error))?;
+        Ok(Candidate {
+            capability: self.post().narrowed(&capability),
+            command: Command::new(spec.command).workdir(places.work.clone()),
+            places,
+            state: None,
+            asked: Asked::default(),
+            reason: format!("agent {}", spec.name),
+        })
+    }
+
+    /// Looks at everybody's budget at once.
+    pub(super) fn look_at_budgets(&self) {
+        let seen = self.post().gate.look(|state, _| {
+            let all = state.workers();
+            all.map(|view| (view.id, crate::fleet::budget_view(&view)))
+                .collect()
+        });
+        if let Ok(budgets) = seen {
+            self.roster.put_budgets(budgets);
+        }
+    }
+}
+
+fn capability(spec: &AgentSpec) -> Result<Capability, Refused> {
+    let invalid = |message: String, hint: &str| {
+        let problem = Problem::new("invalid_capability", message).hint(hint);
+        Refused(Status::BAD_REQUEST, problem)
+    };
+    match (&spec.capability, &spec.profile) {
+        // Told by its first line whether it is a capability.yaml or a sandbox.toml.
+        (Some(text), _) => belljar_manifest::parse_capability("capability", text.as_bytes())
+            .map_err(|error| {
+                let hint = error.hint.clone().unwrap_or_default();
+                invalid(error.to_string(), &hint)
+            }),
+        (None, profile) => {
+            let name = profile.as_deref().unwrap_or("moderate");
+            belljar_manifest::profile(name).ok_or_else(|| {
+                invalid(
+                    format!("no profile {name}"),
+                    "`belljar profile list` names them",
+                )
+            })
+        }
+    }
+}
+
+/// Why an agent did not start, in the protocol's words.
+fn refused(error: &RunError) -> Refused {
+    let status = match error.code() {
+        "internal" | "keeper_lost" => Status::UNAVAILABLE,
+        "refused" | "deny_permit" | "killed_early" => Status::FORBIDDEN,
+        _ => Status::BAD_REQUEST,
+    };
+    let problem = Problem::new(error.code(), error.to_string());
+    Refused(status, problem.hint(error.hint().unwrap_or_default()))
+}

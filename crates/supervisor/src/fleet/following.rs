@@ -1,0 +1,270 @@
+//! Following a box that another process keeps: what `Hired::keep` does for one that a thread keeps.
+
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+
+use belljar_api::{Side, Tag};
+use belljar_gate::{FleetGate, Launch, Permit};
+use belljar_replication::{Code, Usage, WorkerId};
+
+use super::crew::{Employed, Hold};
+use super::post::{Apart, Hired, Keeping, Post, tell_end, tell_usage};
+use super::watch::Over;
+use crate::apart::words::{Card, Failed, Order, OutputPlan, Purse, Task, VERSION, Word};
+use crate::apart::{Adoptee, Heard, Session};
+use crate::error::RunError;
+
+/// Who waits for a box's first instruction.
+pub(crate) type First = SyncSender<Result<(), RunError>>;
+
+/// A box that another process keeps, and we follow.
+pub(crate) struct Following {
+    post: Arc<Post>,
+    employed: Arc<Employed>,
+    tag: Tag,
+    session: Session,
+    launch: Option<Permit<Launch>>,
+    first: Option<First>,
+    /// What was charged for.
+    told: Usage,
+}
+
+impl Hired {
+    /// Has a process keep the worker's box, and follows it in this thread until nothing is left of it.
+    pub(crate) fn keep_apart(mut self, card: Card, first: Option<First>) {
+        let post = Arc::clone(&self.post);
+        let Keeping::Processes(apart) = &post.keeping else {
+            return;
+        };
+        apart.watch.hired(&self.employed, &card);
+        let started = self.start_keeper(apart, card);
+        let launch = self.launch.take();
+        let worker = self.worker();
+        match started {
+            Ok(session) => {
+                apart.watch.kept(worker, session.pid());
+                let following = Following {
+                    post: Arc::clone(&self.post),
+                    employed: Arc::clone(&self.employed),
+                    tag: self.tag,
+                    session,
+                    launch,
+                    first,
+                    told: Usage::default(),
+                };
+                following.follow();
+            }
+            Err(error) => {
+                drop(launch);
+                post.crew.dismiss(worker);
+                post.gate.failed(worker, error.to_string());
+                apart
+                    .watch
+                    .ended(worker, &Over::Failed(Failed::from(&error)));
+                if let Some(first) = first {
+                    let _ = first.send(Err(error));
+                }
+            }
+        }
+    }
+
+    fn start_keeper(&self, apart: &Apart, card: Card) -> Result<Session, RunError> {
+        let Hold::Apart(line) = &self.hold else {
+            return Err(not_here());
+        };
+        let task = self.task(apart, card)?;
+        Session::start(&apart.setup, &task, line)
+    }
+
+    /// What its keeper is told.
+    fn task(&self, apart: &Apart, card: Card) -> Result<Task, RunError> {
+        let employed = &self.employed;
+        let text = |bytes: &[u8], what: &str| {
+            String::from_utf8(bytes.to_vec()).map_err(|_| RunError::Invalid {
+                what: format!("{what} is not UTF-8"),
+                hint: "an agent of a supervisor is named and told in UTF-8".into(),
+            })
+        };
+        let words = employed.command.argv.iter();
+        let argv: Result<_, RunError> = words
+            .map(|word| text(word.as_encoded_bytes(), "a word of the command"))
+            .collect();
+        let worker = employed.worker.to_string();
+        let payload = employed.papers.payload();
+        let granted = &payload.budget;
+        Ok(Task {
+            v: VERSION,
+            output: OutputPlan {
+                directory: self.post.output_of(&worker),
+                most_bytes: apart.setup.log_bytes,
+                keep: apart.setup.log_keep,
+            },
+            worker,
+            state_dir: self.post.state.path().to_owned(),
+            envelope: text(employed.papers.envelope().as_bytes(), "its manifest")?,
+            chain: text(&employed.chain, "its manifest")?,
+            capability: payload.capability.text().to_owned(),
+            argv: argv?,
+            workdir: payload.capability.places().work.clone(),
+            state: self
+                .state
+                .as_deref()
+                .map(|state| text(state, "its state"))
+                .transpose()?,
+            own: self.own,
+            purse: Purse {
+                tokens: granted.tokens.number(),
+                micro_usd: granted.micro_usd.number(),
+            },
+            orphan_grace_ms: u64::try_from(apart.setup.orphan_grace.as_millis())
+                .unwrap_or(u64::MAX),
+            started_at_ms: employed.started_at_ms,
+            card,
+        })
+    }
+}
+
+fn not_here() -> RunError {
+    RunError::Invalid {
+        what: "its box is kept by a thread".into(),
+        hint: String::new(),
+    }
+}
+
+impl Following {
+    /// Goes on with a keeper that outlived another daemon.
+    pub(crate) fn adopted(
+        post: &Arc<Post>,
+        employed: Arc<Employed>,
+        tag: Tag,
+        adoptee: Adoptee,
+        told: Usage,
+    ) -> Self {
+        let following = Self {
+            post: Arc::clone(post),
+            employed,
+            tag,
+            session: adoptee.session,
+            launch: None,
+            first: None,
+            told,
+        };
+        following.open_door(adoptee.door);
+        following
+    }
+
+    fn open_door(&self, door: UnixListener) {
+        let _ = self.post.doors.add_listener(door, self.tag, Side::Agent);
+    }
+
+    /// Until nothing is left of the box.
+    pub(crate) fn follow(mut self) {
+        let post = Arc::clone(&self.post);
+        let Keeping::Processes(apart) = &post.keeping else {
+            return;
+        };
+        let worker = self.employed.worker;
+        let over = loop {
+            match self.session.next() {
+                Heard::Word(Word::Ended(ending), _) => break Over::Ended(ending),
+                Heard::Word(Word::Failed(failed), _) => break Over::Failed(failed),
+                Heard::Word(word, door) => self.heed(apart, word, door),
+                Heard::Lost => break Over::Lost,
+            }
+        };
+        let _ = post.doors.remove(self.tag);
+        let killed = self.session.line().killed();
+        self.session.finish();
+        if matches!(over, Over::Lost) {
+            post.clear_after(worker);
+        }
+        // Its box is gone before its end is told, so that "killed" means dead.
+        post.crew.dismiss(worker);
+        match &over {
+            Over::Failed(_) if killed.is_some() => {
+                post.gate.ended(worker, Code::Exited, Usage::default());
+            }
+            over => tell_legacy(&post.gate, worker, over, self.told),
+        }
+        apart.keepers.clear(&worker.to_string());
+        if let Some(first) = self.first.take() {
+            let _ = first.send(Err(match &over {
+                Over::Failed(failed) => failed.clone().into(),
+                _ => RunError::Kept {
+                    code: "keeper_lost",
+                    what: "its keeper ended before its program ran".into(),
+                    hint: None,
+                },
+            }));
+        }
+        apart.watch.ended(worker, &over);
+    }
+
+    fn heed(&mut self, apart: &Apart, word: Word, door: Option<UnixListener>) {
+        let worker = self.employed.worker;
+        match word {
+            Word::Ready { nonce } => {
+                if let Some(door) = door {
+                    self.open_door(door);
+                }
+                // The grant is on record: that is what the permit says. It is spent here, for this keeper.
+                if let Some(permit) = self.launch.take() {
+                    self.session.tell(&Order::Go(permit.cross(nonce)));
+                }
+            }
+            Word::Started(started) => {
+                self.post.gate.started(worker);
+                apart.watch.started(worker, &started);
+                if let Some(first) = self.first.take() {
+                    let _ = first.send(Ok(()));
+                }
+            }
+            Word::Sample(sample) => {
+                let now = Usage {
+                    cpu_ms: sample.cpu_ms,
+                    tokens: sample.tokens,
+                    micro_usd: sample.micro_usd,
+                };
+                tell_usage(&self.post.gate, worker, now, &mut self.told);
+                apart.watch.sampled(worker, &sample);
+            }
+            Word::Refused(refusal) => {
+                let port = refusal.port.map(|port| format!(":{port}"));
+                let port = port.unwrap_or_default();
+                let why = format!("{} {}{port}", refusal.code, refusal.host);
+                self.post.gate.note_box(worker, why);
+                apart.watch.refused(worker, &refusal);
+            }
+            Word::Violated(breach) => apart.watch.violated(worker, &breach),
+            // Said to whoever adopts, and handled there.
+            Word::Here(_) | Word::Ended(_) | Word::Failed(_) => {}
+        }
+    }
+}
+
+/// Puts on record how a box that a process kept is over.
+pub(crate) fn tell_legacy(gate: &FleetGate, worker: WorkerId, over: &Over, told: Usage) {
+    match over {
+        Over::Ended(ending) => tell_end(gate, worker, ending, told),
+        Over::Failed(failed) => gate.failed(worker, failed.what.clone()),
+        Over::Lost => {
+            gate.note_box(worker, "its keeper was killed, and its box with it".into());
+            gate.ended(worker, Code::Lost, Usage::default());
+        }
+    }
+}
+
+impl Post {
+    /// Where a worker's output is.
+    pub(crate) fn output_of(&self, worker: &str) -> std::path::PathBuf {
+        self.state.path().join("fleet/output").join(worker)
+    }
+
+    /// Clears away what a killed keeper could not.
+    pub(crate) fn clear_after(&self, worker: WorkerId) {
+        self.state.sweep(&belljar_sandbox::Host::probe().cgroups);
+        let door = self.state.doors().join(format!("{worker}.sock"));
+        let _ = std::fs::remove_file(door);
+    }
+}
