@@ -4,8 +4,8 @@ pub(crate) mod experiment;
 mod learn;
 mod proof;
 pub(crate) mod replication;
-mod token;
 pub(crate) mod supervisor;
+mod token;
 
 pub(crate) use learn::{HostsMode, Learn, LearnFormat};
 pub(crate) use proof::{Audit, ExportFormat, KeyKind, Keys, LogName, Manifest, Verify};

@@ -73,9 +73,12 @@ pub(crate) struct Start {
     /// A supervisor.toml
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// The port of the dashboard and the API on the loopback; 0 is none
+    /// The port of the dashboard and the API on the loopback, 8080 where nothing says otherwise; 0 takes any that is free
     #[arg(long, value_name = "PORT")]
     pub(crate) web_port: Option<u16>,
+    /// No dashboard and no API but on the local socket
+    #[arg(long, conflicts_with = "web_port")]
+    pub(crate) no_web: bool,
     /// Go to the background once it is ready
     #[arg(long)]
     pub(crate) detach: bool,

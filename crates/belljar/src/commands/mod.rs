@@ -14,8 +14,8 @@ mod list;
 mod manifest;
 mod replication;
 mod run;
-mod token;
 mod supervisor;
+mod token;
 
 use crate::cli::{Cli, Command, Policy};
 use crate::exit::{self, Failure};

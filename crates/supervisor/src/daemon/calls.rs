@@ -84,6 +84,10 @@ impl Inner {
         self.look_at_budgets();
         let mut views = self.roster.views();
         views.retain(|view| with_ended || view.phase != belljar_api::AgentPhase::Ended);
+        let alerts = self.observer.open_alerts();
+        for view in &mut views {
+            view.open_alerts = alerts.get(&view.id).copied().unwrap_or(0);
+        }
         Ok(views)
     }
 

@@ -9,6 +9,7 @@
 mod adoption;
 mod calls;
 mod clock;
+mod evidence;
 mod lock;
 mod processes;
 mod restart;
@@ -16,11 +17,12 @@ mod roster;
 mod starting;
 mod views;
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use belljar_api::{AgentView, NewEvent, OperatorCall, RestartPolicy};
+use belljar_api::{AgentId, AgentView, NewEvent, OperatorCall, RestartPolicy};
 use belljar_gate::keyring::KeySource;
 use belljar_policy::Contract;
 
@@ -49,6 +51,11 @@ pub trait Observer: Send + Sync {
     /// How an agent is, once a second for each that lives.
     fn sampled(&self, view: &AgentView) {
         let _ = view;
+    }
+
+    /// Alerts about each agent that nobody has resolved.
+    fn open_alerts(&self) -> HashMap<AgentId, u32> {
+        HashMap::new()
     }
 
     /// Answers what the daemon has no answer to; gives back what it has none to either.
@@ -254,6 +261,11 @@ impl Daemon {
         self.inner.answer(by, call)
     }
 
+    /// The same, with the observer's help; what nobody can answer is refused.
+    pub fn answer_or_refuse(&self, by: &str, call: OperatorCall) {
+        self.inner.answer_or_refuse(by, call);
+    }
+
     /// Starts an agent, and waits until its first instruction may run. One of that name that lives already is left as it is.
     pub fn start_declared(&self, spec: AgentSpec) -> Result<(), belljar_api::Problem> {
         if self.inner.roster.is_live(&spec.name) {
@@ -305,7 +317,7 @@ impl Daemon {
 
     /// Ends every agent, kindly for as long as the grace lasts, and then the daemon. The result is how many are left, which is
     /// none but on a machine that hangs.
-    pub fn shut_down(self, grace: Option<Duration>) -> u64 {
+    pub fn shut_down(&self, grace: Option<Duration>) -> u64 {
         let inner = &self.inner;
         let grace = grace.unwrap_or(inner.settings.stop_grace);
         inner.roster.close();

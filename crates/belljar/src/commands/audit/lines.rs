@@ -70,7 +70,7 @@ pub(super) fn json(index: u64, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// The entry as JSON; one that is none, as an entry that says so.
-pub(super) fn value(index: u64, bytes: &[u8]) -> Value {
+pub(crate) fn value(index: u64, bytes: &[u8]) -> Value {
     match serde_json::from_slice::<Value>(bytes) {
         Ok(entry) if entry["what"].is_object() => entry,
         _ => foreign(index, bytes),

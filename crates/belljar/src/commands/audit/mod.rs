@@ -1,7 +1,7 @@
 //! `belljar audit`: the record of every launch and decision.
 
 mod finding;
-mod lines;
+pub(crate) mod lines;
 mod proof;
 mod verify;
 

@@ -1,9 +1,13 @@
 //! `belljar supervisor …`: the daemon, and the operator's hand on it.
 
 mod attached;
+mod board;
+mod hands;
 mod reach;
+mod records;
 mod start;
 mod status;
+mod watch;
 
 use belljar_api::{
     AgentView, Because, Kill, KillRequest, OutputStream, Quarantine, Release, ShutDown, StopAgent,

@@ -4,21 +4,29 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use belljar_api::RestartPolicy;
 use belljar_manifest::{DeclaredAgent, DeclaredRestart, SupervisorFile};
+use belljar_monitor::Monitor;
 use belljar_sandbox::signals::{CONTINUED, SignalWatch};
-use belljar_supervisor::daemon::{AgentSpec, Daemon, DaemonSettings, Observer};
+use belljar_supervisor::daemon::{AgentSpec, Daemon, DaemonSettings};
 use belljar_supervisor::fleet::Operator;
 use belljar_supervisor::{RunError, StateDir};
+use belljar_web::{Settings, TokenFile, Web};
 
+use super::board::Board;
+use super::hands::{ByRule, RuleHands};
+use super::records::Records;
+use super::watch::Watch;
 use crate::cli::supervisor::Start;
 use crate::exit::{self, Failure};
 use crate::print::{self, Line};
 
 /// How often the daemon looks for signals.
 const LOOK: Duration = Duration::from_millis(100);
+/// How often the monitor hears how the daemon does.
+const STATUS_EVERY: Duration = Duration::from_secs(1);
 /// How long a daemon in the background may take until it answers.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -27,10 +35,10 @@ pub(super) struct Plan {
     pub(super) state: StateDir,
     pub(super) settings: DaemonSettings,
     pub(super) agents: Vec<AgentSpec>,
-    /// As the command line or the file says; the usual one where neither does.
-    pub(super) web_port: Option<u16>,
-    /// What is worth an alert, as the file says.
-    pub(super) alerts: Option<serde_json::Value>,
+    /// Where the dashboard is, unless it is not wanted.
+    pub(super) web: Option<Settings>,
+    /// What is kept, and what is worth an alert.
+    pub(super) monitor: belljar_monitor::Settings,
 }
 
 pub(super) fn start(arguments: Start) -> Result<u8, Failure> {
@@ -47,19 +55,36 @@ pub(super) fn start(arguments: Start) -> Result<u8, Failure> {
         source: errno.into(),
     })?;
     let plan = plan(&arguments)?;
-    let web = plan
-        .web_port
-        .filter(|port| *port != 0 && arguments.web_port.is_some());
-    if plan.alerts.is_some() || web.is_some() {
-        let what = "this build has no dashboard and no alerts: web_port and supervisor.alerts have no effect";
-        print::line(Line::Note, what);
-    }
-    serve(plan, Arc::new(()), &signals)
+    serve(plan, &signals)
 }
 
 /// Serves until somebody asks for the end.
-fn serve(plan: Plan, observer: Arc<dyn Observer>, signals: &SignalWatch) -> Result<u8, Failure> {
-    let daemon = Daemon::open(&plan.state, plan.settings, observer)?;
+fn serve(plan: Plan, signals: &SignalWatch) -> Result<u8, Failure> {
+    let directory = plan.state.path().join("monitor");
+    let monitor = Arc::new(Monitor::open(&directory, plan.monitor).map_err(no_monitor)?);
+    let by_rule = Arc::new(ByRule::default());
+    let observer = Arc::new(Watch {
+        monitor: Arc::clone(&monitor),
+        records: Records::of(plan.state.path().to_owned()),
+        by_rule: Arc::clone(&by_rule),
+    });
+    // Before anybody is started: a port that is taken must not cost a life.
+    let daemon = Arc::new(Daemon::open(&plan.state, plan.settings, observer)?);
+    monitor.lend_hands(Arc::new(RuleHands {
+        daemon: Arc::downgrade(&daemon),
+        by_rule,
+    }));
+    let (board, teller) = Board::set_up(&daemon, &monitor).map_err(|source| RunError::System {
+        doing: "starting the live stream",
+        source,
+    })?;
+    let web = match plan.web {
+        Some(settings) => {
+            let tokens = TokenFile::of(plan.state.path());
+            Some(Web::start(settings, tokens, board).map_err(|error| no_web(&error))?)
+        }
+        None => None,
+    };
     for spec in plan.agents {
         let name = spec.name.clone();
         if let Err(problem) = daemon.start_declared(spec) {
@@ -72,7 +97,21 @@ fn serve(plan: Plan, observer: Arc<dyn Observer>, signals: &SignalWatch) -> Resu
     }
     let ready = format!("supervisor ready at {}", daemon.control_socket().display());
     print::line(Line::Summary, &ready);
+    if let Some(web) = &web {
+        print::line(Line::Summary, &format!("dashboard at {}", web.url()));
+        print::line(
+            Line::Hint,
+            "log in with a token: belljar token create --role operator",
+        );
+    }
+    let mut status_at = Instant::now();
     let grace = loop {
+        if status_at <= Instant::now() {
+            status_at = Instant::now() + STATUS_EVERY;
+            if let Some(status) = daemon.status() {
+                monitor.status(&status);
+            }
+        }
         if let Some(grace) = daemon.asked_to_end(LOOK) {
             break Some(grace);
         }
@@ -82,7 +121,14 @@ fn serve(plan: Plan, observer: Arc<dyn Observer>, signals: &SignalWatch) -> Resu
             break None;
         }
     };
-    match daemon.shut_down(grace) {
+    let left = daemon.shut_down(grace);
+    // Whoever watches sees the end; then nobody asks any more, and what is known is written.
+    drop(web);
+    drop(daemon);
+    monitor.flush();
+    drop(monitor);
+    drop(teller);
+    match left {
         0 => Ok(exit::OK),
         left => {
             print::line(Line::Error, &format!("{left} agents did not end"));
@@ -100,6 +146,14 @@ fn plan(arguments: &Start) -> Result<Plan, Failure> {
     let base = match base {
         Some(directory) if !directory.as_os_str().is_empty() => directory.to_owned(),
         _ => PathBuf::from("."),
+    };
+    let monitor = match &arguments.config {
+        Some(path) => {
+            let bytes = belljar_manifest::read_bounded(path, &path.display().to_string())?;
+            belljar_monitor::Settings::read(&String::from_utf8_lossy(&bytes))
+                .map_err(|error| wrong_settings(path, &error))?
+        }
+        None => belljar_monitor::Settings::default(),
     };
     let state = match &file.state_dir {
         Some(path) => StateDir::at(std::path::absolute(base.join(path)).map_err(no_directory)?)?,
@@ -135,9 +189,53 @@ fn plan(arguments: &Start) -> Result<Plan, Failure> {
         state,
         settings,
         agents: agents.collect::<Result<_, _>>()?,
-        web_port: arguments.web_port.or(file.web_port),
-        alerts: file.alerts,
+        web: web(arguments, &file),
+        monitor,
     })
+}
+
+/// Where the dashboard is to be: nowhere but on this machine.
+fn web(arguments: &Start, file: &SupervisorFile) -> Option<Settings> {
+    if arguments.no_web {
+        return None;
+    }
+    let mut settings = Settings::default();
+    if let Some(port) = arguments.web_port.or(file.web_port) {
+        settings.bind.set_port(port);
+    }
+    Some(settings)
+}
+
+fn no_monitor(error: belljar_monitor::OpenError) -> Failure {
+    let hint = match &error {
+        belljar_monitor::OpenError::InUse(_) => {
+            "end the other supervisor first: belljar supervisor shutdown"
+        }
+        belljar_monitor::OpenError::Newer(_) => "use that version, or move the file aside",
+        _ => "see that the disk is not full and BELLJAR_STATE_DIR can be written to",
+    };
+    Failure::Invalid(belljar_gate::in_full(&error), hint.to_owned())
+}
+
+fn no_web(error: &belljar_web::StartError) -> Failure {
+    Failure::Invalid(belljar_gate::in_full(error), error.hint().to_owned())
+}
+
+fn wrong_settings(path: &Path, error: &belljar_monitor::InvalidSettings) -> Failure {
+    Failure::Invalid(
+        format!(
+            "{}:{}:{}: {}: {}",
+            path.display(),
+            error.line,
+            error.column,
+            error.path,
+            error.message
+        ),
+        error
+            .hint
+            .clone()
+            .unwrap_or_else(|| "docs/alerts.md lists what there is".to_owned()),
+    )
 }
 
 fn no_directory(source: std::io::Error) -> Failure {
@@ -200,6 +298,9 @@ fn detach(arguments: &Start) -> Result<u8, Failure> {
     command.args(["supervisor", "start", "--detached"]);
     if let Some(config) = &arguments.config {
         command.arg("--config").arg(config);
+    }
+    if arguments.no_web {
+        command.arg("--no-web");
     }
     if let Some(port) = arguments.web_port {
         command.arg("--web-port").arg(port.to_string());

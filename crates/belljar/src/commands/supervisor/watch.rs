@@ -1,0 +1,52 @@
+//! What a daemon tells goes to the monitor, and what operators ask beyond the daemon is answered here.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use belljar_api::{AgentId, AgentView, EventKind, NewEvent, OperatorCall};
+use belljar_monitor::Monitor;
+use belljar_supervisor::daemon::Observer;
+
+use super::hands::ByRule;
+use super::records::Records;
+
+/// The daemon's observer.
+pub(super) struct Watch {
+    pub(super) monitor: Arc<Monitor>,
+    pub(super) records: Records,
+    pub(super) by_rule: Arc<ByRule>,
+}
+
+impl Observer for Watch {
+    fn happened(&self, event: NewEvent) {
+        let agent = event.agent.clone();
+        let kind = event.kind;
+        let why = event.text.as_str().to_owned();
+        self.monitor.happened(event);
+        let Some(agent) = agent else { return };
+        if kind == EventKind::Quarantined && !self.by_rule.is_at_work_on(&agent) {
+            // From here on it is a person's to release.
+            self.by_rule.forget(&agent);
+        }
+        if matches!(kind, EventKind::Quarantined | EventKind::Killed) {
+            let monitor = Arc::clone(&self.monitor);
+            let gather = move || _ = monitor.keep_evidence(&agent, &why);
+            // Whoever killed or froze it does not wait for the files. Without a thread there are none, and the events say no more.
+            let thread = std::thread::Builder::new().name("belljar-evidence".to_owned());
+            let _ = thread.spawn(gather);
+        }
+    }
+
+    fn sampled(&self, view: &AgentView) {
+        self.monitor.sampled(view);
+    }
+
+    fn answer(&self, by: &str, call: OperatorCall) -> Option<OperatorCall> {
+        let call = self.monitor.answer(by, call)?;
+        self.records.answer(call)
+    }
+
+    fn open_alerts(&self) -> HashMap<AgentId, u32> {
+        self.monitor.open_alerts()
+    }
+}
