@@ -23,6 +23,7 @@ mod outcome;
 mod picture;
 mod record;
 mod scratch;
+mod supervised;
 mod watch;
 mod world;
 mod yard;
@@ -37,6 +38,7 @@ pub(crate) use outcome::{Attempt, Outcome, assert_all_allowed, assert_all_refuse
 pub(crate) use picture::picture;
 pub(crate) use record::{Record, with_flipped};
 pub(crate) use scratch::Scratch;
+pub(crate) use supervised::{Supervised, pid as supervised_pid};
 pub(crate) use watch::{Finished, eventually, finish, finish_with_input};
 pub(crate) use world::{
     NODE_MODULES, PLACE, PYTHON, World, assert_recorded, codes, for_each_user_in_a_world,
