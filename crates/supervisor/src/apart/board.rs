@@ -414,6 +414,6 @@ fn refuse_at(door: &Door) -> io::Result<Running> {
             Call::Operator(call) => call.refuse(Status::NOT_FOUND, &problem),
         }
     })?;
-    let _ = handle.add_listener(door.listener().try_clone()?, Tag(1), Side::Agent);
+    let _ = handle.add_lent_listener(door.listener().try_clone()?, Tag(1), Side::Agent);
     Ok(refuser)
 }

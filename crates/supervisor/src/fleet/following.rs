@@ -155,7 +155,10 @@ impl Following {
     }
 
     fn open_door(&self, door: UnixListener) {
-        let _ = self.post.doors.add_listener(door, self.tag, Side::Agent);
+        let _ = self
+            .post
+            .doors
+            .add_lent_listener(door, self.tag, Side::Agent);
     }
 
     /// Until nothing is left of the box.
