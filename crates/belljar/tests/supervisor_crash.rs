@@ -30,7 +30,7 @@ fn phases(supervised: &Supervised) -> Vec<(String, String)> {
 
 fn all_agents_outlive_a_killed_supervisor_and_are_adopted(who: Who) {
     let mut supervised = Supervised::start(who, PATIENT);
-    let mut ids: Vec<String> = (0..12)
+    let mut ids: Vec<String> = (0..48)
         .map(|n| supervised.agent(&format!("idle-{n}"), IDLE))
         .collect();
     let asking = format!(
@@ -44,11 +44,11 @@ fn all_agents_outlive_a_killed_supervisor_and_are_adopted(who: Who) {
     let frozen = ids[0].clone();
     supervised.query(&["supervisor", "quarantine", &frozen]);
     let keepers = supervised.keepers();
-    assert_eq!(keepers.len(), 14);
+    assert_eq!(keepers.len(), 50);
 
     supervised.murder();
     // Nobody was harmed; nothing is granted; limits hold.
-    assert_eq!(supervised.keepers().len(), 14);
+    assert_eq!(supervised.keepers().len(), 50);
     supervised.jail.put(&supervised.jail.work.join("ask"), "");
     let asked = eventually("the agent is answered", || {
         let asked = fs::read_to_string(supervised.jail.work.join("asked")).ok()?;
@@ -57,7 +57,7 @@ fn all_agents_outlive_a_killed_supervisor_and_are_adopted(who: Who) {
     assert!(asked.contains("deny_no_supervisor"), "{asked}");
     supervised.jail.put(&supervised.jail.work.join("eat"), "");
     eventually("the greedy one is killed", || {
-        (supervised.keepers().len() == 13).then_some(())
+        (supervised.keepers().len() == 49).then_some(())
     });
 
     supervised.start_again();
@@ -93,7 +93,7 @@ fn all_agents_outlive_a_killed_supervisor_and_are_adopted(who: Who) {
     let report = supervised.query(&["supervisor", "kill-all", "--reason", "drill"]);
     assert_eq!(
         (&report["killed"], &report["survivors"]),
-        (&12.into(), &0.into())
+        (&48.into(), &0.into())
     );
     supervised.assert_nothing_left();
     let verified = supervised.belljar(&["audit", "verify", "--log", "fleet"]);

@@ -12,6 +12,7 @@ use belljar_policy::Capability;
 use rustix::fs::{Mode, OFlags};
 
 use super::board::{Board, Switchboard};
+use super::disk::Disk;
 use super::place::Keepers;
 use super::wire::{Manner, Wire};
 use super::words::{
@@ -224,7 +225,10 @@ impl Kept {
             .budget(self.budget);
         let digest = self.document.digest().to_string();
         let mut ask = |_: &belljar_sandbox::plan::Plan| ask_leave(task, &digest, board);
-        let mut teller = Teller(board);
+        let mut teller = Teller {
+            board,
+            disk: Disk::default(),
+        };
         attend(assignment, Leave::Asked(&mut ask), &mut teller)
     }
 }
@@ -256,11 +260,15 @@ fn ask_leave(task: &Task, digest: &str, board: &Board) -> Result<Permit<Launch>,
 }
 
 /// Tells the daemon how the box fares.
-struct Teller<'a>(&'a Board);
+struct Teller<'a> {
+    board: &'a Board,
+    disk: Disk,
+}
 
 impl Attendant for Teller<'_> {
     fn started(&mut self, facts: &Facts<'_>) {
-        self.0.say(Word::Started(Started {
+        self.disk = Disk::of(facts.pid);
+        self.board.say(Word::Started(Started {
             pid: facts.pid,
             limits_by: facts.limits_by.to_owned(),
         }));
@@ -271,14 +279,19 @@ impl Attendant for Teller<'_> {
     }
 
     fn looked(&mut self, usage: &attend::Usage) {
-        self.0.say(Word::Sample(Sample::from(usage)));
+        let (read_bytes, written_bytes) = self.disk.look();
+        self.board.say(Word::Sample(Sample {
+            read_bytes,
+            written_bytes,
+            ..Sample::from(usage)
+        }));
     }
 
     fn violated(&mut self, violation: &Violation) {
-        self.0.say(Word::Violated(Breach::from(violation)));
+        self.board.say(Word::Violated(Breach::from(violation)));
     }
 
     fn refused(&mut self, refusal: &belljar_egress::Refusal) {
-        self.0.say(Word::Refused(refusal.into()));
+        self.board.say(Word::Refused(refusal.into()));
     }
 }

@@ -205,6 +205,8 @@ pub(crate) struct Sample {
     pub(crate) micro_usd: u64,
     pub(crate) sent_bytes: u64,
     pub(crate) received_bytes: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) written_bytes: u64,
 }
 
 impl From<&crate::attend::Usage> for Sample {
@@ -217,6 +219,8 @@ impl From<&crate::attend::Usage> for Sample {
             micro_usd: usage.micro_usd,
             sent_bytes: usage.sent_bytes,
             received_bytes: usage.received_bytes,
+            read_bytes: 0,
+            written_bytes: 0,
         }
     }
 }
