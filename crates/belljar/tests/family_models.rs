@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
-use support::{Family, Said, Who, eventually, for_each_user};
+use support::{Family, Host, Said, Who, eventually, for_each_user};
 
 /// Speaks like a provider: every answer is as long as it may be, and says so. It counts what it said.
 struct Provider {
@@ -78,9 +78,9 @@ fn serve(stream: TcpStream, counted: &AtomicU64) -> Option<()> {
     }
 }
 
-fn family_with_models(who: Who, provider: &Provider, tokens: u64) -> Family {
+fn family_with_models(who: Who, host: Host, provider: &Provider, tokens: u64) -> Family {
     let contract = format!("max_depth: 2\nmax_replicas: 4\nbudget:\n  tokens: {tokens}\n");
-    let mut family = Family::prepare(who, &contract);
+    let mut family = Family::prepare(who, &contract).host(host);
     let port = provider.port;
     let capability = format!(
         "extends: moderate\nnetwork_egress_rules:\n  - {{domain: localhost, ports: [{port}], rate_limit_per_min: 1000}}\n\
@@ -126,8 +126,16 @@ fn call_until_refused(family: &Family, name: &str, provider: &Provider) -> Vec<S
 }
 
 fn a_family_spends_from_one_budget(who: Who) {
+    spends_from_one_budget(who, Host::Run);
+}
+
+fn a_family_spends_from_one_budget_under_a_supervisor(who: Who) {
+    spends_from_one_budget(who, Host::Supervisor);
+}
+
+fn spends_from_one_budget(who: Who, host: Host) {
     let provider = Provider::start();
-    let family = family_with_models(who, &provider, 50_000);
+    let family = family_with_models(who, host, &provider, 50_000);
     let ann = family
         .replicate("root", "ann", "--tokens 20000")
         .expect("a grant");
@@ -156,8 +164,16 @@ fn a_family_spends_from_one_budget(who: Who) {
 
 /// Agents that use models out of the gateway's sight say so at their door, and it counts.
 fn what_is_reported_counts_too(who: Who) {
+    counts_what_is_reported(who, Host::Run);
+}
+
+fn what_is_reported_counts_too_under_a_supervisor(who: Who) {
+    counts_what_is_reported(who, Host::Supervisor);
+}
+
+fn counts_what_is_reported(who: Who, host: Host) {
     let provider = Provider::start();
-    let family = family_with_models(who, &provider, 50_000);
+    let family = family_with_models(who, host, &provider, 50_000);
     family
         .agent("root", "usage --tokens-in 40000 --tokens-out 9000")
         .expect("a report");
@@ -169,4 +185,6 @@ fn what_is_reported_counts_too(who: Who) {
 for_each_user! {
     a_family_spends_from_one_budget,
     what_is_reported_counts_too,
+    a_family_spends_from_one_budget_under_a_supervisor,
+    what_is_reported_counts_too_under_a_supervisor,
 }

@@ -11,7 +11,7 @@ use std::sync::mpsc::Sender;
 use rustix::event::{EventfdFlags, eventfd};
 use serde::Serialize;
 
-use super::Tag;
+use super::{Tag, Tenure};
 use crate::route::{Route, Side};
 use crate::types::Problem;
 use crate::{Method, Status};
@@ -28,6 +28,7 @@ pub(super) enum Command {
         listener: UnixListener,
         tag: Tag,
         side: Side,
+        tenure: Tenure,
     },
     Remove {
         tag: Tag,

@@ -14,7 +14,7 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use super::answer::{Command, Mail};
 use super::connection::Connection;
 use super::listening::{Accepted, Listening, Pause};
-use super::{Request, Tag};
+use super::{Request, Tag, Tenure};
 use crate::Limits;
 use crate::route::Side;
 
@@ -83,7 +83,8 @@ impl<F: FnMut(Request)> Loop<F> {
                         listener,
                         tag,
                         side,
-                    } => self.add(listener, tag, side, now),
+                        tenure,
+                    } => self.add(listener, (tag, side, tenure), now),
                     Command::Remove { tag } => self.remove(tag, now),
                     Command::Reply { to, reply } => self.answer(to, reply, now),
                     Command::Stop => {
@@ -159,15 +160,12 @@ impl<F: FnMut(Request)> Loop<F> {
         self.next_id()
     }
 
-    fn add(&mut self, socket: UnixListener, tag: Tag, side: Side, now: Instant) {
+    fn add(&mut self, socket: UnixListener, whose: (Tag, Side, Tenure), now: Instant) {
         let id = self.next_id();
         let data = EventData::new_u64(id);
         let watched = epoll::add(&self.epoll, &socket, data, EventFlags::IN).is_ok();
         // A listener that can't be watched is closed: its peers are refused instead of left waiting.
-        if let (true, Ok(listening)) = (
-            watched,
-            Listening::new(socket, tag, side, &self.limits, now),
-        ) {
+        if let (true, Ok(listening)) = (watched, Listening::new(socket, whose, &self.limits, now)) {
             self.listeners.insert(id, listening);
         }
     }

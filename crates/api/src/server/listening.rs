@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown};
 
-use super::Tag;
+use super::{Tag, Tenure};
 use crate::http::{Rejection, RequestHead};
 use crate::limits::{Bucket, Limits};
 use crate::route::{NotFound, Side, find};
@@ -26,6 +26,7 @@ const SMALL_REPLY_BYTES: usize = 64 * 1024;
 pub(super) struct Listening {
     pub(super) tag: Tag,
     pub(super) side: Side,
+    tenure: Tenure,
     pub(super) socket: UnixListener,
     pub(super) connections: BTreeSet<u64>,
     pub(super) pause: Pause,
@@ -80,8 +81,7 @@ pub(super) enum Accepted {
 impl Listening {
     pub(super) fn new(
         socket: UnixListener,
-        tag: Tag,
-        side: Side,
+        (tag, side, tenure): (Tag, Side, Tenure),
         limits: &Limits,
         now: Instant,
     ) -> io::Result<Self> {
@@ -89,6 +89,7 @@ impl Listening {
         Ok(Self {
             tag,
             side,
+            tenure,
             socket,
             connections: BTreeSet::new(),
             pause: Pause::No,
@@ -166,6 +167,9 @@ impl Listening {
     /// Nobody gets in any more, and those in the queue are told. Closing alone would not do: a process forked in another
     /// thread may hold a copy of the socket.
     pub(super) fn shut(&self) {
+        if self.tenure == Tenure::Lent {
+            return;
+        }
         // What can't be shut is closed all the same.
         let _closed = shutdown(&self.socket, Shutdown::Both);
         while let Ok(waiting) = accept_with(&self.socket, SocketFlags::CLOEXEC) {

@@ -24,6 +24,15 @@ use crate::routes::{AgentCall, OperatorCall};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tag(pub u64);
 
+/// Whose a listener is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tenure {
+    /// The server's: nobody gets in once it is removed.
+    Own,
+    /// Somebody else's.
+    Lent,
+}
+
 /// A request, whole and well formed.
 #[derive(Debug)]
 pub struct Request {
@@ -118,6 +127,23 @@ impl Handle {
             listener,
             tag,
             side,
+            tenure: Tenure::Own,
+        })
+    }
+
+    /// The same for a socket that somebody else owns and goes on with: it is let go of in the end, and not shut. Whoever waits in
+    /// its queue then waits for the next to serve it.
+    pub fn add_lent_listener(
+        &self,
+        listener: UnixListener,
+        tag: Tag,
+        side: Side,
+    ) -> Result<(), Stopped> {
+        self.mail.post(Command::Add {
+            listener,
+            tag,
+            side,
+            tenure: Tenure::Lent,
         })
     }
 

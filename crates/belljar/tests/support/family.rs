@@ -38,6 +38,16 @@ pub(crate) struct Family {
     controller: Option<Child>,
     orders: Cell<u32>,
     starts: u32,
+    host: Host,
+}
+
+/// Where a family's controller lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Host {
+    /// In a `belljar run --contract`.
+    Run,
+    /// In a supervisor, with a keeper process for each box.
+    Supervisor,
 }
 
 /// What a script in a box said.
@@ -81,9 +91,16 @@ impl Family {
             controller: None,
             orders: Cell::new(0),
             starts: 0,
+            host: Host::Run,
         };
         family.make_strings("root");
         family
+    }
+
+    /// Has its controller live elsewhere, from its next start on.
+    pub(crate) fn host(mut self, host: Host) -> Family {
+        self.host = host;
+        self
     }
 
     /// Starts the controller, and waits until its first puppet is up.
@@ -104,6 +121,9 @@ impl Family {
             let path = self.jail.base.join(format!("{name}-{}", self.starts));
             File::create(path).expect("a file for the controller's output")
         };
+        if self.host == Host::Supervisor {
+            return self.launch_supervised(words, file("stdout"), file("stderr"));
+        }
         let contract = self.contract_path();
         let mut command = self
             .jail
@@ -115,6 +135,30 @@ impl Family {
         command.arg("--").args(words);
         command.stdout(file("stdout")).stderr(file("stderr"));
         self.controller = Some(command.spawn().expect("start belljar"));
+    }
+
+    fn launch_supervised(&mut self, words: &[&str], stdout: File, stderr: File) {
+        let config = self.jail.base.join("supervisor.toml");
+        self.jail.put(
+            &config,
+            "[supervisor]\nmax_agents = 50\ncontract = \"contract.yaml\"\n",
+        );
+        let config = config.to_string_lossy().into_owned();
+        let mut command = self
+            .jail
+            .belljar(&["supervisor", "start", "--config", &config]);
+        command.stdout(stdout).stderr(stderr);
+        self.controller = Some(command.spawn().expect("start belljar"));
+        eventually("the supervisor is ready", || {
+            self.output().contains("supervisor ready").then_some(())
+        });
+        let mut root = self.jail.belljar(&["sandbox", "--name", "root"]);
+        let capability = self.jail.base.join("capability.yaml");
+        if capability.exists() {
+            root.arg("--sandbox-config").arg(capability);
+        }
+        let root = finish(root.arg("--").args(words).spawn().expect("start belljar"));
+        assert_eq!(root.code(), 0, "{}", root.stderr());
     }
 
     pub(crate) fn contract_path(&self) -> String {
@@ -402,6 +446,10 @@ impl Drop for Family {
             // Its boxes die with it.
             controller.kill().ok();
             controller.wait().ok();
+        }
+        // Unless they have keepers of their own.
+        if let Ok(state) = belljar_supervisor::StateDir::at(self.jail.state.clone()) {
+            belljar_supervisor::fleet::kill_lone_runs(&state, None);
         }
         self.clear_away();
         if std::thread::panicking() {

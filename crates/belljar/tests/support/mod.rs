@@ -23,13 +23,14 @@ mod outcome;
 mod picture;
 mod record;
 mod scratch;
+mod supervised;
 mod watch;
 mod world;
 mod yard;
 
 pub(crate) use apart::{apart, for_each_user_apart, is_apart};
 pub(crate) use build::{belljar, probe};
-pub(crate) use family::{AGENT, Family, Refusal, Said, text};
+pub(crate) use family::{AGENT, Family, Host, Refusal, Said, text};
 pub(crate) use jail::{AWS_SECRET, DOTENV_SECRET, Jail, NETRC_SECRET, SSH_SECRET};
 pub(crate) use leftovers::{cgroups_of, files_below, processes_marked};
 pub(crate) use lesson::{belljar_in, jail_with, plain_jail, succeeded, valid};
@@ -37,6 +38,7 @@ pub(crate) use outcome::{Attempt, Outcome, assert_all_allowed, assert_all_refuse
 pub(crate) use picture::picture;
 pub(crate) use record::{Record, with_flipped};
 pub(crate) use scratch::Scratch;
+pub(crate) use supervised::{Supervised, pid as supervised_pid};
 pub(crate) use watch::{Finished, eventually, finish, finish_with_input};
 pub(crate) use world::{
     NODE_MODULES, PLACE, PYTHON, World, assert_recorded, codes, for_each_user_in_a_world,

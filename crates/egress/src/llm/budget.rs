@@ -178,6 +178,13 @@ impl LlmBudget {
         }
     }
 
+    /// What may still be used, or carved; `None` is without limit.
+    #[must_use]
+    pub fn left(&self) -> (Option<u64>, Option<PicoUsd>) {
+        let Amounts { tokens, cost } = self.account().left;
+        (tokens, cost)
+    }
+
     /// What was used so far.
     #[must_use]
     pub fn usage(&self) -> LlmUsage {
@@ -185,7 +192,7 @@ impl LlmBudget {
     }
 
     /// Whether tokens or money are limited at all.
-    pub fn is_limited(&self) -> bool {
+    pub(crate) fn is_limited(&self) -> bool {
         let account = self.account();
         [account.left, account.own]
             .iter()

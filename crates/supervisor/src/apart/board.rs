@@ -3,7 +3,7 @@
 //! With no daemon it answers the agent's door itself, with a refusal; and when that has lasted too long it freezes the box, and
 //! then kills it.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use rustix::fd::{AsFd, OwnedFd};
 
 use super::place::Listening;
 use super::wire::{Manner, Wire};
-use super::words::{Order, Sample, Standing, Started, Task, Word};
+use super::words::{Order, Purse, Sample, Standing, Started, Task, Word};
 use crate::door::Door;
 use crate::reins::Reins;
 use crate::result::KillCode;
@@ -159,6 +159,8 @@ pub(super) struct Switchboard {
     pub(super) stop_by: Option<Instant>,
     /// The daemon wants it to hold still.
     pub(super) is_quarantined: bool,
+    /// What is set aside for replicas.
+    pub(super) parts: HashMap<String, Arc<LlmBudget>>,
 }
 
 /// A keeper without a daemon.
@@ -250,6 +252,17 @@ impl Switchboard {
             Order::Charge { tokens, micro_usd } => {
                 let cost = PicoUsd::from_micro_usd(micro_usd);
                 self.budget.charge(tokens, cost);
+            }
+            Order::Carve { child, wanted } => {
+                let part = wanted.carve_from(&self.budget);
+                let purse = Purse::left_in(&part);
+                self.parts.insert(child.clone(), part);
+                self.board.say(Word::Carved { child, purse });
+            }
+            Order::GiveBack { child, unspent } => {
+                if let Some(part) = self.parts.remove(&child) {
+                    give_back(&part, unspent);
+                }
             }
             Order::Done => {
                 self.board.said().is_done = true;
@@ -371,7 +384,7 @@ impl Switchboard {
             self.stop_by = None;
             self.reins.kill(STOPPED);
         }
-        if !self.alone_until().is_some_and(|at| now >= at) {
+        if self.alone_until().is_none_or(|at| now < at) {
             return;
         }
         let Some(alone) = &mut self.alone else {
@@ -390,6 +403,17 @@ impl Switchboard {
 struct Ready {
     visitor: bool,
     daemon: bool,
+}
+
+/// Gives what a replica did not spend to the budget its part was carved from. It can't leave more than it had.
+fn give_back(part: &LlmBudget, unspent: Purse) {
+    let had = Purse::left_in(part);
+    let spent = |had: Option<u64>, left: Option<u64>| {
+        had.map_or(0, |had| had.saturating_sub(left.unwrap_or(0)))
+    };
+    let cost = PicoUsd(spent(had.pico_usd, unspent.pico_usd));
+    part.charge(spent(had.tokens, unspent.tokens), cost);
+    part.close();
 }
 
 /// A killer's code as we know it.
@@ -414,6 +438,6 @@ fn refuse_at(door: &Door) -> io::Result<Running> {
             Call::Operator(call) => call.refuse(Status::NOT_FOUND, &problem),
         }
     })?;
-    let _ = handle.add_listener(door.listener().try_clone()?, Tag(1), Side::Agent);
+    let _ = handle.add_lent_listener(door.listener().try_clone()?, Tag(1), Side::Agent);
     Ok(refuser)
 }

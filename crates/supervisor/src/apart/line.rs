@@ -1,5 +1,7 @@
 //! A hold on a box that another process keeps: what reins are to one that a thread keeps.
 
+use std::collections::HashMap;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -7,7 +9,7 @@ use rustix::fd::OwnedFd;
 use rustix::process::{Signal, pidfd_send_signal};
 
 use super::wire::{Manner, Wire};
-use super::words::Order;
+use super::words::{Order, Purse};
 use crate::result::KillCode;
 
 /// How long a keeper may take to kill its box before it is killed itself, and its box with it.
@@ -22,6 +24,8 @@ struct Held {
     keeper: Option<Reached>,
     killed: Option<(KillCode, Instant)>,
     is_still: bool,
+    /// Who waits to hear what was set aside, by replica.
+    asking: HashMap<String, SyncSender<Purse>>,
 }
 
 /// A keeper that can be spoken to.
@@ -88,6 +92,29 @@ impl Line {
         }
         let _ = pidfd_send_signal(&*keeper.process, Signal::KILL);
         Err(Unheard)
+    }
+
+    /// Has the keeper set aside a part of what it may spend on models, for a replica. Takes as long as the keeper does.
+    pub(crate) fn carve(&self, child: &str, wanted: Purse) -> Result<Purse, Unheard> {
+        let (told, purse) = sync_channel(1);
+        self.held().asking.insert(child.to_owned(), told);
+        let asked = self.order(&Order::Carve {
+            child: child.to_owned(),
+            wanted,
+        });
+        let carved = match asked {
+            Ok(()) => purse.recv_timeout(PATIENCE).map_err(|_| Unheard),
+            Err(unheard) => Err(unheard),
+        };
+        self.held().asking.remove(child);
+        carved
+    }
+
+    /// The keeper has set it aside.
+    pub(crate) fn carved(&self, child: &str, purse: Purse) {
+        if let Some(told) = self.held().asking.remove(child) {
+            let _ = told.try_send(purse);
+        }
     }
 
     /// Why it was killed, if it was.

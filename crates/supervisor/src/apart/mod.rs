@@ -7,6 +7,7 @@
 //! ```
 
 mod board;
+mod disk;
 mod line;
 mod place;
 mod process;

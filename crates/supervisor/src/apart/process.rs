@@ -1,19 +1,23 @@
 //! The keeper's process: what `belljar keeper` is. It is told its box over its standard input, which is a socket.
 
+use std::collections::HashMap;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_egress::{LlmBudget, PicoUsd};
+use belljar_egress::LlmBudget;
 use belljar_gate::{Launch, Nonce, Permit};
 use belljar_manifest::lineage::CapabilityDocument;
 use belljar_policy::Capability;
 use rustix::fs::{Mode, OFlags};
 
 use super::board::{Board, Switchboard};
+use super::disk::Disk;
 use super::place::Keepers;
 use super::wire::{Manner, Wire};
-use super::words::{Breach, Ending, Failed, Legacy, Order, Sample, Started, Task, VERSION, Word};
+use super::words::{
+    Breach, Ending, Failed, Legacy, Order, Purse, Sample, Started, Task, VERSION, Word,
+};
 use crate::attend::{self, Assignment, Attendant, Facts, Leave, Output, Refusal, attend};
 use crate::door::Door;
 use crate::error::RunError;
@@ -57,7 +61,10 @@ pub fn keep() -> Result<(), RunError> {
     let board = Arc::new(Board::new().map_err(system("making the switchboard"))?);
     let outcome = keep_task(&task, &state, &keepers, &board, wire);
     let end = match &outcome.result {
-        Ok(result) => Ok(Ending::from(result)),
+        Ok(result) => Ok(Ending {
+            unspent: outcome.budget.as_deref().map(Purse::left_in),
+            ..Ending::from(result)
+        }),
         Err(error) => Err(Failed::from(error)),
     };
     let legacy = Legacy {
@@ -95,6 +102,7 @@ fn take_input() -> Result<Wire, RunError> {
 struct Outcome {
     result: Result<RunResult, RunError>,
     switchboard: Option<std::thread::JoinHandle<()>>,
+    budget: Option<Arc<LlmBudget>>,
 }
 
 fn keep_task(
@@ -117,12 +125,15 @@ fn keep_task(
             return Outcome {
                 result: Err(error),
                 switchboard: None,
+                budget: None,
             };
         }
     };
+    let budget = Arc::clone(&kept.budget);
     Outcome {
         result: kept.attend(task, state, board),
         switchboard: Some(thread),
+        budget: Some(budget),
     }
 }
 
@@ -163,10 +174,7 @@ fn prepare(
     };
     let command = Command::new(task.argv.clone()).workdir(task.workdir.clone());
     let command = shown.to(command)?;
-    let cost = task.purse.micro_usd.map(PicoUsd::from_micro_usd);
-    let budget = LlmBudget::new(task.purse.tokens, cost);
-    let limits = &document.capability().limits;
-    budget.cap(limits.tokens, limits.cost_usd.map(PicoUsd::from_usd));
+    let budget = task.purse.open(&document.capability().limits);
     let plan = &task.output;
     let stream = |stem| {
         Rotated::begin(&plan.directory, stem, plan.most_bytes, plan.keep)
@@ -188,6 +196,7 @@ fn prepare(
         alone: None,
         stop_by: None,
         is_quarantined: false,
+        parts: HashMap::new(),
     };
     board.attended();
     let thread = std::thread::Builder::new()
@@ -216,7 +225,10 @@ impl Kept {
             .budget(self.budget);
         let digest = self.document.digest().to_string();
         let mut ask = |_: &belljar_sandbox::plan::Plan| ask_leave(task, &digest, board);
-        let mut teller = Teller(board);
+        let mut teller = Teller {
+            board,
+            disk: Disk::default(),
+        };
         attend(assignment, Leave::Asked(&mut ask), &mut teller)
     }
 }
@@ -248,11 +260,15 @@ fn ask_leave(task: &Task, digest: &str, board: &Board) -> Result<Permit<Launch>,
 }
 
 /// Tells the daemon how the box fares.
-struct Teller<'a>(&'a Board);
+struct Teller<'a> {
+    board: &'a Board,
+    disk: Disk,
+}
 
 impl Attendant for Teller<'_> {
     fn started(&mut self, facts: &Facts<'_>) {
-        self.0.say(Word::Started(Started {
+        self.disk = Disk::of(facts.pid);
+        self.board.say(Word::Started(Started {
             pid: facts.pid,
             limits_by: facts.limits_by.to_owned(),
         }));
@@ -263,14 +279,19 @@ impl Attendant for Teller<'_> {
     }
 
     fn looked(&mut self, usage: &attend::Usage) {
-        self.0.say(Word::Sample(Sample::from(usage)));
+        let (read_bytes, written_bytes) = self.disk.look();
+        self.board.say(Word::Sample(Sample {
+            read_bytes,
+            written_bytes,
+            ..Sample::from(usage)
+        }));
     }
 
     fn violated(&mut self, violation: &Violation) {
-        self.0.say(Word::Violated(Breach::from(violation)));
+        self.board.say(Word::Violated(Breach::from(violation)));
     }
 
     fn refused(&mut self, refusal: &belljar_egress::Refusal) {
-        self.0.say(Word::Refused(refusal.into()));
+        self.board.say(Word::Refused(refusal.into()));
     }
 }

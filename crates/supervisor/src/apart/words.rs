@@ -1,9 +1,11 @@
 //! What a daemon and a keeper say to each other.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use belljar_egress::{LlmBudget, PicoUsd};
 use belljar_gate::Crossing;
-use belljar_policy::Budget;
+use belljar_policy::{Budget, Limits};
 use serde::{Deserialize, Serialize};
 
 use crate::result::RunResult;
@@ -48,7 +50,43 @@ pub(crate) struct Task {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Purse {
     pub(crate) tokens: Option<u64>,
-    pub(crate) micro_usd: Option<u64>,
+    pub(crate) pico_usd: Option<u64>,
+}
+
+impl Purse {
+    /// What is left in a budget.
+    pub(crate) fn left_in(budget: &LlmBudget) -> Self {
+        let (tokens, cost) = budget.left();
+        Self {
+            tokens,
+            pico_usd: cost.map(|PicoUsd(pico)| pico),
+        }
+    }
+
+    /// What was granted.
+    pub(crate) fn of(granted: &Budget) -> Self {
+        let cost = granted.micro_usd.number().map(PicoUsd::from_micro_usd);
+        Self {
+            tokens: granted.tokens.number(),
+            pico_usd: cost.map(|PicoUsd(pico)| pico),
+        }
+    }
+
+    /// A budget of this much, with what a box may use by itself.
+    pub(crate) fn open(self, limits: &Limits) -> Arc<LlmBudget> {
+        let budget = LlmBudget::new(self.tokens, self.cost());
+        budget.cap(limits.tokens, limits.cost_usd.map(PicoUsd::from_usd));
+        budget
+    }
+
+    /// A part of a budget, at most this much.
+    pub(crate) fn carve_from(self, budget: &Arc<LlmBudget>) -> Arc<LlmBudget> {
+        budget.carve(self.tokens, self.cost())
+    }
+
+    fn cost(self) -> Option<PicoUsd> {
+        self.pico_usd.map(PicoUsd)
+    }
 }
 
 /// Where output goes, and how much of it is kept.
@@ -102,7 +140,17 @@ pub(crate) enum Order {
         tokens: u64,
         micro_usd: u64,
     },
-    /// Its end is on record.
+    /// Set this much aside for a replica.
+    Carve {
+        child: String,
+        wanted: Purse,
+    },
+    /// A replica has ended and left this.
+    GiveBack {
+        child: String,
+        unspent: Purse,
+    },
+    /// Its end was heard.
     Done,
 }
 
@@ -120,6 +168,11 @@ pub(crate) enum Word {
     Sample(Sample),
     Refused(RefusedHost),
     Violated(Breach),
+    /// So much is set aside for a replica.
+    Carved {
+        child: String,
+        purse: Purse,
+    },
     Ended(Ending),
     Failed(Failed),
 }
@@ -152,6 +205,8 @@ pub(crate) struct Sample {
     pub(crate) micro_usd: u64,
     pub(crate) sent_bytes: u64,
     pub(crate) received_bytes: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) written_bytes: u64,
 }
 
 impl From<&crate::attend::Usage> for Sample {
@@ -164,6 +219,8 @@ impl From<&crate::attend::Usage> for Sample {
             micro_usd: usage.micro_usd,
             sent_bytes: usage.sent_bytes,
             received_bytes: usage.received_bytes,
+            read_bytes: 0,
+            written_bytes: 0,
         }
     }
 }
@@ -222,6 +279,8 @@ pub(crate) struct Ending {
     pub(crate) cpu_ms: u64,
     pub(crate) tokens: u64,
     pub(crate) micro_usd: u64,
+    /// What it may spend on models and did not, where that is known.
+    pub(crate) unspent: Option<Purse>,
     pub(crate) breaches: Vec<Breach>,
     pub(crate) notes: Vec<String>,
 }
@@ -237,6 +296,7 @@ impl From<&RunResult> for Ending {
             cpu_ms: (result.resource_usage.cpu_seconds * 1000.0).ceil() as u64,
             tokens,
             micro_usd,
+            unspent: None,
             breaches: result.violations.iter().map(Breach::from).collect(),
             notes: result.notes.clone(),
         }

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use belljar_api::Tag;
-use belljar_egress::{LlmBudget, PicoUsd};
 use belljar_gate::{Adopted, Living};
 use belljar_manifest::lineage::CapabilityDocument;
 use belljar_replication::{Status, WorkerId};
@@ -161,10 +160,7 @@ impl Inner {
 /// A worker as its task tells of it.
 fn employed(known: &Adopted, task: &Task) -> Option<Arc<Employed>> {
     let document = CapabilityDocument::parse(&task.capability).ok()?;
-    let cost = task.purse.micro_usd.map(PicoUsd::from_micro_usd);
-    let models = LlmBudget::new(task.purse.tokens, cost);
-    let limits = &document.capability().limits;
-    models.cap(limits.tokens, limits.cost_usd.map(PicoUsd::from_usd));
+    let models = task.purse.open(&document.capability().limits);
     Some(Arc::new(Employed {
         worker: known.worker(),
         papers: known.papers.clone(),

@@ -178,7 +178,7 @@ impl Roster {
         }
         let mut due = Vec::new();
         for (worker, agent) in &mut book.agents {
-            if !agent.again_at.is_some_and(|at| now >= at) {
+            if agent.again_at.is_none_or(|at| now < at) {
                 continue;
             }
             agent.again_at = None;

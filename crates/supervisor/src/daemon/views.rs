@@ -88,6 +88,8 @@ pub(super) fn put_sample(
     usage.processes = sample.processes.unwrap_or(0);
     usage.sent_bytes = sample.sent_bytes;
     usage.received_bytes = sample.received_bytes;
+    usage.read_bytes = sample.read_bytes;
+    usage.written_bytes = sample.written_bytes;
     usage.tokens = sample.tokens;
     usage.micro_usd = sample.micro_usd;
 }

@@ -202,16 +202,6 @@ impl From<&HireError> for Refused {
                 )
                 .hint("wait for one to end, or raise supervisor.max_agents"),
             ),
-            HireError::ModelsApart => Self(
-                Status::FORBIDDEN,
-                Problem::new(
-                    "deny_models_apart",
-                    "its budget for models can't be divided under a supervisor",
-                )
-                .hint(
-                    "run the family with `belljar run --contract`, or without a budget for models",
-                ),
-            ),
             HireError::Refused(refusal) => {
                 let mut problem =
                     Problem::new(refusal.code(), refusal.detail()).hint(refusal.hint());

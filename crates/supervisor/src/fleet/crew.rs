@@ -234,11 +234,15 @@ impl Crew {
         }
     }
 
-    fn kill(&self, worker: WorkerId, code: KillCode) {
-        if let Some(member) = self.members().by_worker.get_mut(&worker) {
-            member.killed.get_or_insert(code);
-            member.hold.kill(code);
-        }
+    /// Kills a worker's box; whether it has one.
+    fn kill(&self, worker: WorkerId, code: KillCode) -> bool {
+        let mut members = self.members();
+        let Some(member) = members.by_worker.get_mut(&worker) else {
+            return false;
+        };
+        member.killed.get_or_insert(code);
+        member.hold.kill(code);
+        true
     }
 
     fn hold(&self, worker: WorkerId) -> Option<Hold> {
@@ -281,8 +285,8 @@ pub(crate) struct Grasp {
 
 impl Hands for Grasp {
     fn kill(&self, worker: WorkerId, code: Code) {
-        self.crew.kill(worker, KillCode::new(code.code()));
-        if let Some(watch) = &self.watch {
+        let had_a_box = self.crew.kill(worker, KillCode::new(code.code()));
+        if had_a_box && let Some(watch) = &self.watch {
             watch.doomed(worker, code.code());
         }
     }

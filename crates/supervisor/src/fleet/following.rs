@@ -28,6 +28,8 @@ pub(crate) struct Following {
     first: Option<First>,
     /// What was charged for.
     told: Usage,
+    /// What was set aside for it, where we know.
+    purse: Option<Purse>,
 }
 
 impl Hired {
@@ -42,7 +44,7 @@ impl Hired {
         let launch = self.launch.take();
         let worker = self.worker();
         match started {
-            Ok(session) => {
+            Ok((session, purse)) => {
                 apart.watch.kept(worker, session.pid());
                 let following = Following {
                     post: Arc::clone(&self.post),
@@ -52,6 +54,7 @@ impl Hired {
                     launch,
                     first,
                     told: Usage::default(),
+                    purse: Some(purse),
                 };
                 following.follow();
             }
@@ -69,16 +72,42 @@ impl Hired {
         }
     }
 
-    fn start_keeper(&self, apart: &Apart, card: Card) -> Result<Session, RunError> {
+    fn start_keeper(&self, apart: &Apart, card: Card) -> Result<(Session, Purse), RunError> {
         let Hold::Apart(line) = &self.hold else {
             return Err(not_here());
         };
-        let task = self.task(apart, card)?;
-        Session::start(&apart.setup, &task, line)
+        let purse = self.purse()?;
+        let task = self.task(apart, card, purse)?;
+        match Session::start(&apart.setup, &task, line) {
+            Ok(session) => Ok((session, purse)),
+            Err(error) => {
+                self.post.give_back(&self.employed, purse);
+                Err(error)
+            }
+        }
+    }
+
+    /// What it may spend on models: a part of what its parent may, which its parent's keeper sets aside; so a family never spends
+    /// more than its first was given, however many calls are under way while replicas are made.
+    fn purse(&self) -> Result<Purse, RunError> {
+        let payload = self.employed.papers.payload();
+        let wanted = Purse::of(&payload.budget);
+        let Some(parent) = &payload.parent else {
+            return Ok(wanted);
+        };
+        let gone = || RunError::Kept {
+            code: "keeper_lost",
+            what: "its parent's keeper set nothing aside for it".into(),
+            hint: None,
+        };
+        let parent = WorkerId(parent.worker.as_u128());
+        let line = self.post.crew.line(parent).ok_or_else(gone)?;
+        let child = self.employed.worker.to_string();
+        line.carve(&child, wanted).map_err(|_| gone())
     }
 
     /// What its keeper is told.
-    fn task(&self, apart: &Apart, card: Card) -> Result<Task, RunError> {
+    fn task(&self, apart: &Apart, card: Card, purse: Purse) -> Result<Task, RunError> {
         let employed = &self.employed;
         let text = |bytes: &[u8], what: &str| {
             String::from_utf8(bytes.to_vec()).map_err(|_| RunError::Invalid {
@@ -92,7 +121,6 @@ impl Hired {
             .collect();
         let worker = employed.worker.to_string();
         let payload = employed.papers.payload();
-        let granted = &payload.budget;
         Ok(Task {
             v: VERSION,
             output: OutputPlan {
@@ -113,10 +141,7 @@ impl Hired {
                 .map(|state| text(state, "its state"))
                 .transpose()?,
             own: self.own,
-            purse: Purse {
-                tokens: granted.tokens.number(),
-                micro_usd: granted.micro_usd.number(),
-            },
+            purse,
             orphan_grace_ms: u64::try_from(apart.setup.orphan_grace.as_millis())
                 .unwrap_or(u64::MAX),
             started_at_ms: employed.started_at_ms,
@@ -149,13 +174,17 @@ impl Following {
             launch: None,
             first: None,
             told,
+            purse: Some(adoptee.standing.task.purse),
         };
         following.open_door(adoptee.door);
         following
     }
 
     fn open_door(&self, door: UnixListener) {
-        let _ = self.post.doors.add_listener(door, self.tag, Side::Agent);
+        let _ = self
+            .post
+            .doors
+            .add_lent_listener(door, self.tag, Side::Agent);
     }
 
     /// Until nothing is left of the box.
@@ -178,6 +207,14 @@ impl Following {
         self.session.finish();
         if matches!(over, Over::Lost) {
             post.clear_after(worker);
+        }
+        // Of a keeper that was killed nobody knows what is left; then nothing is.
+        if let Over::Ended(ending) = &over
+            && let Some(unspent) = ending.unspent
+        {
+            post.give_back(&self.employed, unspent);
+        } else if let (Over::Failed(_), Some(purse)) = (&over, self.purse) {
+            post.give_back(&self.employed, purse);
         }
         // Its box is gone before its end is told, so that "killed" means dead.
         post.crew.dismiss(worker);
@@ -236,6 +273,7 @@ impl Following {
                 self.post.gate.note_box(worker, why);
                 apart.watch.refused(worker, &refusal);
             }
+            Word::Carved { child, purse } => self.session.line().carved(&child, purse),
             Word::Violated(breach) => apart.watch.violated(worker, &breach),
             // Said to whoever adopts, and handled there.
             Word::Here(_) | Word::Ended(_) | Word::Failed(_) => {}
@@ -256,6 +294,16 @@ pub(crate) fn tell_legacy(gate: &FleetGate, worker: WorkerId, over: &Over, told:
 }
 
 impl Post {
+    /// Gives what somebody did not spend on models back to its parent, if that lives. Otherwise it is lost: strict, not generous.
+    fn give_back(&self, employed: &Employed, unspent: Purse) {
+        let parent = employed.papers.payload().parent.as_ref();
+        let parent = parent.map(|link| WorkerId(link.worker.as_u128()));
+        if let Some(line) = parent.and_then(|parent| self.crew.line(parent)) {
+            let child = employed.worker.to_string();
+            let _ = line.order(&Order::GiveBack { child, unspent });
+        }
+    }
+
     /// Where a worker's output is.
     pub(crate) fn output_of(&self, worker: &str) -> std::path::PathBuf {
         self.state.path().join("fleet/output").join(worker)

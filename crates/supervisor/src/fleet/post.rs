@@ -102,9 +102,6 @@ pub enum HireError {
     /// As many agents live as may.
     #[error("deny_max_agents: {0} agents live already, which is the most")]
     Full(usize),
-    /// What a parent may spend on models can't be shared with a keeper of another process.
-    #[error("deny_models_apart: its budget for models can't be divided under a supervisor")]
-    ModelsApart,
 }
 
 impl From<Full> for HireError {
@@ -154,13 +151,6 @@ impl Post {
         hold: Hold,
         tag: belljar_api::Tag,
     ) -> Result<Hired, HireError> {
-        if let (Keeping::Processes(_), Some(parent)) = (&self.keeping, parent)
-            && parent.models.is_limited()
-        {
-            self.gate
-                .note_box(worker, HireError::ModelsApart.to_string());
-            return Err(HireError::ModelsApart);
-        }
         let wish = self.wish(parent, worker, &candidate)?;
         let jti = Jti(random()?);
         let permit = match parent {

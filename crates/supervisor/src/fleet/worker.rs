@@ -99,7 +99,7 @@ impl From<HireError> for WorkerError {
         match error {
             HireError::Refused(refusal) => Self::Refused(refusal),
             HireError::Run(error) => Self::Run(error),
-            full @ (HireError::Full(_) | HireError::ModelsApart) => Self::Run(RunError::Refused {
+            full @ HireError::Full(_) => Self::Run(RunError::Refused {
                 what: full.to_string(),
                 hint: "wait for a worker to end".into(),
             }),

@@ -13,6 +13,8 @@ use belljar_api::{
     AgentView, Because, Kill, KillRequest, OutputStream, Quarantine, Release, ShutDown, StopAgent,
     StopRequest,
 };
+use std::borrow::Cow;
+use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use super::agent::said;
@@ -109,7 +111,7 @@ fn logs(agent: &str, follow: bool, stderr: bool) -> Result<u8, Failure> {
     let mut from = 0;
     loop {
         let part = reached.output(&id, stream, from)?;
-        print::out(&part.text);
+        print::out(&for_reader(&part.text));
         let is_new = part.next > from;
         from = part.next;
         if part.is_end || !follow && !is_new {
@@ -119,6 +121,20 @@ fn logs(agent: &str, follow: bool, stderr: bool) -> Result<u8, Failure> {
             std::thread::sleep(PAUSE);
         }
     }
+}
+
+/// What an agent wrote must not steer the terminal of whoever reads it; a file gets it as it is.
+fn for_reader(text: &str) -> Cow<'_, str> {
+    if !std::io::stdout().is_terminal() {
+        return Cow::Borrowed(text);
+    }
+    let lines = text.split_inclusive('\n').map(|line| {
+        let (line, end) = line
+            .strip_suffix('\n')
+            .map_or((line, ""), |line| (line, "\n"));
+        format!("{}{end}", print::harmless(line))
+    });
+    Cow::Owned(lines.collect())
 }
 
 /// Asks the supervisor to end, and waits until it has.

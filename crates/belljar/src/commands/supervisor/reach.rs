@@ -92,7 +92,7 @@ impl Reached {
                 .filter(|agent| !is_over(agent))
                 .collect(),
             // The latest of that name.
-            all().filter(named).next_back().into_iter().collect(),
+            all().rfind(named).into_iter().collect(),
             all().filter(begins).collect(),
         ]
         .into_iter();
