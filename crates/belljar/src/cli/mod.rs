@@ -2,6 +2,7 @@
 
 pub(crate) mod experiment;
 mod learn;
+pub(crate) mod monitor;
 mod proof;
 pub(crate) mod replication;
 
@@ -82,6 +83,9 @@ pub(crate) enum Command {
     /// Watch and stop a family of agents
     #[command(subcommand)]
     Replication(replication::Replication),
+    /// What a supervisor's agents used and did, and what needs attention
+    #[command(subcommand)]
+    Monitor(monitor::Monitor),
     /// Study contracts: simulate populations of agents with the controller that enforces them
     #[command(subcommand)]
     Experiment(experiment::Experiment),

@@ -12,6 +12,7 @@ mod keys;
 mod learn;
 mod list;
 mod manifest;
+mod monitor;
 mod replication;
 mod run;
 
@@ -29,6 +30,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Ps(format) => list::ps(&format),
         Command::Check(question) => check::check(&question),
         Command::Replication(command) => replication::replication(command),
+        Command::Monitor(command) => monitor::monitor(command),
         Command::Experiment(command) => experiment::experiment(&command),
         Command::Agent(command) => agent::agent(command),
         Command::Profile(what) => documents::profile(&what),
