@@ -218,12 +218,14 @@ impl View {
 }
 
 fn draw(list: &AgentList, rows: &[Row<'_>]) {
+    // A terminal that does not know its size is taken for the usual one.
     let size = tcgetwinsize(std::io::stdout()).ok();
-    let (width, height) = size.map_or((80, 24), |size| {
+    let known = size.filter(|size| size.ws_col > 0 && size.ws_row > 0);
+    let (width, height) = known.map_or((80, 24), |size| {
         (usize::from(size.ws_col), usize::from(size.ws_row))
     });
     let mut frame = String::from("\x1b[H");
-    let lines = lines(list, rows, width.max(1), height.max(1));
+    let lines = lines(list, rows, width, height);
     for (number, line) in lines.iter().enumerate() {
         let end = if number + 1 == lines.len() {
             ""
