@@ -92,7 +92,7 @@ impl Monitor {
         // A former life in the far future was mistaken about the time.
         let is_mistaken = found.last_ms > wall + millis(FOLLOWED_BACK);
         let from = if is_mistaken { wall } else { found.last_ms };
-        let mut ring = Ring::default();
+        let mut ring = Ring::since(wall.max(from));
         if is_mistaken {
             // What can't be forgotten now is in the way later, and told then.
             let _later = store.forget_after(wall / 1000);
@@ -242,10 +242,9 @@ impl Monitor {
     /// Seconds of agents and events that were lost for want of a disk.
     #[must_use]
     pub fn dropped(&self) -> (u64, u64) {
-        (
-            locked(&self.inner.ring).dropped(),
-            locked(&self.inner.log).dropped(),
-        )
+        let samples = locked(&self.inner.ring).dropped();
+        let events = locked(&self.inner.log).dropped();
+        (samples, events)
     }
 
     /// Why nothing can be written at present.
@@ -578,5 +577,12 @@ impl Inner {
             };
         }
         false
+    }
+}
+
+#[cfg(test)]
+impl Monitor {
+    pub(crate) fn inner_for_tests(&self) -> &Inner {
+        &self.inner
     }
 }

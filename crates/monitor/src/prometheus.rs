@@ -129,7 +129,8 @@ pub(crate) fn page(inner: &Inner, agents: &[AgentView], status: &StatusView) -> 
     }
     of_agents(&mut page, agents);
     of_alerts(&mut page, inner);
-    let (samples, events) = (locked(&inner.ring).dropped(), locked(&inner.log));
+    let samples = locked(&inner.ring).dropped();
+    let events = locked(&inner.log);
     page.one(
         "belljar_samples_dropped_total",
         "counter",

@@ -12,13 +12,13 @@ use crate::store::{Batch, Keep, Minute, Store, is_busy, is_damage, locked};
 
 const EVERY: Duration = Duration::from_secs(1);
 /// The longest time between two attempts to write.
-const SLOWEST: Duration = Duration::from_secs(10);
+const SLOWEST: Duration = Duration::from_secs(5);
 /// A second is over when the sampler has had this long to tell of it, in seconds.
 const GRACE: u64 = 2;
 /// Minutes that are folded at once.
 const MOST_MINUTES: usize = 16;
 /// Attempts that may fail for a lock before it is worth telling.
-const PASSING: u32 = 5;
+const PASSING: u32 = 3;
 
 struct Writer {
     store: Store,
@@ -75,10 +75,14 @@ impl Writer {
         let alerts: HashMap<String, AlertView> =
             std::mem::take(&mut *locked(&inner.changed_alerts));
         let over = now.saturating_sub(GRACE);
+        // One lock at a time: a guard in the middle of an expression lives to its end.
+        let journal = locked(&inner.ring).all(self.journaled, over);
+        let minutes = finished_minutes(inner, over);
+        let events = locked(&inner.log).unstored();
         let batch = Batch {
-            journal: locked(&inner.ring).all(self.journaled, over),
-            minutes: finished_minutes(inner, over),
-            events: locked(&inner.log).unstored(),
+            journal,
+            minutes,
+            events,
             alerts: alerts.values().cloned().collect(),
         };
         // Where nothing comes in, nothing needs to go.
@@ -114,8 +118,9 @@ impl Writer {
 
     fn failed(&mut self, inner: &Inner, error: &rusqlite::Error) {
         self.failures = self.failures.saturating_add(1);
-        let wait = EVERY.saturating_mul(self.failures).min(SLOWEST);
-        self.try_again = Instant::now() + wait;
+        // A lock is soon gone; a disk takes longer.
+        let times = if is_busy(error) { 1 } else { self.failures };
+        self.try_again = Instant::now() + EVERY.saturating_mul(times).min(SLOWEST);
         if is_damage(error) {
             self.replace(inner);
             return;

@@ -2,6 +2,7 @@
 
 pub(crate) mod experiment;
 mod learn;
+pub(crate) mod monitor;
 mod proof;
 pub(crate) mod replication;
 pub(crate) mod supervisor;
@@ -94,6 +95,9 @@ pub(crate) enum Command {
     /// Keep a box for the supervisor; it starts one for each agent
     #[command(hide = true)]
     Keeper,
+    /// What a supervisor's agents used and did, and what needs attention
+    #[command(subcommand)]
+    Monitor(monitor::Monitor),
     /// Study contracts: simulate populations of agents with the controller that enforces them
     #[command(subcommand)]
     Experiment(experiment::Experiment),

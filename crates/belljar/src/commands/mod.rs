@@ -12,6 +12,7 @@ mod keys;
 mod learn;
 mod list;
 mod manifest;
+mod monitor;
 mod replication;
 mod run;
 mod supervisor;
@@ -34,6 +35,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Supervisor(command) => supervisor::supervisor(command),
         Command::Sandbox(arguments) => supervisor::sandbox(arguments),
         Command::Keeper => Ok(belljar_supervisor::apart::keep().map(|()| exit::OK)?),
+        Command::Monitor(command) => monitor::monitor(command),
         Command::Experiment(command) => experiment::experiment(&command),
         Command::Agent(command) => agent::agent(command),
         Command::Profile(what) => documents::profile(&what),

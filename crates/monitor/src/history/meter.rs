@@ -16,9 +16,14 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Begins with an agent's first sample. One that began within the last gap has used all it did since then.
-    pub(crate) fn begin(now_ms: u64, agent: &AgentView) -> (Self, Vec<Point>) {
-        let is_new = now_ms.saturating_sub(agent.started_at_ms) <= LONGEST_GAP_MS;
+    /// Begins with an agent's first sample. One that began under our eyes has used all it did since then; what another did before
+    /// is for a former life of ours to have told.
+    pub(crate) fn begin(
+        now_ms: u64,
+        agent: &AgentView,
+        watched_since_ms: u64,
+    ) -> (Self, Vec<Point>) {
+        let is_new = agent.started_at_ms >= watched_since_ms;
         let mut meter = Self {
             at_ms: if is_new {
                 agent.started_at_ms.min(now_ms)
@@ -139,7 +144,7 @@ mod tests {
         let mut view = agent("a");
         view.started_at_ms = 10_990;
         view.usage.read_bytes = 7;
-        let (mut meter, mut points) = Meter::begin(12_010, &view);
+        let (mut meter, mut points) = Meter::begin(12_010, &view, 0);
         view.usage.read_bytes = 1_000_003;
         points.extend(meter.read(15_555, &view));
         assert_eq!(total(&points, Column::Read), 1_000_003);
@@ -161,7 +166,7 @@ mod tests {
         let mut view = agent("a");
         view.started_at_ms = 1_000;
         view.usage.cpu_ms = 500;
-        let (mut meter, mut points) = Meter::begin(2_000, &view);
+        let (mut meter, mut points) = Meter::begin(2_000, &view, 0);
         view.usage.cpu_ms = 100; // a process it had counted is gone
         points.extend(meter.read(3_000, &view));
         view.usage.cpu_ms = 600;
@@ -178,7 +183,7 @@ mod tests {
         let mut view = agent("a");
         view.started_at_ms = 1_000;
         view.usage.tokens = 1_000_000;
-        let (mut meter, mut points) = Meter::begin(10_000_000, &view);
+        let (mut meter, mut points) = Meter::begin(10_000_000, &view, 5_000_000);
         view.usage.tokens = 1_000_010;
         points.extend(meter.read(10_001_000, &view));
         assert_eq!(total(&points, Column::Tokens), 10);
@@ -188,7 +193,7 @@ mod tests {
     fn a_clock_that_stands_or_goes_back_makes_no_point_in_the_past() {
         let mut view = agent("a");
         view.started_at_ms = 1_000;
-        let (mut meter, _) = Meter::begin(20_000, &view);
+        let (mut meter, _) = Meter::begin(20_000, &view, 0);
         view.usage.tokens = 5;
         let points = meter.read(20_000, &view);
         assert_eq!(total(&points, Column::Tokens), 5);

@@ -20,6 +20,8 @@ pub(crate) struct Ring {
     /// Everything before this second is in the store.
     stored_until: u64,
     dropped: u64,
+    /// Agents that began before this were there before us.
+    watched_since_ms: u64,
 }
 
 #[derive(Debug)]
@@ -30,6 +32,14 @@ struct Recent {
 }
 
 impl Ring {
+    /// Empty, by a monitor that began then.
+    pub(crate) fn since(watched_since_ms: u64) -> Self {
+        Self {
+            watched_since_ms,
+            ..Self::default()
+        }
+    }
+
     /// Takes a sample in. It can't be told of seconds that are in the store: they are closed.
     pub(crate) fn sampled(&mut self, now_ms: u64, agent: &AgentView) {
         if !self.agents.contains_key(&agent.id) && self.agents.len() >= MOST_AGENTS {
@@ -43,7 +53,7 @@ impl Ring {
         let points = match &mut recent.meter {
             Some(meter) => meter.read(now_ms, agent),
             None => {
-                let (meter, points) = Meter::begin(now_ms, agent);
+                let (meter, points) = Meter::begin(now_ms, agent, self.watched_since_ms);
                 recent.meter = Some(meter);
                 points
             }

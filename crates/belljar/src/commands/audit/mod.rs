@@ -12,6 +12,7 @@ use belljar_gate::LogKind;
 use belljar_gate::keyring::{KeyDir, known_keys};
 use belljar_ledger::{Fault, ProveError, Reader};
 use belljar_supervisor::{StateDir, key_source};
+use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -95,6 +96,32 @@ fn tail(log: LogKind, lines: u64, follow: bool, output: OutputFormat) -> Result<
             .refresh()
             .map_err(|fault| Failure::Fault(log, fault))?;
     }
+}
+
+/// Writes the whole log as it stands, one JSON object a line. Says how many; none where there is no log.
+pub(super) fn export_to(log: LogName, out: &mut dyn Write) -> Result<Option<u64>, Failure> {
+    let log = kind(log);
+    let Some(reader) = open(log)? else {
+        return Ok(None);
+    };
+    let mut count = 0;
+    let mut entries = reader.entries(0);
+    while let Some(entry) = entries.next_borrowed() {
+        let (index, bytes) = entry.map_err(|fault| Failure::Fault(log, fault))?;
+        let line = lines::json(index, bytes);
+        let written = out.write_all(&line).and_then(|()| out.write_all(b"\n"));
+        written.map_err(|error| unwritten(&error))?;
+        count += 1;
+    }
+    out.flush().map_err(|error| unwritten(&error))?;
+    Ok(Some(count))
+}
+
+fn unwritten(error: &std::io::Error) -> Failure {
+    Failure::Invalid(
+        format!("the export can't be written: {error}"),
+        "see that the disk has room; what was written is not the whole log".into(),
+    )
 }
 
 fn export(log: LogKind, format: ExportFormat) -> Result<u8, Failure> {

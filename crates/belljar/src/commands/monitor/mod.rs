@@ -1,0 +1,211 @@
+//! `belljar monitor …`: what a supervisor's agents used and did, asked over the operator's socket.
+
+mod show;
+mod top;
+
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use belljar_api::{
+    AcknowledgeAlert, AlertQuery, AlertState, Because, CallError, EventQuery, ListAlerts,
+    ListEvents, MetricsQuery, Name, ReadMetrics, ResolveAlert,
+};
+use belljar_supervisor::StateDir;
+use belljar_supervisor::fleet::Operator;
+
+use super::agent::said;
+use crate::cli::monitor::{Answer, Events, Monitor, Whose};
+use crate::cli::{LogName, OutputFormat};
+use crate::exit::{self, Failure};
+use crate::print::{self, Line, Stream};
+
+/// How often `events --follow` looks.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Events that one look takes at most.
+const AT_ONCE: u64 = 1_000;
+
+pub(crate) fn monitor(command: Monitor) -> Result<u8, Failure> {
+    match command {
+        Monitor::Metrics {
+            whose,
+            since,
+            format,
+        } => {
+            let now = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default();
+            let query = MetricsQuery {
+                agent: whose.agent_id,
+                since_ms: u64::try_from(now.saturating_sub(since).as_millis()).ok(),
+                ..MetricsQuery::default()
+            };
+            let reply = reach()?.client.call::<ReadMetrics>(&query)?;
+            tell(format.output, &reply, || show::metrics(&reply));
+            Ok(exit::OK)
+        }
+        Monitor::Events(asked) => events(asked),
+        Monitor::Alerts {
+            answer: Some(answer),
+            ..
+        } => answer_alert(answer),
+        Monitor::Alerts {
+            answer: None,
+            all,
+            whose,
+            format,
+        } => alerts(all, whose, format.output),
+        Monitor::Audit { export, log } => audit(&export, log.log),
+        Monitor::Top(format) => top::top(&mut reach()?, format.output),
+    }
+}
+
+fn reach() -> Result<Operator, Failure> {
+    Operator::reach(&StateDir::find()?).map_err(|error| match error {
+        CallError::NotThere { .. } => Failure::Invalid(
+            "no supervisor runs in this state directory".into(),
+            "`belljar supervisor start` starts one; BELLJAR_STATE_DIR says where to look".into(),
+        ),
+        other => other.into(),
+    })
+}
+
+fn events(asked: Events) -> Result<u8, Failure> {
+    let mut operator = reach()?;
+    let search = asked.search.map(Name::new).transpose().map_err(|error| {
+        Failure::Invalid(
+            format!("that can't be searched for: {error}"),
+            "one line of at most 128 bytes".into(),
+        )
+    })?;
+    let mut query = EventQuery {
+        agent: asked.whose.agent_id,
+        kind: asked.kind,
+        search,
+        limit: Some(asked.lines),
+        ..EventQuery::default()
+    };
+    let mut stream = Stream::new();
+    loop {
+        let mut list = operator.client.call::<ListEvents>(&query)?;
+        if !asked.follow && asked.format.output == OutputFormat::Json {
+            print::json(&list);
+            return Ok(exit::OK);
+        }
+        // A terminal is read downwards: the newest comes last.
+        list.events.reverse();
+        for event in &list.events {
+            let line = match asked.format.output {
+                OutputFormat::Json => serde_json::to_string(event).unwrap_or_default(),
+                OutputFormat::Text => show::event(event, print::stdout_colours()),
+            };
+            stream.line(line.as_bytes());
+        }
+        if !stream.flush() || !asked.follow || !stream.wait(LOOK_EVERY) {
+            return Ok(exit::OK);
+        }
+        let last = list.events.last().map(|event| event.id);
+        query.after = last.or(query.after).or(Some(0));
+        query.limit = Some(AT_ONCE);
+    }
+}
+
+fn alerts(all: bool, whose: Whose, output: OutputFormat) -> Result<u8, Failure> {
+    let mut operator = reach()?;
+    let mut query = AlertQuery {
+        agent: whose.agent_id,
+        ..AlertQuery::default()
+    };
+    let mut list = operator.client.call::<ListAlerts>(&query)?;
+    if all {
+        query.state = Some(AlertState::Resolved);
+        let resolved = operator.client.call::<ListAlerts>(&query)?;
+        list.alerts.extend(resolved.alerts);
+        let number = |id: &str| id.parse::<u64>().unwrap_or(0);
+        list.alerts
+            .sort_by_key(|alert| std::cmp::Reverse(number(alert.id.as_str())));
+    }
+    tell(output, &list, || {
+        show::alerts(&list.alerts, print::stdout_colours())
+    });
+    Ok(exit::OK)
+}
+
+fn answer_alert(answer: Answer) -> Result<u8, Failure> {
+    let mut operator = reach()?;
+    let (alert, output) = match answer {
+        Answer::Ack { id, reason, format } => {
+            let because = Because {
+                reason: said(reason)?,
+            };
+            let alert = operator.client.call_on::<AcknowledgeAlert>(&id, &because)?;
+            (alert, format.output)
+        }
+        Answer::Resolve { id, reason, format } => {
+            let because = Because {
+                reason: said(reason)?,
+            };
+            let alert = operator.client.call_on::<ResolveAlert>(&id, &because)?;
+            (alert, format.output)
+        }
+    };
+    tell(output, &alert, || {
+        format!(
+            "alert {} ({:?}) is {}\n",
+            alert.id,
+            alert.kind,
+            show::state_word(alert.state)
+        )
+    });
+    Ok(exit::OK)
+}
+
+/// The whole log in one file, there as a whole or not at all.
+fn audit(path: &Path, log: LogName) -> Result<u8, Failure> {
+    let count = if path == Path::new("-") {
+        super::audit::export_to(log, &mut std::io::stdout().lock())?
+    } else {
+        let unwritable = |error: std::io::Error| {
+            Failure::Invalid(
+                format!("{}: {error}", path.display()),
+                "name a file in a directory that you can write".into(),
+            )
+        };
+        let mut half = path.as_os_str().to_owned();
+        half.push(format!(".{}.half", std::process::id()));
+        let half = Path::new(&half);
+        let file = File::options()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(half)
+            .map_err(unwritable)?;
+        let mut out = BufWriter::new(file);
+        let written = super::audit::export_to(log, &mut out).and_then(|count| {
+            out.flush().map_err(unwritable)?;
+            out.get_ref().sync_all().map_err(unwritable)?;
+            std::fs::rename(half, path).map_err(unwritable)?;
+            Ok(count)
+        });
+        if written.is_err() {
+            // What is left of it is no use to anybody.
+            let _gone = std::fs::remove_file(half);
+        }
+        written?
+    };
+    let text = match count {
+        Some(count) => format!("{count} entries written"),
+        None => "there is no log yet; nothing to write".into(),
+    };
+    print::line(Line::Note, &text);
+    Ok(exit::OK)
+}
+
+fn tell(format: OutputFormat, value: &impl serde::Serialize, text: impl FnOnce() -> String) {
+    match format {
+        OutputFormat::Json => print::json(value),
+        OutputFormat::Text => print::out(&text()),
+    }
+}
