@@ -172,7 +172,7 @@ fn a_second_supervisor_is_refused_and_harms_nobody(who: Who) {
     let supervised = Supervised::start(who, PLAIN);
     let id = supervised.agent("one", COUNTING);
     let config = supervised.config();
-    let second = supervised.belljar(&["supervisor", "start", "--config", &config]);
+    let second = supervised.belljar(&["supervisor", "start", "--config", &config, "--no-web"]);
     assert_eq!(second.code(), 122);
     let said = second.stderr();
     assert!(
@@ -219,7 +219,7 @@ fn declared_agents_start_with_the_supervisor(who: Who) {
     let wrong = supervised.jail.base.join("wrong.toml");
     supervised.jail.put(&wrong, "[supervisor]\nmax_agent = 3\n");
     let wrong = wrong.to_string_lossy().into_owned();
-    let refused = supervised.belljar(&["supervisor", "start", "--config", &wrong]);
+    let refused = supervised.belljar(&["supervisor", "start", "--config", &wrong, "--no-web"]);
     assert_eq!(refused.code(), 121);
     assert!(
         refused.stderr().contains("did you mean 'max_agents'?"),

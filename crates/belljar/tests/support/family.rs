@@ -144,9 +144,9 @@ impl Family {
             "[supervisor]\nmax_agents = 50\ncontract = \"contract.yaml\"\n",
         );
         let config = config.to_string_lossy().into_owned();
-        let mut command = self
-            .jail
-            .belljar(&["supervisor", "start", "--config", &config]);
+        let mut command =
+            self.jail
+                .belljar(&["supervisor", "start", "--config", &config, "--no-web"]);
         command.stdout(stdout).stderr(stderr);
         self.controller = Some(command.spawn().expect("start belljar"));
         eventually("the supervisor is ready", || {

@@ -46,9 +46,14 @@ impl Supervised {
         self.starts += 1;
         let file = File::create(self.output_path()).expect("a file for the supervisor's output");
         let config = self.config();
-        let mut command = self
-            .jail
-            .belljar(&["supervisor", "start", "--config", &config]);
+        let mut command = self.jail.belljar(&[
+            "supervisor",
+            "start",
+            "--config",
+            &config,
+            "--web-port",
+            "0",
+        ]);
         let errors = file.try_clone().expect("the same file");
         command.stdout(file).stderr(errors);
         self.daemon = Some(command.spawn().expect("start belljar"));

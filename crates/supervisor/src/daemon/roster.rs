@@ -431,12 +431,18 @@ impl Watch for Roster {
     }
 
     fn started(&self, worker: WorkerId, started: &Started) {
+        let mut view = None;
         self.change(worker, |agent| {
             agent.started = Some(started.clone());
             if agent.view.phase == AgentPhase::Starting {
                 turn(&mut agent.view, AgentPhase::Running);
             }
+            view = Some(agent.view.clone());
         });
+        // So that whoever watches knows its name before it does anything.
+        if let Some(view) = view {
+            self.observer.sampled(&view);
+        }
         let text = Text::new(&format!("{} started", self.name_of(worker)));
         self.tell(text.event(Some(worker), EventKind::Started, Severity::Info));
     }

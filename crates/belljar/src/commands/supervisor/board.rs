@@ -1,6 +1,7 @@
 //! The web server's view of a daemon: answers, the live stream, numbers.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -34,8 +35,11 @@ struct Told {
     agents: HashMap<AgentId, AgentView>,
 }
 
-/// The thread that tells. It ends when the monitor does.
-pub(super) struct Teller(Option<JoinHandle<()>>);
+/// The thread that tells. Dropped, it is waited for.
+pub(super) struct Teller {
+    ends: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
 
 impl Board {
     /// A board, and the thread that keeps its readers told.
@@ -48,23 +52,27 @@ impl Board {
             monitor: Arc::clone(monitor),
             readers: Arc::default(),
         };
+        let ends = Arc::new(AtomicBool::new(false));
         let telling = Telling {
             daemon: Arc::downgrade(daemon),
             readers: Arc::clone(&board.readers),
             news: monitor.subscribe(),
+            ends: Arc::clone(&ends),
             status: None,
             status_told: Instant::now(),
         };
         let thread = std::thread::Builder::new()
             .name("belljar-live".to_owned())
             .spawn(move || telling.work())?;
-        Ok((board, Teller(Some(thread))))
+        let thread = Some(thread);
+        Ok((board, Teller { ends, thread }))
     }
 }
 
 impl Drop for Teller {
     fn drop(&mut self) {
-        if let Some(thread) = self.0.take() {
+        self.ends.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
@@ -129,6 +137,7 @@ struct Telling {
     daemon: Weak<Daemon>,
     readers: Arc<Readers>,
     news: Receiver,
+    ends: Arc<AtomicBool>,
     status: Option<StatusView>,
     status_told: Instant,
 }
@@ -136,7 +145,7 @@ struct Telling {
 impl Telling {
     fn work(mut self) {
         let mut next_look = Instant::now() + LOOK;
-        loop {
+        while !self.ends.load(Ordering::Relaxed) {
             let left = next_look.saturating_duration_since(Instant::now());
             match self.news.recv_timeout(left) {
                 Ok(message) => {

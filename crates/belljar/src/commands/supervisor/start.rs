@@ -61,7 +61,9 @@ pub(super) fn start(arguments: Start) -> Result<u8, Failure> {
 /// Serves until somebody asks for the end.
 fn serve(plan: Plan, signals: &SignalWatch) -> Result<u8, Failure> {
     let directory = plan.state.path().join("monitor");
-    let monitor = Arc::new(Monitor::open(&directory, plan.monitor).map_err(no_monitor)?);
+    let monitor = Arc::new(
+        Monitor::open(&directory, plan.monitor).map_err(|error| no_monitor(error, &plan.state))?,
+    );
     let by_rule = Arc::new(ByRule::default());
     let observer = Arc::new(Watch {
         monitor: Arc::clone(&monitor),
@@ -206,12 +208,18 @@ fn web(arguments: &Start, file: &SupervisorFile) -> Option<Settings> {
     Some(settings)
 }
 
-fn no_monitor(error: belljar_monitor::OpenError) -> Failure {
+fn no_monitor(error: belljar_monitor::OpenError, state: &StateDir) -> Failure {
+    use belljar_monitor::OpenError;
     let hint = match &error {
-        belljar_monitor::OpenError::InUse(_) => {
-            "end the other supervisor first: belljar supervisor shutdown"
+        // The daemon's own lock would say the same, a moment later.
+        OpenError::InUse(_) => {
+            return Failure::Run(RunError::Refused {
+                what: format!("a supervisor runs in {} already", state.path().display()),
+                hint: "`belljar supervisor status` shows it; BELLJAR_STATE_DIR names another place"
+                    .into(),
+            });
         }
-        belljar_monitor::OpenError::Newer(_) => "use that version, or move the file aside",
+        OpenError::Newer(_) => "use that version, or move the file aside",
         _ => "see that the disk is not full and BELLJAR_STATE_DIR can be written to",
     };
     Failure::Invalid(belljar_gate::in_full(&error), hint.to_owned())
