@@ -1,5 +1,6 @@
 //! `supervisor.toml` and `agent.toml`: their shapes, and what they say.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -62,7 +63,7 @@ static SUPERVISOR: Object = Object {
                 least: 0,
                 most: 65_535,
             },
-            "The port of the dashboard and the API on the loopback; 0 is none. Without it, 8080.",
+            "The port of the dashboard and the API ; 0 takes any that is free. Without it, 8080.",
         ),
         field(
             "state_dir",
@@ -106,9 +107,46 @@ static SUPERVISOR: Object = Object {
             "How agents that ended by themselves are started again.",
         ),
         field(
+            "web",
+            Shape::Object(&WEB),
+            "Where the dashboard and the API are, beyond the loopback.",
+        ),
+        field(
+            "monitor",
+            Shape::Open,
+            "How long what agents used and did is kept: see the operator's guide.",
+        ),
+        field(
             "alerts",
             Shape::Open,
             "What is worth an alert: see the alert reference.",
+        ),
+    ],
+};
+
+static WEB: Object = Object {
+    name: "supervisor.web",
+    doc: "Where the dashboard and the API are.",
+    fields: &[
+        field(
+            "bind",
+            Shape::Text { most: MOST_NAME },
+            "The address to listen at. Without it, 127.0.0.1; any other than a loopback's needs a certificate and a token.",
+        ),
+        field("certificate", PATH, "A certificate for TLS, as PEM."),
+        field("key", PATH, "Its private key, as PEM."),
+        field(
+            "client_ca",
+            PATH,
+            "Authorities, as PEM: a client then needs a certificate of theirs, and a token.",
+        ),
+        field(
+            "names",
+            Shape::List {
+                item: &Shape::Text { most: MOST_PATH },
+                most: MOST_WORDS,
+            },
+            "Names under which it is asked, besides the loopback's.",
         ),
     ],
 };
@@ -217,10 +255,25 @@ pub struct SupervisorFile {
     pub crash_loop: Option<u32>,
     /// Within how long.
     pub crash_window: Option<Duration>,
-    /// What is worth an alert, as it is written: whoever watches reads it.
-    pub alerts: Option<serde_json::Value>,
+    /// Where the dashboard is.
+    pub web: WebTable,
     /// The agents.
     pub agents: Vec<DeclaredAgent>,
+}
+
+/// Where the dashboard is, as a file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WebTable {
+    /// The address to listen at.
+    pub bind: Option<IpAddr>,
+    /// A certificate, as it is written.
+    pub certificate: Option<PathBuf>,
+    /// Its key.
+    pub key: Option<PathBuf>,
+    /// Authorities for clients.
+    pub client_ca: Option<PathBuf>,
+    /// Further names.
+    pub names: Vec<String>,
 }
 
 /// An agent as a file declares it.
@@ -307,8 +360,39 @@ fn decode_supervisor(file: &mut SupervisorFile, node: &Node<'_>) -> Result<(), P
             whole(node).map(Some)
         })?;
     }
-    file.alerts = node.get("alerts").map(json).transpose()?;
+    if let Some(web) = node.get("web") {
+        decode_web(&mut file.web, web)?;
+    }
     Ok(())
+}
+
+fn decode_web(table: &mut WebTable, node: &Node<'_>) -> Result<(), Problem> {
+    let path = |node: &Node<'_>| Ok(Some(PathBuf::from(text(node)?)));
+    replace(&mut table.bind, node.get("bind"), |node| {
+        let address = text(node)?;
+        let address = address.parse().map_err(|_| {
+            let problem = Problem::new(node.span, format!("no address: {}", quoted(address)));
+            problem.with_hint("an address of this machine, such as 127.0.0.1 or 0.0.0.0")
+        })?;
+        Ok(Some(address))
+    })?;
+    replace(&mut table.certificate, node.get("certificate"), path)?;
+    replace(&mut table.key, node.get("key"), path)?;
+    replace(&mut table.client_ca, node.get("client_ca"), path)?;
+    for name in node.get("names").map(Node::items).unwrap_or_default() {
+        table.names.push(text(name)?.to_owned());
+    }
+    match (&table.certificate, &table.key, &table.client_ca) {
+        (Some(_), None, _) | (None, Some(_), _) => {
+            let problem = Problem::new(node.span, "a certificate and its key go together");
+            Err(problem.with_hint("name both, or neither"))
+        }
+        (None, None, Some(_)) => {
+            let problem = Problem::new(node.span, "client_ca is of use with TLS alone");
+            Err(problem.with_hint("name a certificate and its key too"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn decode_agent(node: &Node<'_>) -> Result<DeclaredAgent, Problem> {
@@ -351,30 +435,5 @@ fn decode_agent(node: &Node<'_>) -> Result<DeclaredAgent, Problem> {
             node.get("enabled").map(|node| &node.value),
             Some(Value::Bool(false))
         ),
-    })
-}
-
-/// A value as it is written.
-fn json(node: &Node<'_>) -> Result<serde_json::Value, Problem> {
-    Ok(match &node.value {
-        Value::Null => serde_json::Value::Null,
-        Value::Bool(value) => (*value).into(),
-        Value::Int(number) => i64::try_from(*number)
-            .map_err(|_| Problem::new(node.span, "the number is too large"))?
-            .into(),
-        Value::Float(number) => (*number).into(),
-        Value::Text(text) => text.as_ref().into(),
-        Value::Date => return Err(Problem::new(node.span, "a date has no use here")),
-        Value::List(items) => items
-            .iter()
-            .map(json)
-            .collect::<Result<Vec<_>, _>>()?
-            .into(),
-        Value::Map(entries) => {
-            let entries = entries.iter();
-            let entries = entries.map(|(key, node)| Ok((key.text.to_string(), json(node)?)));
-            let entries: serde_json::Map<_, _> = entries.collect::<Result<_, Problem>>()?;
-            entries.into()
-        }
     })
 }

@@ -24,6 +24,11 @@ contract = "contract.yaml"
 first_seconds = 0.1
 crash_loop = 3
 
+[supervisor.web]
+bind = "0.0.0.0"
+certificate = "certificate.pem"
+key = "key.pem"
+names = ["belljar.example.com"]
 [supervisor.alerts]
 max_cpu_percent = 80.0
 anything = [{ at = "all" }]
@@ -49,9 +54,9 @@ enabled = false
     assert_eq!((file.log_bytes, file.log_keep), (Some(1 << 20), Some(2)));
     assert_eq!(file.restart_first, Some(Duration::from_millis(100)));
     assert_eq!((file.crash_loop, file.crash_window), (Some(3), None));
-    let alerts = file.alerts.unwrap();
-    assert_eq!(alerts["max_cpu_percent"], 80.0);
-    assert_eq!(alerts["anything"][0]["at"], "all");
+    assert_eq!(file.web.bind, Some([0, 0, 0, 0].into()));
+    assert_eq!(file.web.key, Some("key.pem".into()));
+    assert_eq!(file.web.names, ["belljar.example.com"]);
     let [crawler, idle] = file.agents.as_slice() else {
         panic!("two agents");
     };

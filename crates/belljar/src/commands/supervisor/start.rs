@@ -13,7 +13,7 @@ use belljar_sandbox::signals::{CONTINUED, SignalWatch};
 use belljar_supervisor::daemon::{AgentSpec, Daemon, DaemonSettings};
 use belljar_supervisor::fleet::Operator;
 use belljar_supervisor::{RunError, StateDir};
-use belljar_web::{Settings, TokenFile, Web};
+use belljar_web::{Settings, Tls, TokenFile, Web};
 
 use super::board::Board;
 use super::hands::{ByRule, RuleHands};
@@ -191,19 +191,31 @@ fn plan(arguments: &Start) -> Result<Plan, Failure> {
         state,
         settings,
         agents: agents.collect::<Result<_, _>>()?,
-        web: web(arguments, &file),
+        web: web(arguments, &file, &base),
         monitor,
     })
 }
 
-/// Where the dashboard is to be: nowhere but on this machine.
-fn web(arguments: &Start, file: &SupervisorFile) -> Option<Settings> {
+/// Where the dashboard is to be: nowhere but on this machine, unless the file says otherwise.
+fn web(arguments: &Start, file: &SupervisorFile, base: &Path) -> Option<Settings> {
     if arguments.no_web {
         return None;
     }
     let mut settings = Settings::default();
     if let Some(port) = arguments.web_port.or(file.web_port) {
         settings.bind.set_port(port);
+    }
+    let web = &file.web;
+    if let Some(address) = web.bind {
+        settings.bind.set_ip(address);
+    }
+    settings.names.clone_from(&web.names);
+    if let (Some(certificate), Some(key)) = (&web.certificate, &web.key) {
+        settings.tls = Some(Tls {
+            certificate: base.join(certificate),
+            key: base.join(key),
+            client_ca: web.client_ca.as_ref().map(|file| base.join(file)),
+        });
     }
     Some(settings)
 }
