@@ -15,6 +15,7 @@ mod restart;
 mod roster;
 mod starting;
 mod views;
+mod watching;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
@@ -196,7 +197,7 @@ impl Daemon {
         });
         let settings = &inner.settings;
         let crew = Arc::new(Crew::default());
-        let found = adoption::find(&keepers, &crew);
+        let found = adoption::find(&keepers, &crew, state);
         let manning = Manning {
             crew: Arc::clone(&crew),
             living: found.living(),
