@@ -114,11 +114,11 @@ impl Inner {
     fn detail(&self, worker: WorkerId) -> Result<AgentDetail, Refused> {
         self.look_at_budgets();
         let children = self.roster.children(worker);
+        let host = belljar_sandbox::Host::probe();
         let detail = self.roster.with(worker, |agent| {
             let card = &agent.card;
             let profile = card.profile.as_deref().unwrap_or("moderate");
             let shipped = belljar_manifest::profile_source(profile).unwrap_or_default();
-            let host = belljar_sandbox::Host::probe();
             AgentDetail {
                 agent: agent.view.clone(),
                 keeper_pid: agent.keeper_pid,

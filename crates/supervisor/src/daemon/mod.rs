@@ -238,6 +238,7 @@ impl Daemon {
         let _ = inner.post.set(Arc::clone(fleet.post()));
         state.sweep(&belljar_sandbox::Host::probe().cgroups);
         inner.adopt(found, adopted);
+        inner.roster.prune_outputs();
         Clock::start(&inner).map_err(system("starting the daemon's clock"))?;
         inner.roster.daemon_event(&format!(
             "the daemon started, with {} agents that outlived the last one",

@@ -1,6 +1,6 @@
 //! Who there is: every agent that lives, waits or has ended lately, as people see it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -282,6 +282,30 @@ impl Roster {
     pub(super) fn give_up(&self, worker: WorkerId) -> bool {
         let is_waiting = self.with(worker, |agent| agent.view.phase == AgentPhase::Waiting);
         is_waiting == Some(true) && self.stopping(worker, "killed") == Some(Stopping::WasWaiting)
+    }
+
+    /// Output of agents that nobody remembers is kept like the agents themselves: the last thousand.
+    pub(super) fn prune_outputs(&self) {
+        let known: HashSet<String> = {
+            let book = self.book();
+            book.agents.keys().map(ToString::to_string).collect()
+        };
+        let entries = std::fs::read_dir(&self.outputs);
+        let mut unknown: Vec<_> = entries
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter(|entry| !known.contains(&*entry.file_name().to_string_lossy()))
+            .filter_map(|entry| {
+                let changed = entry.metadata().and_then(|found| found.modified()).ok()?;
+                Some((changed, entry.path()))
+            })
+            .collect();
+        unknown.sort();
+        let too_many = unknown.len().saturating_sub(MOST_ENDED);
+        for (_, directory) in unknown.into_iter().take(too_many) {
+            let _ = std::fs::remove_dir_all(directory);
+        }
     }
 
     /// Something about the daemon itself.
