@@ -121,6 +121,31 @@ fn an_agent_that_recovers_stays_and_one_that_was_stopped_stays_ended(who: Who) {
     supervised.assert_nothing_left();
 }
 
+fn an_agent_that_waits_for_its_next_life_can_be_given_up(who: Who) {
+    let mut supervised = Supervised::prepare(who, "");
+    failing(
+        &supervised,
+        "always",
+        "restart = { first_seconds = 3600, longest_seconds = 3600 }",
+    );
+    supervised.start_again();
+    let id = text(&latest(&supervised, "failing")["id"]);
+    supervised.await_phase(&id, "waiting");
+    // A supervisor that dies meanwhile does not forget that it waits.
+    supervised.murder();
+    failing(
+        &supervised,
+        "never",
+        "restart = { first_seconds = 3600, longest_seconds = 3600 }",
+    );
+    supervised.start_again();
+    supervised.await_phase(&id, "waiting");
+    supervised.query(&["supervisor", "kill", "failing"]);
+    supervised.await_phase(&id, "ended");
+    assert_eq!(runs(&supervised), 1);
+    supervised.assert_nothing_left();
+}
+
 fn an_agent_that_died_while_nobody_was_there_is_started_again(who: Who) {
     let mut supervised = Supervised::prepare(who, "");
     let hasty = "orphan_grace_seconds = 600\nrestart = { first_seconds = 0.05 }";
@@ -202,6 +227,7 @@ for_each_user!(
     an_agent_that_fails_is_started_again_until_it_fails_too_often,
     an_agent_that_recovers_stays_and_one_that_was_stopped_stays_ended,
     an_agent_that_died_while_nobody_was_there_is_started_again,
+    an_agent_that_waits_for_its_next_life_can_be_given_up,
     only_the_living_are_counted,
     output_is_kept_within_bounds,
 );

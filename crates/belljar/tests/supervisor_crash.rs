@@ -220,6 +220,33 @@ fn a_killed_keeper_takes_its_box_along_and_no_other(who: Who) {
     supervised.assert_nothing_left();
 }
 
+fn the_kill_switch_reaches_agents_that_have_no_supervisor(who: Who) {
+    let mut supervised = Supervised::start(who, PATIENT);
+    let ids = [supervised.agent("a", IDLE), supervised.agent("b", IDLE)];
+    supervised.murder();
+    let report = supervised.query(&["supervisor", "kill-all", "--reason", "drill"]);
+    assert_eq!(
+        (&report["killed"], &report["survivors"]),
+        (&2.into(), &0.into())
+    );
+    assert!(supervised.keepers().is_empty());
+    supervised.start_again();
+    let refused = supervised.belljar(&["sandbox", "--", "true"]);
+    assert!(
+        refused.stderr().contains("kill_switch"),
+        "{}",
+        refused.stderr()
+    );
+    let log = supervised.log();
+    for id in ids {
+        let lost = |entry: &Value| {
+            entry["what"]["kind"] == "workers_lost" && entry.to_string().contains(&id)
+        };
+        assert!(log.iter().any(lost), "{id} is on record as lost");
+    }
+    supervised.assert_nothing_left();
+}
+
 fn replicas_are_kept_like_their_parents(who: Who) {
     let mut supervised = Supervised::prepare(who, "");
     let contract = supervised.jail.base.join("contract.yaml");
@@ -283,5 +310,6 @@ for_each_user!(
     agents_die_when_nobody_comes_back_in_time,
     a_supervisor_that_is_back_in_time_saves_its_agents,
     a_killed_keeper_takes_its_box_along_and_no_other,
+    the_kill_switch_reaches_agents_that_have_no_supervisor,
     replicas_are_kept_like_their_parents,
 );

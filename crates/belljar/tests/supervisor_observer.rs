@@ -257,7 +257,7 @@ fn an_agent_can_be_looked_into() {
         &Value::Null,
     );
     assert_eq!(
-        (status, &problem["error"]["code"]),
+        (status, &problem["code"]),
         (404, &json!("not_found")),
         "{problem}"
     );

@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 
 use belljar_manifest::{
-    PROFILES, parse_capability, parse_contract, profile_source, schema_agent, schema_capability,
-    schema_contract, schema_sandbox_toml, schema_supervisor,
+    PROFILES, parse_capability, parse_contract, parse_supervisor, profile_source, schema_agent,
+    schema_capability, schema_contract, schema_sandbox_toml, schema_supervisor,
 };
 use jsonschema::Validator;
 use serde_json::{Value, json};
@@ -339,6 +339,31 @@ fn the_example_contract_is_valid() {
     let text = std::fs::read_to_string(repository().join("examples/contract.yaml")).unwrap();
     parse_contract("contract.yaml", text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
     assert!(validator(&schema_contract()).is_valid(&yaml_as_json(&text)));
+}
+
+#[test]
+fn the_supervisor_schema_follows_its_decoder() {
+    let schema = validator(&schema_supervisor());
+    let both = |text: &str| {
+        let table: toml::Table = toml::from_str(text).unwrap();
+        let valid = schema.is_valid(&serde_json::to_value(table).unwrap());
+        (
+            valid,
+            parse_supervisor("supervisor.toml", text.as_bytes()).is_ok(),
+        )
+    };
+    let example = std::fs::read_to_string(repository().join("examples/supervisor.toml")).unwrap();
+    assert_eq!(both(&example), (true, true));
+    for bad in [
+        "[supervisor]\nmax_agents = 0",
+        "[supervisor]\nmax_agent = 1",
+        "[supervisor]\nalerts = 1",
+        "[supervisor.restart]\nfirst = 1",
+        "[[agents]]\nname = \"a\"",
+        "[[agents]]\nname = \"a\"\ncommand = [\"x\"]\nrestart = \"now\"",
+    ] {
+        assert_eq!(both(bad), (false, false), "{bad}");
+    }
 }
 
 fn policy_files(directory: &Path) -> Vec<PathBuf> {

@@ -323,6 +323,14 @@ impl FleetGate {
         Ok(Permit::new(Replicate { admitted, papers }, entry))
     }
 
+    /// The papers that these bytes are, if their signature holds.
+    #[must_use]
+    pub fn papers(&self, bytes: &[u8]) -> Option<Papers> {
+        let envelope = Envelope::parse(bytes).ok()?;
+        let verified = envelope.open(self.sealing.current().keyset()).ok()?;
+        Some(Papers::of(envelope, verified))
+    }
+
     fn record_rejection(
         &self,
         rejection: &belljar_manifest::lineage::Rejection,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use belljar_api::Tag;
-use belljar_gate::{Adopted, Living};
+use belljar_gate::{Adopted, Living, Papers};
 use belljar_manifest::lineage::CapabilityDocument;
 use belljar_replication::{Status, WorkerId};
 
@@ -14,6 +14,7 @@ use crate::apart::{Adoptee, Keepers, Line, Session, Trace};
 use crate::fleet::{Crew, Employed, Following, Hold, Over, keeper_thread, tell_legacy};
 use crate::lower::Command;
 use crate::result::KillCode;
+use crate::state::StateDir;
 
 /// Everybody there is a trace of.
 pub(super) struct Found {
@@ -22,7 +23,7 @@ pub(super) struct Found {
 }
 
 /// Looks for them, and takes hold of those that live, so that an order to kill finds them from now on.
-pub(super) fn find(keepers: &Keepers, crew: &Crew) -> Found {
+pub(super) fn find(keepers: &Keepers, crew: &Crew, state: &StateDir) -> Found {
     let mut found = Found {
         live: HashMap::new(),
         dead: HashMap::new(),
@@ -43,6 +44,7 @@ pub(super) fn find(keepers: &Keepers, crew: &Crew) -> Found {
                     }
                     Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
                         keepers.clear(&name);
+                        let _ = std::fs::remove_file(state.doors().join(format!("{name}.sock")));
                     }
                     // One of another version, say. It is alone, and ends when it has been so for long enough.
                     Err(_) => {}
@@ -108,8 +110,20 @@ impl Inner {
             self.post().crew.dismiss(worker);
             self.keepers.clear(&worker.to_string());
         }
-        for worker in found.dead.keys() {
-            self.keepers.forget_legacy(&worker.to_string());
+        // Their ends are on record; what is left to say is whether they were to be started again.
+        for (worker, legacy) in found.dead {
+            let papers = self
+                .post()
+                .gate
+                .papers(legacy.task.envelope.as_bytes())
+                .filter(|papers| papers.worker() == worker);
+            match papers.and_then(|papers| employed(&papers, &legacy.task)) {
+                Some(employed) => {
+                    self.roster
+                        .buried(&employed, &legacy.task.card, &over(&legacy));
+                }
+                None => self.keepers.forget_legacy(&worker.to_string()),
+            }
         }
     }
 
@@ -122,7 +136,7 @@ impl Inner {
     ) {
         let worker = known.worker();
         let task = &adoptee.standing.task;
-        let Some(employed) = employed(known, task) else {
+        let Some(employed) = employed(&known.papers, task) else {
             return;
         };
         let post = self.post();
@@ -144,12 +158,9 @@ impl Inner {
     /// It ended while nobody was there: what it used and how it ended are on record now.
     fn adopt_dead(self: &Arc<Self>, known: &Adopted, legacy: &Legacy) {
         let worker = known.worker();
-        let over = match &legacy.end {
-            Ok(ending) => Over::Ended(ending.clone()),
-            Err(failed) => Over::Failed(failed.clone()),
-        };
+        let over = over(legacy);
         tell_legacy(&self.post().gate, worker, &over, known.told);
-        let Some(employed) = employed(known, &legacy.task) else {
+        let Some(employed) = employed(&known.papers, &legacy.task) else {
             return;
         };
         let card: &Card = &legacy.task.card;
@@ -157,13 +168,20 @@ impl Inner {
     }
 }
 
+fn over(legacy: &Legacy) -> Over {
+    match &legacy.end {
+        Ok(ending) => Over::Ended(ending.clone()),
+        Err(failed) => Over::Failed(failed.clone()),
+    }
+}
+
 /// A worker as its task tells of it.
-fn employed(known: &Adopted, task: &Task) -> Option<Arc<Employed>> {
+fn employed(papers: &Papers, task: &Task) -> Option<Arc<Employed>> {
     let document = CapabilityDocument::parse(&task.capability).ok()?;
     let models = task.purse.open(&document.capability().limits);
     Some(Arc::new(Employed {
-        worker: known.worker(),
-        papers: known.papers.clone(),
+        worker: papers.worker(),
+        papers: papers.clone(),
         chain: Arc::from(task.chain.as_bytes()),
         capability: document.capability().clone(),
         command: Command::new(task.argv.clone()).workdir(task.workdir.clone()),

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use belljar_api::{
-    AgentDetail, AgentList, AgentView, Done, OperatorCall, OutputQuery, OutputReply, OutputStream,
-    Problem, ProcessList, Shown, Status, StopRequest,
+    AgentDetail, AgentList, AgentView, Done, KillReport, OperatorCall, OutputQuery, OutputReply,
+    OutputStream, Problem, ProcessList, Shown, Status, StopRequest,
 };
 use belljar_replication::WorkerId;
 use std::sync::PoisonError;
@@ -60,6 +60,21 @@ impl Inner {
                 let target = asked.target.clone();
                 answer(asked, |request| self.stop(by, known(&target)?, &request));
             }
+            // Between two lives there is no worker to kill; that there will be no next is all there is to do.
+            OperatorCall::Kill(asked) if self.is_given_up(&asked.target) => {
+                answer(asked, |request| {
+                    let act = act_by(by, request.reason.as_str());
+                    self.post().gate.note_act("give_up", None, act)?;
+                    Ok(KillReport {
+                        killed: 0,
+                        boxes: 0,
+                        survivors: 0,
+                        elapsed_us: 0,
+                        entry: None,
+                        not_recorded: None,
+                    })
+                });
+            }
             OperatorCall::ShutDown(asked) => answer(asked, |request| {
                 let act = act_by(by, request.reason.as_str());
                 self.post().gate.note_act("shut_down", None, act)?;
@@ -77,6 +92,10 @@ impl Inner {
             other => return self.post().answer_operator(by, other),
         }
         None
+    }
+
+    fn is_given_up(&self, target: &belljar_api::WorkerId) -> bool {
+        known(target).is_ok_and(|worker| self.roster.give_up(worker))
     }
 
     /// Everybody, by start.
@@ -99,11 +118,11 @@ impl Inner {
     fn detail(&self, worker: WorkerId) -> Result<AgentDetail, Refused> {
         self.look_at_budgets();
         let children = self.roster.children(worker);
+        let host = belljar_sandbox::Host::probe();
         let detail = self.roster.with(worker, |agent| {
             let card = &agent.card;
             let profile = card.profile.as_deref().unwrap_or("moderate");
             let shipped = belljar_manifest::profile_source(profile).unwrap_or_default();
-            let host = belljar_sandbox::Host::probe();
             AgentDetail {
                 agent: agent.view.clone(),
                 keeper_pid: agent.keeper_pid,

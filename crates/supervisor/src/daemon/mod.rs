@@ -16,6 +16,7 @@ mod restart;
 mod roster;
 mod starting;
 mod views;
+mod watching;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -203,7 +204,7 @@ impl Daemon {
         });
         let settings = &inner.settings;
         let crew = Arc::new(Crew::default());
-        let found = adoption::find(&keepers, &crew);
+        let found = adoption::find(&keepers, &crew, state);
         let manning = Manning {
             crew: Arc::clone(&crew),
             living: found.living(),
@@ -244,6 +245,7 @@ impl Daemon {
         let _ = inner.post.set(Arc::clone(fleet.post()));
         state.sweep(&belljar_sandbox::Host::probe().cgroups);
         inner.adopt(found, adopted);
+        inner.roster.prune_outputs();
         Clock::start(&inner).map_err(system("starting the daemon's clock"))?;
         inner.roster.daemon_event(&format!(
             "the daemon started, with {} agents that outlived the last one",

@@ -1,23 +1,22 @@
 //! Who there is: every agent that lives, waits or has ended lately, as people see it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use belljar_api::{
-    AgentPhase, AgentView, BudgetView, Denial, DenialKind, End, EndCause, EventKind, NewEvent,
-    Severity, Shown,
+    AgentPhase, AgentView, BudgetView, Denial, DenialKind, EndCause, EventKind, NewEvent, Severity,
 };
 use belljar_replication::WorkerId;
 
 use super::clock::Clock;
 use super::restart::{Next, RestartRules};
-use super::views::{self, Text, cause_of, id};
+use super::views::{self, Text, id};
 use super::{AgentSpec, Observer};
 use crate::apart::Keepers;
-use crate::apart::words::{Breach, Card, RefusedHost, Sample, Standing, Started};
-use crate::fleet::{Employed, Over, Watch, random};
+use crate::apart::words::{Card, Sample, Standing, Started};
+use crate::fleet::{Employed, Over, Watch as _, random};
 
 /// Agents that ended and are remembered.
 const MOST_ENDED: usize = 1000;
@@ -27,9 +26,9 @@ const MOST_DENIALS: usize = 256;
 /// Everybody, and whoever wants to know.
 pub(crate) struct Roster {
     book: Mutex<Book>,
-    observer: Arc<dyn Observer>,
-    clock: Arc<Clock>,
-    keepers: Keepers,
+    pub(super) observer: Arc<dyn Observer>,
+    pub(super) clock: Arc<Clock>,
+    pub(super) keepers: Keepers,
     rules: RestartRules,
     outputs: PathBuf,
 }
@@ -41,13 +40,15 @@ impl std::fmt::Debug for Roster {
 }
 
 #[derive(Default)]
-struct Book {
-    agents: HashMap<WorkerId, Agent>,
+pub(super) struct Book {
+    pub(super) agents: HashMap<WorkerId, Agent>,
     /// By when they came.
     order: BTreeMap<u64, WorkerId>,
     next: u64,
     /// Nobody is started again any more.
-    is_closing: bool,
+    pub(super) is_closing: bool,
+    /// The log can't be written.
+    is_unrecorded: bool,
 }
 
 /// One agent.
@@ -58,12 +59,12 @@ pub(crate) struct Agent {
     pub(crate) keeper_pid: Option<u32>,
     pub(crate) started: Option<Started>,
     pub(crate) denials: Vec<Denial>,
-    sampled: Option<(Sample, Instant)>,
+    pub(super) sampled: Option<(Sample, Instant)>,
     /// Why it was asked to end.
-    stopping: Option<String>,
+    pub(super) stopping: Option<String>,
     /// Why it was ordered to be killed.
-    doomed: Option<String>,
-    again_at: Option<Instant>,
+    pub(super) doomed: Option<String>,
+    pub(super) again_at: Option<Instant>,
 }
 
 /// An agent whose time to be started again has come.
@@ -74,6 +75,9 @@ pub(crate) struct Again {
 }
 
 impl Roster {
+    /// How long the longest wait for a box's first instruction is.
+    pub(super) const FIRST: Duration = Duration::from_secs(60);
+
     pub(super) fn new(
         observer: Arc<dyn Observer>,
         clock: Arc<Clock>,
@@ -256,12 +260,60 @@ impl Roster {
         self.ended(employed.worker, over);
     }
 
+    /// How the log does: told when that changes.
+    pub(super) fn ledger(&self, failure: Option<&str>) {
+        let was = std::mem::replace(&mut self.book().is_unrecorded, failure.is_some());
+        let event = match (was, failure) {
+            (false, Some(why)) => {
+                let text = format!("the log can't be written, and nothing is granted: {why}");
+                let text = Text::new(&text).code("deny_unrecorded");
+                text.event(None, EventKind::Ledger, Severity::Critical)
+            }
+            (true, None) => {
+                let text = Text::new("the log can be written again");
+                text.event(None, EventKind::Ledger, Severity::Info)
+            }
+            _ => return,
+        };
+        self.tell(event);
+    }
+
+    /// An agent that waits to be started again will not be. Says whether it was waiting.
+    pub(super) fn give_up(&self, worker: WorkerId) -> bool {
+        let is_waiting = self.with(worker, |agent| agent.view.phase == AgentPhase::Waiting);
+        is_waiting == Some(true) && self.stopping(worker, "killed") == Some(Stopping::WasWaiting)
+    }
+
+    /// Output of agents that nobody remembers is kept like the agents themselves: the last thousand.
+    pub(super) fn prune_outputs(&self) {
+        let known: HashSet<String> = {
+            let book = self.book();
+            book.agents.keys().map(ToString::to_string).collect()
+        };
+        let entries = std::fs::read_dir(&self.outputs);
+        let mut unknown: Vec<_> = entries
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter(|entry| !known.contains(&*entry.file_name().to_string_lossy()))
+            .filter_map(|entry| {
+                let changed = entry.metadata().and_then(|found| found.modified()).ok()?;
+                Some((changed, entry.path()))
+            })
+            .collect();
+        unknown.sort();
+        let too_many = unknown.len().saturating_sub(MOST_ENDED);
+        for (_, directory) in unknown.into_iter().take(too_many) {
+            let _ = std::fs::remove_dir_all(directory);
+        }
+    }
+
     /// Something about the daemon itself.
     pub(super) fn daemon_event(&self, text: &str) {
         self.tell(Text::new(text).event(None, EventKind::Daemon, Severity::Info));
     }
 
-    fn add(&self, employed: &Arc<Employed>, card: &Card) {
+    pub(super) fn add(&self, employed: &Arc<Employed>, card: &Card) {
         let worker = employed.worker;
         let mut book = self.book();
         let mut card = card.clone();
@@ -298,14 +350,14 @@ impl Roster {
         }
     }
 
-    fn change(&self, worker: WorkerId, change: impl FnOnce(&mut Agent)) {
+    pub(super) fn change(&self, worker: WorkerId, change: impl FnOnce(&mut Agent)) {
         if let Some(agent) = self.book().agents.get_mut(&worker) {
             change(agent);
         }
     }
 
     /// Plans when an agent is started again, if it is; says so.
-    fn plan_restart(&self, agent: &mut Agent, cause: EndCause, why: &str) -> NewEvent {
+    pub(super) fn plan_restart(&self, agent: &mut Agent, cause: EndCause, why: &str) -> NewEvent {
         let jitter = random().map_or(0, |bytes| bytes.to_ne_bytes()[0]);
         let card = &agent.card;
         let next = self
@@ -339,7 +391,7 @@ impl Roster {
         }
     }
 
-    fn deny(&self, worker: WorkerId, denial: Denial) {
+    pub(super) fn deny(&self, worker: WorkerId, denial: Denial) {
         self.change(worker, |agent| {
             let known = agent.denials.iter().position(|known| {
                 known.kind == denial.kind && known.code == denial.code && known.what == denial.what
@@ -358,16 +410,16 @@ impl Roster {
         });
     }
 
-    fn tell(&self, event: NewEvent) {
+    pub(super) fn tell(&self, event: NewEvent) {
         self.observer.happened(event);
     }
 
-    fn name_of(&self, worker: WorkerId) -> String {
+    pub(super) fn name_of(&self, worker: WorkerId) -> String {
         let name = self.with(worker, |agent| agent.card.name.clone());
         name.unwrap_or_else(|| worker.to_string())
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
+    pub(super) fn book(&self) -> MutexGuard<'_, Book> {
         // Every change is complete before anything can panic.
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -380,11 +432,11 @@ pub(super) enum Stopping {
     WasWaiting,
 }
 
-fn is_over(phase: AgentPhase) -> bool {
+pub(super) fn is_over(phase: AgentPhase) -> bool {
     matches!(phase, AgentPhase::Ended | AgentPhase::CrashLoop)
 }
 
-fn turn(view: &mut AgentView, phase: AgentPhase) {
+pub(super) fn turn(view: &mut AgentView, phase: AgentPhase) {
     if view.phase != phase {
         view.phase = phase;
         view.since_ms = belljar_gate::clock::now().wall_ms;
@@ -413,252 +465,4 @@ fn forget_oldest(book: &mut Book) -> Vec<WorkerId> {
         book.agents.remove(worker);
     }
     oldest.into_iter().map(|(_, worker)| worker).collect()
-}
-
-impl Watch for Roster {
-    fn hired(&self, employed: &Arc<Employed>, card: &Card) {
-        self.add(employed, card);
-        let worker = employed.worker;
-        if let Some(parent) = employed.papers.payload().parent.as_ref() {
-            let parent = self.name_of(WorkerId(parent.worker.as_u128()));
-            let text = Text::new(&format!("{parent} was granted a replica"));
-            self.tell(text.event(Some(worker), EventKind::Replicated, Severity::Info));
-        }
-    }
-
-    fn kept(&self, worker: WorkerId, pid: u32) {
-        self.change(worker, |agent| agent.keeper_pid = Some(pid));
-    }
-
-    fn started(&self, worker: WorkerId, started: &Started) {
-        let mut view = None;
-        self.change(worker, |agent| {
-            agent.started = Some(started.clone());
-            if agent.view.phase == AgentPhase::Starting {
-                turn(&mut agent.view, AgentPhase::Running);
-            }
-            view = Some(agent.view.clone());
-        });
-        // So that whoever watches knows its name before it does anything.
-        if let Some(view) = view {
-            self.observer.sampled(&view);
-        }
-        let text = Text::new(&format!("{} started", self.name_of(worker)));
-        self.tell(text.event(Some(worker), EventKind::Started, Severity::Info));
-    }
-
-    fn sampled(&self, worker: WorkerId, sample: &Sample) {
-        let mut view = None;
-        self.change(worker, |agent| {
-            let now = Instant::now();
-            let before = agent.sampled.replace((*sample, now));
-            let before = before.map(|(old, at)| (old, now.saturating_duration_since(at)));
-            views::put_sample(&mut agent.view.usage, sample, before);
-            view = Some(agent.view.clone());
-        });
-        if let Some(view) = view {
-            self.observer.sampled(&view);
-        }
-    }
-
-    fn refused(&self, worker: WorkerId, refusal: &RefusedHost) {
-        let place = match refusal.port {
-            Some(port) => format!("{}:{port}", refusal.host),
-            None => refusal.host.clone(),
-        };
-        let why = refusal.detail.as_deref().unwrap_or("no rule allows it");
-        self.deny(
-            worker,
-            views::denial(
-                DenialKind::Network,
-                &refusal.code,
-                &place,
-                1,
-                why,
-                Some(&refusal.hint),
-            ),
-        );
-        let is_budget = matches!(refusal.code.as_str(), "deny_tokens" | "deny_cost");
-        let (kind, severity) = match is_budget {
-            true => (EventKind::BudgetExceeded, Severity::Critical),
-            false => (EventKind::EgressRefused, Severity::Warning),
-        };
-        let text = format!("{} was refused {place}", self.name_of(worker));
-        let text = Text::new(&text).code(&refusal.code).hint(&refusal.hint);
-        self.tell(text.event(Some(worker), kind, severity));
-    }
-
-    fn violated(&self, worker: WorkerId, breach: &Breach) {
-        let kind = views::kind_of(&breach.kind);
-        let hint = breach.hint.as_deref();
-        self.deny(
-            worker,
-            views::denial(
-                kind,
-                &breach.kind,
-                &breach.name,
-                breach.count,
-                &breach.why,
-                hint,
-            ),
-        );
-        let text = format!(
-            "{} tried {}: {}",
-            self.name_of(worker),
-            breach.name,
-            breach.why
-        );
-        let event = match kind {
-            DenialKind::Limit => EventKind::LimitMet,
-            _ => EventKind::SystemCallRefused,
-        };
-        let text = Text::new(&text).code(&breach.name);
-        self.tell(text.event(Some(worker), event, Severity::Warning));
-    }
-
-    fn ended(&self, worker: WorkerId, over: &Over) {
-        let mut book = self.book();
-        let is_closing = book.is_closing;
-        let Some(agent) = book.agents.get_mut(&worker) else {
-            return;
-        };
-        let (cause, detail) = cause_of(over, agent.stopping.as_deref(), agent.doomed.as_deref());
-        let (exit_code, signal) = match over {
-            Over::Ended(ending) => (ending.exit_code, ending.signal),
-            Over::Failed(_) | Over::Lost => (None, None),
-        };
-        agent.view.end = Some(End {
-            cause,
-            at_ms: belljar_gate::clock::now().wall_ms,
-            exit_code,
-            signal,
-            detail: detail.as_deref().map(Shown::new),
-        });
-        agent.view.usage.memory_bytes = 0;
-        agent.view.usage.processes = 0;
-        agent.view.usage.cpu_percent = 0.0;
-        if let Over::Ended(ending) = over {
-            views::put_end(&mut agent.view.usage, ending);
-        }
-        agent.keeper_pid = None;
-        let why = views::words_of(cause, exit_code, signal, detail.as_deref());
-        let cause_to_plan = if is_closing { EndCause::Stopped } else { cause };
-        let event = self.plan_restart(agent, cause_to_plan, &why);
-        let is_waiting = agent.again_at.is_some();
-        drop(book);
-        if let Over::Ended(ending) = over {
-            for breach in ending
-                .breaches
-                .iter()
-                .filter(|breach| breach.kind == "limit")
-            {
-                self.violated(worker, breach);
-            }
-        }
-        self.tell(event);
-        // Kept while it waits: a daemon that dies meanwhile has a successor that starts it again.
-        match is_waiting {
-            true => self.clock.ring(),
-            false => self.keepers.forget_legacy(&worker.to_string()),
-        }
-    }
-
-    fn denied(&self, worker: WorkerId, code: &str, why: &str, hint: &str) {
-        self.deny(
-            worker,
-            views::denial(
-                DenialKind::Replication,
-                code,
-                "replicate",
-                1,
-                why,
-                Some(hint),
-            ),
-        );
-        let text = format!("{} was refused a replica: {why}", self.name_of(worker));
-        let text = Text::new(&text).code(code).hint(hint);
-        self.tell(text.event(
-            Some(worker),
-            EventKind::ReplicationDenied,
-            Severity::Warning,
-        ));
-    }
-
-    fn doomed(&self, worker: WorkerId, code: &str) {
-        let mut is_news = false;
-        self.change(worker, |agent| {
-            is_news = agent.doomed.is_none() && !is_over(agent.view.phase);
-            agent.doomed.get_or_insert_with(|| code.to_owned());
-        });
-        if is_news {
-            let text = format!("{} is killed: {code}", self.name_of(worker));
-            let kind = match code {
-                "killed_budget" => EventKind::BudgetExceeded,
-                _ => EventKind::Killed,
-            };
-            let event = Text::new(&text).code(code);
-            self.tell(event.event(Some(worker), kind, Severity::Critical));
-        }
-    }
-
-    fn frozen(&self, worker: WorkerId) {
-        self.change(worker, |agent| {
-            turn(&mut agent.view, AgentPhase::Quarantined)
-        });
-        let text = Text::new(&format!("{} is in quarantine", self.name_of(worker)));
-        self.tell(text.event(Some(worker), EventKind::Quarantined, Severity::Critical));
-    }
-
-    fn thawed(&self, worker: WorkerId) {
-        self.change(worker, |agent| {
-            let phase = match agent.started {
-                Some(_) => AgentPhase::Running,
-                None => AgentPhase::Starting,
-            };
-            turn(&mut agent.view, phase);
-        });
-        let text = Text::new(&format!("{} was released", self.name_of(worker)));
-        self.tell(text.event(Some(worker), EventKind::Released, Severity::Info));
-    }
-
-    fn switched(&self, is_engaged: bool, reason: &str) {
-        let event = match is_engaged {
-            true => Text::new(&format!("the kill switch was engaged: {reason}")).event(
-                None,
-                EventKind::KillSwitchEngaged,
-                Severity::Critical,
-            ),
-            false => Text::new(&format!("the kill switch was reset: {reason}")).event(
-                None,
-                EventKind::KillSwitchReset,
-                Severity::Info,
-            ),
-        };
-        if is_engaged {
-            self.cancel_restarts();
-        }
-        self.tell(event);
-    }
-}
-
-impl Roster {
-    /// After the kill switch nobody comes back.
-    fn cancel_restarts(&self) {
-        let mut book = self.book();
-        let mut cancelled = Vec::new();
-        for (worker, agent) in &mut book.agents {
-            if agent.again_at.take().is_some() {
-                agent.view.restart_at_ms = None;
-                turn(&mut agent.view, AgentPhase::Ended);
-                cancelled.push(*worker);
-            }
-        }
-        drop(book);
-        for worker in cancelled {
-            self.keepers.forget_legacy(&worker.to_string());
-        }
-    }
-
-    /// How long the longest wait for a box's first instruction is.
-    pub(super) const FIRST: Duration = Duration::from_secs(60);
 }

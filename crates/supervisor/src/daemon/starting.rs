@@ -122,8 +122,12 @@ impl Inner {
             all.map(|view| (view.id, crate::fleet::budget_view(&view)))
                 .collect()
         });
-        if let Ok(budgets) = seen {
-            self.roster.put_budgets(budgets);
+        match seen {
+            Ok(budgets) => {
+                self.roster.ledger(None);
+                self.roster.put_budgets(budgets);
+            }
+            Err(unrecorded) => self.roster.ledger(Some(&unrecorded.to_string())),
         }
     }
 }

@@ -1,0 +1,257 @@
+//! The roster as it hears of boxes: what happened becomes a phase, a denial, an event, and a next life.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use belljar_api::{AgentPhase, DenialKind, End, EndCause, EventKind, Severity, Shown};
+use belljar_replication::WorkerId;
+
+use super::roster::{Roster, is_over, turn};
+use super::views::{self, Text, cause_of};
+use crate::apart::words::{Breach, Card, RefusedHost, Sample, Started};
+use crate::fleet::{Employed, Over, Watch};
+
+impl Watch for Roster {
+    fn hired(&self, employed: &Arc<Employed>, card: &Card) {
+        self.add(employed, card);
+        let worker = employed.worker;
+        if let Some(parent) = employed.papers.payload().parent.as_ref() {
+            let parent = self.name_of(WorkerId(parent.worker.as_u128()));
+            let text = Text::new(&format!("{parent} was granted a replica"));
+            self.tell(text.event(Some(worker), EventKind::Replicated, Severity::Info));
+        }
+    }
+
+    fn kept(&self, worker: WorkerId, pid: u32) {
+        self.change(worker, |agent| agent.keeper_pid = Some(pid));
+    }
+
+    fn started(&self, worker: WorkerId, started: &Started) {
+        let mut view = None;
+        self.change(worker, |agent| {
+            agent.started = Some(started.clone());
+            if agent.view.phase == AgentPhase::Starting {
+                turn(&mut agent.view, AgentPhase::Running);
+            }
+            view = Some(agent.view.clone());
+        });
+        // So that whoever watches knows its name before it does anything.
+        if let Some(view) = view {
+            self.observer.sampled(&view);
+        }
+        let text = Text::new(&format!("{} started", self.name_of(worker)));
+        self.tell(text.event(Some(worker), EventKind::Started, Severity::Info));
+    }
+
+    fn sampled(&self, worker: WorkerId, sample: &Sample) {
+        let mut view = None;
+        self.change(worker, |agent| {
+            let now = Instant::now();
+            let before = agent.sampled.replace((*sample, now));
+            let before = before.map(|(old, at)| (old, now.saturating_duration_since(at)));
+            views::put_sample(&mut agent.view.usage, sample, before);
+            view = Some(agent.view.clone());
+        });
+        if let Some(view) = view {
+            self.observer.sampled(&view);
+        }
+    }
+
+    fn refused(&self, worker: WorkerId, refusal: &RefusedHost) {
+        let place = match refusal.port {
+            Some(port) => format!("{}:{port}", refusal.host),
+            None => refusal.host.clone(),
+        };
+        let why = refusal.detail.as_deref().unwrap_or("no rule allows it");
+        self.deny(
+            worker,
+            views::denial(
+                DenialKind::Network,
+                &refusal.code,
+                &place,
+                1,
+                why,
+                Some(&refusal.hint),
+            ),
+        );
+        let is_budget = matches!(refusal.code.as_str(), "deny_tokens" | "deny_cost");
+        let (kind, severity) = match is_budget {
+            true => (EventKind::BudgetExceeded, Severity::Critical),
+            false => (EventKind::EgressRefused, Severity::Warning),
+        };
+        let text = format!("{} was refused {place}", self.name_of(worker));
+        let text = Text::new(&text).code(&refusal.code).hint(&refusal.hint);
+        self.tell(text.event(Some(worker), kind, severity));
+    }
+
+    fn violated(&self, worker: WorkerId, breach: &Breach) {
+        let kind = views::kind_of(&breach.kind);
+        let hint = breach.hint.as_deref();
+        self.deny(
+            worker,
+            views::denial(
+                kind,
+                &breach.kind,
+                &breach.name,
+                breach.count,
+                &breach.why,
+                hint,
+            ),
+        );
+        let text = format!(
+            "{} tried {}: {}",
+            self.name_of(worker),
+            breach.name,
+            breach.why
+        );
+        let event = match kind {
+            DenialKind::Limit => EventKind::LimitMet,
+            _ => EventKind::SystemCallRefused,
+        };
+        let text = Text::new(&text).code(&breach.name);
+        self.tell(text.event(Some(worker), event, Severity::Warning));
+    }
+
+    fn ended(&self, worker: WorkerId, over: &Over) {
+        let mut book = self.book();
+        let is_closing = book.is_closing;
+        let Some(agent) = book.agents.get_mut(&worker) else {
+            return;
+        };
+        let (cause, detail) = cause_of(over, agent.stopping.as_deref(), agent.doomed.as_deref());
+        let (exit_code, signal) = match over {
+            Over::Ended(ending) => (ending.exit_code, ending.signal),
+            Over::Failed(_) | Over::Lost => (None, None),
+        };
+        agent.view.end = Some(End {
+            cause,
+            at_ms: belljar_gate::clock::now().wall_ms,
+            exit_code,
+            signal,
+            detail: detail.as_deref().map(Shown::new),
+        });
+        agent.view.usage.memory_bytes = 0;
+        agent.view.usage.processes = 0;
+        agent.view.usage.cpu_percent = 0.0;
+        if let Over::Ended(ending) = over {
+            views::put_end(&mut agent.view.usage, ending);
+        }
+        agent.keeper_pid = None;
+        let why = views::words_of(cause, exit_code, signal, detail.as_deref());
+        let cause_to_plan = if is_closing { EndCause::Stopped } else { cause };
+        let event = self.plan_restart(agent, cause_to_plan, &why);
+        let is_waiting = agent.again_at.is_some();
+        drop(book);
+        if let Over::Ended(ending) = over {
+            for breach in ending
+                .breaches
+                .iter()
+                .filter(|breach| breach.kind == "limit")
+            {
+                self.violated(worker, breach);
+            }
+        }
+        self.tell(event);
+        // Kept while it waits: a daemon that dies meanwhile has a successor that starts it again.
+        match is_waiting {
+            true => self.clock.ring(),
+            false => self.keepers.forget_legacy(&worker.to_string()),
+        }
+    }
+
+    fn denied(&self, worker: WorkerId, code: &str, why: &str, hint: &str) {
+        self.deny(
+            worker,
+            views::denial(
+                DenialKind::Replication,
+                code,
+                "replicate",
+                1,
+                why,
+                Some(hint),
+            ),
+        );
+        let text = format!("{} was refused a replica: {why}", self.name_of(worker));
+        let text = Text::new(&text).code(code).hint(hint);
+        self.tell(text.event(
+            Some(worker),
+            EventKind::ReplicationDenied,
+            Severity::Warning,
+        ));
+    }
+
+    fn doomed(&self, worker: WorkerId, code: &str) {
+        let mut is_news = false;
+        self.change(worker, |agent| {
+            is_news = agent.doomed.is_none() && !is_over(agent.view.phase);
+            agent.doomed.get_or_insert_with(|| code.to_owned());
+        });
+        if is_news {
+            let text = format!("{} is killed: {code}", self.name_of(worker));
+            let kind = match code {
+                "killed_budget" => EventKind::BudgetExceeded,
+                _ => EventKind::Killed,
+            };
+            let event = Text::new(&text).code(code);
+            self.tell(event.event(Some(worker), kind, Severity::Critical));
+        }
+    }
+
+    fn frozen(&self, worker: WorkerId) {
+        self.change(worker, |agent| {
+            turn(&mut agent.view, AgentPhase::Quarantined)
+        });
+        let text = Text::new(&format!("{} is in quarantine", self.name_of(worker)));
+        self.tell(text.event(Some(worker), EventKind::Quarantined, Severity::Critical));
+    }
+
+    fn thawed(&self, worker: WorkerId) {
+        self.change(worker, |agent| {
+            let phase = match agent.started {
+                Some(_) => AgentPhase::Running,
+                None => AgentPhase::Starting,
+            };
+            turn(&mut agent.view, phase);
+        });
+        let text = Text::new(&format!("{} was released", self.name_of(worker)));
+        self.tell(text.event(Some(worker), EventKind::Released, Severity::Info));
+    }
+
+    fn switched(&self, is_engaged: bool, reason: &str) {
+        let event = match is_engaged {
+            true => Text::new(&format!("the kill switch was engaged: {reason}")).event(
+                None,
+                EventKind::KillSwitchEngaged,
+                Severity::Critical,
+            ),
+            false => Text::new(&format!("the kill switch was reset: {reason}")).event(
+                None,
+                EventKind::KillSwitchReset,
+                Severity::Info,
+            ),
+        };
+        if is_engaged {
+            self.cancel_restarts();
+        }
+        self.tell(event);
+    }
+}
+
+impl Roster {
+    /// After the kill switch nobody comes back.
+    fn cancel_restarts(&self) {
+        let mut book = self.book();
+        let mut cancelled = Vec::new();
+        for (worker, agent) in &mut book.agents {
+            if agent.again_at.take().is_some() {
+                agent.view.restart_at_ms = None;
+                turn(&mut agent.view, AgentPhase::Ended);
+                cancelled.push(*worker);
+            }
+        }
+        drop(book);
+        for worker in cancelled {
+            self.keepers.forget_legacy(&worker.to_string());
+        }
+    }
+}
