@@ -26,7 +26,7 @@ use crate::writer;
 /// Things to do, people to tell and questions that wait at most.
 const MOST_WAITING: usize = 256;
 /// A second bundle about the same agent within this time says nothing new, in milliseconds.
-const SAME_INCIDENT: u64 = 10_000;
+const SAME_INCIDENT: u64 = 60_000;
 
 /// History, events and alerts of one supervisor. Dropping it writes what is not written and ends its threads.
 pub struct Monitor {
@@ -92,7 +92,8 @@ impl Monitor {
         // A former life in the far future was mistaken about the time.
         let is_mistaken = found.last_ms > wall + millis(FOLLOWED_BACK);
         let from = if is_mistaken { wall } else { found.last_ms };
-        let mut ring = Ring::since(wall.max(from));
+        let opened = wall.max(from);
+        let mut ring = Ring::since(opened);
         if is_mistaken {
             // What can't be forgotten now is in the way later, and told then.
             let _later = store.forget_after(wall / 1000);
@@ -148,7 +149,10 @@ impl Monitor {
                 })
         };
         let shared = Arc::clone(&inner);
-        thread("writer", Box::new(move || writer::run(&shared, store)))?;
+        thread(
+            "writer",
+            Box::new(move || writer::run(&shared, store, opened / 1000)),
+        )?;
         let shared = Arc::clone(&inner);
         thread("hands", Box::new(move || respond::work(&shared, &to_do)))?;
         let shared = Arc::clone(&inner);
@@ -344,47 +348,41 @@ impl Inner {
     /// Tells of changes and has rules answer.
     pub(crate) fn apply(&self, changes: Vec<Change>) {
         for change in changes {
-            match change {
-                Change::Raised(alert) => {
-                    *locked(&self.raised).entry(alert.kind).or_insert(0) += 1;
-                    self.tell(
-                        &alert,
-                        alert.severity,
-                        &format!("{:?} ({}): {}", alert.kind, alert.id, alert.text),
-                        "raised",
-                    );
-                    self.respond(alert);
+            self.apply_one(change, "");
+        }
+    }
+
+    /// The same, with the reason that a person gave.
+    pub(crate) fn apply_one(&self, change: Change, reason: &str) {
+        let by = |alert: &AlertView, deed: &str| {
+            let by = alert.by.as_ref().map_or("", Shown::as_str);
+            let why = if reason.is_empty() { "" } else { ": " };
+            format!(
+                "{:?} ({}) {deed} by {by}{why}{reason}",
+                alert.kind, alert.id
+            )
+        };
+        match change {
+            Change::Raised(alert) => {
+                *locked(&self.raised).entry(alert.kind).or_insert(0) += 1;
+                let text = format!("{:?} ({}): {}", alert.kind, alert.id, alert.text);
+                self.tell(&alert, alert.severity, &text, "raised");
+                self.respond(alert);
+            }
+            Change::Acknowledged(alert) => {
+                let text = by(&alert, "acknowledged");
+                self.tell(&alert, Severity::Info, &text, "acknowledged");
+            }
+            Change::Resolved(alert) => {
+                let text = by(&alert, "resolved");
+                self.tell(&alert, Severity::Info, &text, "resolved");
+                if let (true, Some(agent)) = (froze(&alert), &alert.agent) {
+                    let why = format!("alert {} is resolved", alert.id);
+                    self.do_later(Job::Thaw(agent.clone(), why));
                 }
-                Change::Acknowledged(alert) => {
-                    let by = alert.by.as_ref().map_or("", Shown::as_str);
-                    self.tell(
-                        &alert,
-                        Severity::Info,
-                        &format!("{:?} ({}) acknowledged by {by}", alert.kind, alert.id),
-                        "acknowledged",
-                    );
-                }
-                Change::Resolved(alert) => {
-                    let by = alert.by.as_ref().map_or("", Shown::as_str);
-                    self.tell(
-                        &alert,
-                        Severity::Info,
-                        &format!("{:?} ({}) resolved by {by}", alert.kind, alert.id),
-                        "resolved",
-                    );
-                    if let (true, Some(agent)) = (froze(&alert), &alert.agent) {
-                        self.do_later(Job::Thaw(
-                            agent.clone(),
-                            format!("alert {} is resolved", alert.id),
-                        ));
-                    }
-                    if alert
-                        .responses
-                        .iter()
-                        .any(|taken| taken.response == Response::Notify)
-                    {
-                        self.notify(alert, false);
-                    }
+                let was_told = |taken: &ResponseTaken| taken.response == Response::Notify;
+                if alert.responses.iter().any(was_told) {
+                    self.notify(alert, false);
                 }
             }
         }

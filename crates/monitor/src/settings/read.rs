@@ -7,7 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::{AlertSettings, MonitorSettings, NotifySettings, Settings};
-use crate::alerts::{KINDS, is_about_an_agent};
+use crate::alerts::{KINDS, Nature, is_about_an_agent, nature};
 use crate::tell::Url;
 
 const DAY: u64 = 86_400;
@@ -162,6 +162,11 @@ fn rule(
         match key {
             "threshold" if kind == AlertKind::HighResourceUsage => {
                 settings.max_cpu_percent = place.percent(value)?;
+            }
+            "threshold" | "window_seconds" if nature(kind) == Nature::Level => {
+                let message = format!("it means nothing for {kind:?}, which is so or is not");
+                let hint = "`for_seconds` says how long it must have been so".to_owned();
+                return Err(place.wrong(value.span().start, &message, Some(hint)));
             }
             "threshold" => rule.threshold = place.number(value, 1..=100_000)?,
             "window_seconds" => rule.window = Duration::from_secs(place.number(value, 1..=DAY)?),
@@ -536,6 +541,11 @@ mod tests {
                 "[[supervisor.alerts.rules]]\nkind = \"AgentCrashed\"\n[[supervisor.alerts.rules]]\nkind = \"AgentCrashed\"",
                 "there is a rule for AgentCrashed already",
                 "one rule",
+            ),
+            (
+                "[[supervisor.alerts.rules]]\nkind = \"KillSwitchEngaged\"\nthreshold = 2",
+                "line 3, column 13: supervisor.alerts.rules[0].threshold: it means nothing for KillSwitchEngaged",
+                "for_seconds",
             ),
             (
                 "[supervisor.alerts.notify]\nwebhook = \"ftp://x\"",

@@ -346,6 +346,51 @@ fn a_budget_is_spent_when_its_last_token_is() {
 }
 
 #[test]
+fn a_budget_that_the_gateway_says_is_spent_stays_spent() {
+    let mut engine = engine(|_| {});
+    engine.happened(
+        1_000,
+        &warning(EventKind::EgressRefused, "deny_llm_tokens", "x"),
+    );
+    // What is left is too little for the next call: the counters never quite reach the limit.
+    let mut view = agent("a");
+    (view.usage.tokens, view.limits.tokens) = (990, Some(1_000));
+    for second in 2..600 {
+        assert!(engine.sampled(second * 1_000, &view).is_empty());
+    }
+    view.phase = AgentPhase::Ended;
+    assert_eq!(
+        resolved(&engine.sampled(600_000, &view)),
+        [AlertKind::BudgetExceeded]
+    );
+}
+
+#[test]
+fn what_nobody_speaks_of_any_more_is_over() {
+    let mut before = engine(|settings| settings.rules[0].lasting = std::time::Duration::ZERO);
+    let mut view = agent("a");
+    view.usage.cpu_percent = 100.0;
+    before.sampled(1_000, &view);
+    before.happened(1_000, &warning(EventKind::Quarantined, "", "x"));
+    before.happened(1_000, &warning(EventKind::SystemCallRefused, "mount", "x"));
+    let left: Vec<_> = before.open().cloned().collect();
+    let mut after = Engine::new(AlertSettings::default(), left, 3);
+    for second in 1_000..1_120 {
+        assert!(after.tick(second * 1_000).is_empty(), "{second}");
+    }
+    let mut kinds = Vec::new();
+    for second in 1_120..1_200 {
+        kinds.extend(resolved(&after.tick(second * 1_000)));
+    }
+    kinds.sort();
+    assert_eq!(
+        kinds,
+        [AlertKind::HighResourceUsage, AlertKind::AgentQuarantined]
+    );
+    assert_eq!(after.open().count(), 1, "an attempt waits for a person");
+}
+
+#[test]
 fn alerts_whose_cause_is_gone_end_and_those_of_attempts_do_not() {
     let mut engine = engine(|_| {});
     engine.happened(1_000, &warning(EventKind::SystemCallRefused, "mount", "x"));
