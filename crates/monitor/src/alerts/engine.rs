@@ -347,6 +347,14 @@ impl Engine {
         ] {
             let key = (kind, Some(agent.clone()));
             let rule = self.rule(kind);
+            // Whoever was ended for it has spent its budget all the same: that is for a person to see.
+            if self
+                .watches
+                .get(&key)
+                .is_some_and(|watch| watch.is_by_event)
+            {
+                continue;
+            }
             if let Some(watch) = self.watches.get_mut(&key) {
                 watch.is_so = false;
                 watch.look(&rule, now);
