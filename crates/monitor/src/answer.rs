@@ -8,7 +8,7 @@ use belljar_api::{
 use crate::alerts::{Change, NoSuchAlert};
 use crate::events;
 use crate::history::{Plan, Tier, by_minute, thin};
-use crate::monitor::Inner;
+use crate::inner::Inner;
 use crate::store::{Reading, is_damage, locked};
 
 const MOST_ALERTS: u64 = 1_000;

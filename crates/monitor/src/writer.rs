@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use belljar_api::{AlertView, EventKind, Severity};
 
 use crate::clock::millis;
-use crate::monitor::Inner;
+use crate::inner::Inner;
 use crate::store::{Batch, Keep, Minute, Store, is_busy, is_damage, locked};
 
 const EVERY: Duration = Duration::from_secs(1);

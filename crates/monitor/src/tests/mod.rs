@@ -3,6 +3,7 @@
 mod alerts;
 mod history;
 mod page;
+mod promises;
 mod responses;
 mod trouble;
 mod what_happened;
