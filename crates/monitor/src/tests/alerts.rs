@@ -5,8 +5,7 @@ use belljar_api::{
     ResponseTaken, Severity, Shown,
 };
 
-use super::{BEGIN, Hands};
-use crate::settings::{AlertSettings, Settings};
+use crate::settings::AlertSettings;
 use crate::testing::{agent, id};
 use crate::{Change, Engine, NoSuchAlert};
 
@@ -567,68 +566,4 @@ fn an_alert_whose_rule_froze_the_agent_waits_for_a_person_or_the_agents_end() {
         resolved(&engine.sampled(1_000_000, &view)),
         [AlertKind::HighResourceUsage]
     );
-}
-
-#[test]
-fn alerts_survive_a_restart_with_their_numbers() {
-    let directory = tempfile::tempdir().unwrap();
-    let hands = Hands::at(BEGIN);
-    let monitor = hands.open(directory.path(), Settings::default()).unwrap();
-    monitor.happened(crate::testing::event(
-        Some("a"),
-        EventKind::SystemCallRefused,
-        "mount",
-    ));
-    monitor.happened(crate::testing::event(
-        Some("b"),
-        EventKind::SystemCallRefused,
-        "setns",
-    ));
-    let (status, _) = super::ask(
-        &monitor,
-        "POST",
-        "/v1/alerts/1/resolve",
-        r#"{"reason": "seen to"}"#,
-    );
-    assert_eq!(status, belljar_api::Status::OK);
-    let before = super::alerts(&monitor, "");
-    drop(monitor);
-    let monitor = hands.open(directory.path(), Settings::default()).unwrap();
-    assert_eq!(super::alerts(&monitor, ""), before);
-    assert_eq!(
-        super::alerts(&monitor, "?state=resolved")[0].by,
-        Some(Shown::new("ada"))
-    );
-    monitor.happened(crate::testing::event(
-        Some("b"),
-        EventKind::SystemCallRefused,
-        "setns",
-    ));
-    assert_eq!(
-        super::alerts(&monitor, "")[0].count,
-        2,
-        "it is the same alert"
-    );
-    monitor.happened(crate::testing::event(
-        Some("c"),
-        EventKind::SystemCallRefused,
-        "setns",
-    ));
-    assert_eq!(super::alerts(&monitor, "")[0].id, id("3"));
-    let (status, _) = super::ask(
-        &monitor,
-        "POST",
-        "/v1/alerts/1/resolve",
-        r#"{"reason": "again"}"#,
-    );
-    assert_eq!(status, belljar_api::Status::CONFLICT);
-    let (status, _) = super::ask(
-        &monitor,
-        "POST",
-        "/v1/alerts/99/acknowledge",
-        r#"{"reason": "x"}"#,
-    );
-    assert_eq!(status, belljar_api::Status::NOT_FOUND);
-    let events = super::events(&monitor, "?kind=alert&search=seen+to");
-    assert_eq!(events.len(), 1, "the reason is on record");
 }

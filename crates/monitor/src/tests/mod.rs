@@ -1,6 +1,7 @@
 //! The monitor as a whole, with real files, by a clock that tests set.
 
 mod alerts;
+mod answers;
 mod history;
 mod page;
 mod promises;
