@@ -2,13 +2,13 @@
 
 use belljar_api::{
     AlertList, AlertQuery, AlertState, AlertView, EventList, EventQuery, MetricsQuery,
-    MetricsReply, OperatorCall, Problem, Shown, Status,
+    MetricsReply, OperatorCall, Problem, Status,
 };
 
 use crate::alerts::{Change, NoSuchAlert};
 use crate::events;
 use crate::history::{Plan, Tier, by_minute, thin};
-use crate::monitor::Inner;
+use crate::inner::Inner;
 use crate::store::{Reading, is_damage, locked};
 
 const MOST_ALERTS: u64 = 1_000;
@@ -67,19 +67,15 @@ impl Inner {
         reason: &str,
     ) -> Result<AlertView, (Status, Problem)> {
         match change {
-            Ok(mut change) => {
+            Ok(change) => {
                 let (Change::Raised(alert) | Change::Acknowledged(alert) | Change::Resolved(alert)) =
-                    &mut change;
-                let told = alert.clone();
-                // The event has who and why; the alert itself says who.
-                if let Some(by) = &alert.by {
-                    alert.by = Some(Shown::new(&format!("{by}: {reason}")));
-                }
-                self.apply_by_person(change, &told);
-                Ok(told)
+                    &change;
+                let alert = alert.clone();
+                self.apply_one(change, reason);
+                Ok(alert)
             }
-            Err(NoSuchAlert::Unknown) => {
-                let problem = Problem::new("not_found", NoSuchAlert::Unknown.to_string())
+            Err(error @ NoSuchAlert::Unknown) => {
+                let problem = Problem::new("not_found", error.to_string())
                     .hint("`belljar monitor alerts --all` lists them");
                 Err((Status::NOT_FOUND, problem))
             }
@@ -88,11 +84,6 @@ impl Inner {
                 Problem::new("resolved", error.to_string()),
             )),
         }
-    }
-
-    fn apply_by_person(&self, change: Change, told: &AlertView) {
-        self.apply(vec![change]);
-        self.changed(told);
     }
 
     pub(crate) fn metrics(&self, query: &MetricsQuery) -> MetricsReply {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::clock::utc;
-use crate::monitor::Inner;
+use crate::inner::Inner;
 
 /// Events that go into a bundle.
 const EVENTS: u64 = 1_000;

@@ -13,6 +13,7 @@ mod clock;
 mod events;
 mod history;
 mod incident;
+mod inner;
 mod live;
 mod monitor;
 mod prometheus;

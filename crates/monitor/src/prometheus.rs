@@ -5,7 +5,7 @@ use std::fmt::{Display, Write as _};
 use belljar_api::{AgentPhase, AgentView, AlertState, StatusView};
 
 use crate::alerts::KINDS;
-use crate::monitor::Inner;
+use crate::inner::Inner;
 use crate::store::locked;
 
 /// Agents that have series of their own. Scrapers keep every series they ever saw.

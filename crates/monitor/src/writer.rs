@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use belljar_api::{AlertView, EventKind, Severity};
 
 use crate::clock::millis;
-use crate::monitor::Inner;
+use crate::inner::Inner;
 use crate::store::{Batch, Keep, Minute, Store, is_busy, is_damage, locked};
 
 const EVERY: Duration = Duration::from_secs(1);
@@ -28,12 +28,11 @@ struct Writer {
     try_again: Instant,
 }
 
-pub(crate) fn run(inner: &Arc<Inner>, store: Store) {
-    let now = inner.clock.now() / 1000;
+/// Writes what happens from `opened` on, in seconds since 1970: what was before, a former life wrote down.
+pub(crate) fn run(inner: &Arc<Inner>, store: Store, opened: u64) {
     let mut writer = Writer {
         store,
-        // What a former life wrote down need not be written again.
-        journaled: now.saturating_sub(GRACE),
+        journaled: opened,
         failures: 0,
         try_again: Instant::now(),
     };
@@ -50,7 +49,7 @@ pub(crate) fn run(inner: &Arc<Inner>, store: Store) {
             touched.iter().for_each(|alert| inner.changed(alert));
         }
         if is_last || Instant::now() >= writer.try_again {
-            writer.round(inner);
+            writer.round(inner, is_last);
         }
         *locked(&inner.rounds.0) += 1;
         inner.rounds.1.notify_all();
@@ -61,7 +60,7 @@ pub(crate) fn run(inner: &Arc<Inner>, store: Store) {
 }
 
 impl Writer {
-    fn round(&mut self, inner: &Inner) {
+    fn round(&mut self, inner: &Inner, is_last: bool) {
         let now = inner.clock.now() / 1000;
         if std::mem::take(&mut locked(&inner.health).is_damaged) {
             self.replace(inner);
@@ -76,7 +75,9 @@ impl Writer {
             std::mem::take(&mut *locked(&inner.changed_alerts));
         let over = now.saturating_sub(GRACE);
         // One lock at a time: a guard in the middle of an expression lives to its end.
-        let journal = locked(&inner.ring).all(self.journaled, over);
+        // The last time, the second that is not over is written too; the next life goes on with it.
+        let journal_until = if is_last { now + 1 } else { over };
+        let journal = locked(&inner.ring).all(self.journaled, journal_until);
         let minutes = finished_minutes(inner, over);
         let events = locked(&inner.log).unstored();
         let batch = Batch {

@@ -87,13 +87,14 @@ pub(crate) const INTRUSIONS: &[&str] = &[
     "connect",
 ];
 
-/// Addresses and names that hand out credentials to whoever asks.
+/// How addresses and names begin that hand out credentials to whoever asks.
 const METADATA: &[&str] = &[
     "169.254.",
     "fd00:ec2:",
     "100.100.100.200",
     "168.63.129.16",
-    "metadata",
+    "metadata.",
+    "metadata:",
 ];
 
 /// How an event bears on an alert.
@@ -141,7 +142,10 @@ pub(crate) fn of_event(event: &EventView) -> Vec<(AlertKind, Bearing)> {
         EventKind::Ended if is_crash(code, event.severity) => {
             vec![(AlertKind::AgentCrashed, Counts)]
         }
-        EventKind::Restarting if code == "crash_loop" => vec![(AlertKind::AgentCrashed, Suffices)],
+        // One that starts anew after every end is no crash by that alone.
+        EventKind::Restarting if is_crash(code, Severity::Info) => {
+            vec![(AlertKind::AgentCrashed, Counts)]
+        }
         EventKind::Started
         | EventKind::Ended
         | EventKind::Restarting
@@ -153,36 +157,45 @@ pub(crate) fn of_event(event: &EventView) -> Vec<(AlertKind, Bearing)> {
     }
 }
 
-/// By the cause of the end; by how bad it was said to be where the cause is not known here.
+/// By the cause of the end; where that is not told, by how bad it was said to be: kills and limits are no more than a warning.
 fn is_crash(code: &str, severity: Severity) -> bool {
     match code {
         "crashed" | "out_of_memory" | "keeper_lost" | "never_started" | "crash_loop" => true,
         "finished" | "stopped" | "killed" => false,
-        _ => severity > Severity::Info,
+        _ => severity == Severity::Critical,
     }
 }
 
+/// The host is the last word that looks like one: whatever else the text says, an agent's name among it, counts for nothing.
 fn names_metadata(event: &EventView) -> bool {
     let text = event.text.as_str().to_ascii_lowercase();
-    METADATA.iter().any(|name| text.contains(name))
+    let host = text
+        .split_whitespace()
+        .rfind(|word| word.contains(['.', ':']));
+    host.is_some_and(|host| {
+        let host = host.trim_start_matches('[');
+        METADATA.iter().any(|name| host.starts_with(name))
+    })
 }
 
-/// The call is the event's code, or the first word of its text that is one.
+/// The call is the event's code; without one, the first word of its text that is a call.
 fn of_system_call(event: &EventView) -> Option<AlertKind> {
     let text = event.text.as_str();
     // An agent without `spawn_subprocess` that starts a program is out of its policy, not after power.
     if text.contains("spawn_subprocess") {
         return None;
     }
-    let code = event.code.as_ref().map_or("", Shown::as_str);
-    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
-    std::iter::once(code)
-        .chain(words)
-        .find_map(|word| match word {
-            _ if ESCALATIONS.contains(&word) => Some(AlertKind::PrivilegeEscalation),
-            _ if INTRUSIONS.contains(&word) => Some(AlertKind::UnauthorizedAccess),
-            _ => None,
-        })
+    let kind = |word: &str| match word {
+        _ if ESCALATIONS.contains(&word) => Some(AlertKind::PrivilegeEscalation),
+        _ if INTRUSIONS.contains(&word) => Some(AlertKind::UnauthorizedAccess),
+        _ => None,
+    };
+    match &event.code {
+        Some(code) => kind(code.as_str()),
+        None => text
+            .split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+            .find_map(kind),
+    }
 }
 
 /// Why an agent uses too much, where it does.

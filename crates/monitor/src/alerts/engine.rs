@@ -19,6 +19,10 @@ const MOST_OPEN: usize = 10_000;
 const MOST_RECENT: usize = 500;
 /// A view of the whole may be older than an event by this much, in milliseconds: it does not take back what the event said.
 const STALE: u64 = 5_000;
+/// An agent of which nothing is heard for this long, in milliseconds, is gone.
+const SILENCE: u64 = 120_000;
+/// Names that are remembered at most.
+const MOST_NAMES: usize = 20_000;
 /// Who resolves an alert whose cause is gone.
 const OURSELVES: &str = "belljar";
 
@@ -89,7 +93,7 @@ impl Engine {
                 .entry((alert.kind, alert.agent.clone()))
                 .or_default();
             watch.is_so = super::nature(alert.kind) == super::Nature::Level;
-            watch.last_cause = alert.last_at_ms;
+            watch.is_left_over = true;
             engine.open.insert(number, alert);
         }
         engine
@@ -103,6 +107,9 @@ impl Engine {
             return changes;
         }
         if self.names.get(&agent.id) != Some(&agent.name) {
+            if self.names.len() >= MOST_NAMES {
+                self.names.clear();
+            }
             self.names.insert(agent.id.clone(), agent.name.clone());
         }
         let used = cause::of_usage(&self.settings, agent);
@@ -145,6 +152,8 @@ impl Engine {
             let rule = self.rule(kind);
             let watch = self.watches.entry(key.clone()).or_default();
             let was_so = watch.is_so;
+            watch.is_left_over = false;
+            watch.is_by_event = bearing == Bearing::Begins && kind == AlertKind::BudgetExceeded;
             match bearing {
                 Bearing::Counts | Bearing::Suffices => watch.hit(&rule, now),
                 Bearing::Begins => (watch.is_so, watch.last_cause) = (true, now),
@@ -193,6 +202,17 @@ impl Engine {
     /// Time has passed.
     pub fn tick(&mut self, now: u64) -> Vec<Change> {
         let mut changes = Vec::new();
+        for (key, watch) in &mut self.watches {
+            // Nobody speaks of it any more: the agent went without a word, or with a former life.
+            let is_measured = key.0 == AlertKind::HighResourceUsage;
+            if watch.is_left_over && watch.last_cause == 0 {
+                watch.last_cause = now;
+            }
+            let is_silent = now.saturating_sub(watch.last_cause) > SILENCE;
+            if is_silent && key.1.is_some() && (is_measured || watch.is_left_over) {
+                watch.is_so = false;
+            }
+        }
         let keys: Vec<Key> = self.watches.keys().cloned().collect();
         for key in keys {
             self.settle(now, &key, false, &mut changes);
@@ -299,6 +319,7 @@ impl Engine {
         match so {
             Some(text) => {
                 let begins = !watch.is_so;
+                watch.is_left_over = false;
                 (watch.is_so, watch.last_cause) = (true, now);
                 if begins || is_measured {
                     watch.text = Some(Shown::new(&text));
@@ -309,9 +330,9 @@ impl Engine {
                     self.seen(&key, now);
                 }
             }
-            None if is_measured || now.saturating_sub(watch.last_cause) > STALE => {
-                watch.is_so = false
-            }
+            None if is_measured => watch.is_so = false,
+            None if watch.is_by_event => {}
+            None if now.saturating_sub(watch.last_cause) > STALE => watch.is_so = false,
             None => {}
         }
         self.settle(now, &key, false, changes);
@@ -326,6 +347,14 @@ impl Engine {
         ] {
             let key = (kind, Some(agent.clone()));
             let rule = self.rule(kind);
+            // Whoever was ended for it has spent its budget all the same: that is for a person to see.
+            if self
+                .watches
+                .get(&key)
+                .is_some_and(|watch| watch.is_by_event)
+            {
+                continue;
+            }
             if let Some(watch) = self.watches.get_mut(&key) {
                 watch.is_so = false;
                 watch.look(&rule, now);

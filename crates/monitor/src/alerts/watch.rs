@@ -23,6 +23,10 @@ pub(super) struct Watch {
     pub(super) last_cause: u64,
     /// A person said that it is dealt with though it still is so: it must end before it counts again.
     waits_for_its_end: bool,
+    /// An event said that it is so, and no look at the agent can tell otherwise.
+    pub(super) is_by_event: bool,
+    /// Only a former life knows of it: nobody has told us of it yet.
+    pub(super) is_left_over: bool,
     pub(super) text: Option<Shown>,
     pub(super) hint: Option<Shown>,
 }
@@ -78,6 +82,7 @@ impl Watch {
     pub(super) fn settled(&mut self, rule: &Rule) {
         self.hits.clear();
         self.since = None;
+        self.is_by_event = false;
         // Too much is too much again after as long; a state that nobody changed is the one that was dealt with.
         self.waits_for_its_end =
             self.is_so && rule.kind != belljar_api::AlertKind::HighResourceUsage;

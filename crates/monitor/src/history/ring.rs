@@ -68,12 +68,14 @@ impl Ring {
         }
     }
 
-    /// Puts back what a former life wrote down and did not finish.
+    /// Puts back what a former life wrote down and did not finish. A second that was written twice was more complete later.
     pub(crate) fn restore(&mut self, agent: &AgentId, name: &Shown, point: Point) {
-        self.agents
+        let recent = self
+            .agents
             .entry(agent.clone())
-            .or_insert_with(|| Recent::new(name.clone()))
-            .take(point);
+            .or_insert_with(|| Recent::new(name.clone()));
+        recent.points.retain(|known| known.at != point.at);
+        recent.take(point);
     }
 
     /// What is in memory from that second on, and before the other; of one agent, or of all together.

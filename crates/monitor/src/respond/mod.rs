@@ -11,7 +11,7 @@ use belljar_api::{AgentId, AlertView, EventKind, Response, ResponseTaken, Severi
 pub use hands::{CouldNot, Hands};
 
 use crate::alerts::word;
-use crate::monitor::Inner;
+use crate::inner::Inner;
 
 /// How long evidence is waited for.
 const EVIDENCE: Duration = Duration::from_secs(15);

@@ -1,5 +1,6 @@
 //! What supervisor.toml says about monitoring and alerts: `[supervisor.monitor]` and `[supervisor.alerts]`.
 
+mod place;
 mod read;
 
 use std::path::PathBuf;

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use belljar_api::{AlertKind, Response, Severity};
-use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::place::{Given, Place};
 use super::{AlertSettings, MonitorSettings, NotifySettings, Settings};
-use crate::alerts::{KINDS, is_about_an_agent};
+use crate::alerts::{KINDS, Nature, is_about_an_agent, nature};
 use crate::tell::Url;
 
 const DAY: u64 = 86_400;
@@ -57,8 +57,6 @@ impl Settings {
         Ok(settings)
     }
 }
-
-type Given<'a> = Spanned<DeValue<'a>>;
 
 fn monitor(
     place: &Place<'_>,
@@ -162,6 +160,11 @@ fn rule(
         match key {
             "threshold" if kind == AlertKind::HighResourceUsage => {
                 settings.max_cpu_percent = place.percent(value)?;
+            }
+            "threshold" | "window_seconds" if nature(kind) == Nature::Level => {
+                let message = format!("it means nothing for {kind:?}, which is so or is not");
+                let hint = "`for_seconds` says how long it must have been so".to_owned();
+                return Err(place.wrong(value.span().start, &message, Some(hint)));
             }
             "threshold" => rule.threshold = place.number(value, 1..=100_000)?,
             "window_seconds" => rule.window = Duration::from_secs(place.number(value, 1..=DAY)?),
@@ -273,167 +276,6 @@ fn kinds() -> String {
     format!("known kinds: {}", names.join(", "))
 }
 
-/// A place in the document.
-struct Place<'t> {
-    text: &'t str,
-    path: String,
-}
-
-impl<'t> Place<'t> {
-    fn of(&self, key: &str) -> Self {
-        Self {
-            text: self.text,
-            path: format!("{}.{key}", self.path),
-        }
-    }
-
-    fn item(&self, index: usize) -> Self {
-        Self {
-            text: self.text,
-            path: format!("{}[{index}]", self.path),
-        }
-    }
-
-    fn wrong(&self, at: usize, message: &str, hint: Option<String>) -> InvalidSettings {
-        let before = &self.text[..self.text.floor_char_boundary(at)];
-        let line_begins = before.rfind('\n').map_or(0, |end| end + 1);
-        InvalidSettings {
-            path: if self.path.is_empty() {
-                "supervisor.toml".into()
-            } else {
-                self.path.clone()
-            },
-            line: before.matches('\n').count() + 1,
-            column: before[line_begins..].chars().count() + 1,
-            message: message.to_owned(),
-            hint,
-        }
-    }
-
-    fn table<'v, 'a>(&self, given: &'v Given<'a>) -> Result<&'v DeTable<'a>, InvalidSettings> {
-        match given.get_ref() {
-            DeValue::Table(table) => Ok(table),
-            _ => Err(self.wrong(given.span().start, "a table belongs here", None)),
-        }
-    }
-
-    fn array<'v, 'a>(&self, given: &'v Given<'a>) -> Result<&'v [Given<'a>], InvalidSettings> {
-        match given.get_ref() {
-            DeValue::Array(items) => Ok(items),
-            _ => Err(self.wrong(given.span().start, "a list belongs here", None)),
-        }
-    }
-
-    /// The keys of a table, all of them known.
-    fn entries<'v, 'a>(
-        &self,
-        given: &'v Given<'a>,
-        known: &[&'static str],
-    ) -> Result<Vec<(&'static str, &'v Given<'a>, Self)>, InvalidSettings> {
-        let mut all = Vec::new();
-        for (key, value) in self.table(given)?.iter() {
-            let name = key.get_ref().as_ref();
-            match known.iter().find(|known| **known == name) {
-                Some(known) => all.push((*known, value, self.of(known))),
-                None => {
-                    let hint = closest(name, known)
-                        .unwrap_or_else(|| format!("known keys: {}", known.join(", ")));
-                    return Err(self.of(name).wrong(
-                        key.span().start,
-                        "there is no such key",
-                        Some(hint),
-                    ));
-                }
-            }
-        }
-        Ok(all)
-    }
-
-    fn number(
-        &self,
-        given: &Given<'_>,
-        range: std::ops::RangeInclusive<u64>,
-    ) -> Result<u64, InvalidSettings> {
-        let number = match given.get_ref() {
-            DeValue::Integer(integer) => {
-                u64::from_str_radix(integer.as_str(), integer.radix()).ok()
-            }
-            _ => None,
-        };
-        number
-            .filter(|number| range.contains(number))
-            .ok_or_else(|| {
-                let message = format!(
-                    "a whole number from {} to {} belongs here",
-                    range.start(),
-                    range.end()
-                );
-                self.wrong(given.span().start, &message, None)
-            })
-    }
-
-    fn percent(&self, given: &Given<'_>) -> Result<f64, InvalidSettings> {
-        let number: Option<f64> = match given.get_ref() {
-            DeValue::Integer(integer) => integer.as_str().parse().ok(),
-            DeValue::Float(float) => float.as_str().parse().ok(),
-            _ => None,
-        };
-        number
-            .filter(|number| *number > 0.0 && *number <= 100.0)
-            .ok_or_else(|| {
-                let hint =
-                    "percent of what the agent may use, or of one core where nothing limits it"
-                        .to_owned();
-                self.wrong(
-                    given.span().start,
-                    "a number above 0 and up to 100 belongs here",
-                    Some(hint),
-                )
-            })
-    }
-
-    fn truth(&self, given: &Given<'_>) -> Result<bool, InvalidSettings> {
-        match given.get_ref() {
-            DeValue::Boolean(value) => Ok(*value),
-            _ => Err(self.wrong(given.span().start, "true or false belongs here", None)),
-        }
-    }
-
-    fn text(&self, given: &Given<'_>) -> Result<String, InvalidSettings> {
-        match given.get_ref() {
-            DeValue::String(text) => Ok(text.to_string()),
-            _ => Err(self.wrong(given.span().start, "a text belongs here", None)),
-        }
-    }
-
-    fn one_of<T: Copy, W: AsRef<str>>(
-        &self,
-        given: &Given<'_>,
-        words: &[(W, T)],
-    ) -> Result<T, InvalidSettings> {
-        let text = self.text(given)?;
-        if let Some((_, value)) = words.iter().find(|(word, _)| word.as_ref() == text) {
-            return Ok(*value);
-        }
-        let known: Vec<&str> = words.iter().map(|(word, _)| word.as_ref()).collect();
-        let hint = closest(&text, &known).unwrap_or_else(|| format!("known: {}", known.join(", ")));
-        Err(self.wrong(
-            given.span().start,
-            &format!("{text:?} is not known here"),
-            Some(hint),
-        ))
-    }
-}
-
-fn closest(given: &str, known: &[&str]) -> Option<String> {
-    known
-        .iter()
-        .map(|word| (strsim::damerau_levenshtein(given, word), word))
-        .filter(|(distance, word)| *distance <= 1 + word.len() / 4)
-        .min()
-        .map(|(_, word)| format!("did you mean `{word}`?"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -536,6 +378,11 @@ mod tests {
                 "[[supervisor.alerts.rules]]\nkind = \"AgentCrashed\"\n[[supervisor.alerts.rules]]\nkind = \"AgentCrashed\"",
                 "there is a rule for AgentCrashed already",
                 "one rule",
+            ),
+            (
+                "[[supervisor.alerts.rules]]\nkind = \"KillSwitchEngaged\"\nthreshold = 2",
+                "line 3, column 13: supervisor.alerts.rules[0].threshold: it means nothing for KillSwitchEngaged",
+                "for_seconds",
             ),
             (
                 "[supervisor.alerts.notify]\nwebhook = \"ftp://x\"",

@@ -1,8 +1,10 @@
 //! The monitor as a whole, with real files, by a clock that tests set.
 
 mod alerts;
+mod answers;
 mod history;
 mod page;
+mod promises;
 mod responses;
 mod trouble;
 mod what_happened;
