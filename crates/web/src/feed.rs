@@ -87,7 +87,7 @@ impl Reader {
         }
     }
 
-    fn take(&self) -> Option<Arc<Live>> {
+    pub(crate) fn take(&self) -> Option<Arc<Live>> {
         let mut waiting = self.0.lock();
         if std::mem::take(&mut waiting.lost) {
             return Some(Arc::new(Live::Lost));

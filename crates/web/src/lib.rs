@@ -26,6 +26,7 @@
 
 mod attempts;
 mod backend;
+mod fan;
 mod feed;
 mod pages;
 mod serve;
@@ -36,6 +37,7 @@ mod tls;
 mod tokens;
 
 pub use backend::{Backend, Caller};
+pub use fan::Fan;
 pub use feed::{Feed, Gone};
 pub use pages::Pages;
 pub use serve::{Access, SessionView, WEB_ROUTES, WebRoute, openapi};

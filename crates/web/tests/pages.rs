@@ -174,3 +174,58 @@ fn a_dashboard_is_packed_file_by_file_and_nothing_strange_gets_in() {
     fs::write(dist.join("id_rsa"), "x").unwrap();
     assert!(pack::pack(&dist, &out).unwrap_err().contains("id_rsa"));
 }
+
+/// The paths that a document's `src` and `href` name.
+#[cfg(feature = "dashboard")]
+fn named(document: &str) -> Vec<String> {
+    let parts = document.split([' ', '>']);
+    let values = parts.filter_map(|part| {
+        let value = part
+            .strip_prefix("src=\"")
+            .or_else(|| part.strip_prefix("href=\""))?;
+        value.split('"').next()
+    });
+    values
+        .map(|path| format!("/{}", path.trim_start_matches(['.', '/'])))
+        .collect()
+}
+
+#[cfg(feature = "dashboard")]
+#[test]
+fn the_dashboard_in_the_library_is_whole_and_keeps_to_its_content_policy() {
+    let server = TestServer::with(|settings| settings.pages = Pages::embedded());
+    let document = server.ask("GET /", None, None).text();
+    for forbidden in [
+        "<script>",
+        "<style",
+        " style=",
+        " onload=",
+        " onclick=",
+        "http:",
+        "https:",
+        "javascript:",
+    ] {
+        assert!(
+            !document.contains(forbidden),
+            "{forbidden} would be refused by the browser, or asks another host"
+        );
+    }
+    let files = named(&document);
+    assert!(files.iter().any(|path| path.ends_with(".js")), "{document}");
+    for path in files {
+        let plain = server.ask(&format!("GET {path}"), None, None);
+        assert_eq!(plain.status, 200, "{path}");
+        let packed = server.ask_with(
+            &format!("GET {path}"),
+            &["Accept-Encoding: br, gzip;q=0.5".into()],
+            None,
+        );
+        assert_eq!(packed.header("content-encoding"), Some("gzip"), "{path}");
+        assert_ne!(packed.header("etag"), plain.header("etag"), "{path}");
+        let mut text = Vec::new();
+        flate2::read::GzDecoder::new(&packed.body[..])
+            .read_to_end(&mut text)
+            .unwrap();
+        assert_eq!(text, plain.body, "{path}");
+    }
+}

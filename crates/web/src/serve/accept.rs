@@ -10,7 +10,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{interval, sleep, timeout};
+use tokio::time::{Instant, interval_at, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use super::Site;
@@ -24,7 +24,7 @@ const BREATHER: Duration = Duration::from_millis(50);
 
 /// Takes connections for as long as it is polled.
 pub(crate) async fn accept(site: Arc<Site>, listener: TcpListener, tls: Option<TlsAcceptor>) {
-    let mut uses = interval(WRITE_USES);
+    let mut uses = interval_at(Instant::now() + WRITE_USES, WRITE_USES);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
