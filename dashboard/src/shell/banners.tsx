@@ -1,0 +1,79 @@
+/** What nobody may miss, on every page. */
+import { useState } from "preact/hooks";
+import { duration, moment } from "../lib/format.ts";
+import { pageLink } from "../router.ts";
+import { client, connection, killSwitch, now, refreshStatus, whyNot, world } from "../store.ts";
+import { ActionButton, Untrusted } from "../ui/bits.tsx";
+import { ReasonDialog } from "../ui/dialog.tsx";
+import { StopIcon } from "../ui/icons.tsx";
+
+export function KillSwitchBanner() {
+  const [asking, setAsking] = useState(false);
+  const engaged = killSwitch.value;
+  if (engaged === undefined) return null;
+  return (
+    <section class="banner banner-stop" aria-label="Kill switch">
+      <StopIcon />
+      <div class="grow">
+        <strong>The kill switch is engaged.</strong> Nothing starts until an admin resets it.
+        <div class="banner-more">
+          Since <time title={moment(engaged.since_ms)}>{duration(now.value - engaged.since_ms)}</time>: “
+          <Untrusted text={engaged.reason} />”
+        </div>
+      </div>
+      <ActionButton label="Reset…" whyNot={whyNot("ResetKillSwitch")} onClick={() => setAsking(true)} />
+      {asking ? (
+        <ReasonDialog
+          title="Reset the kill switch"
+          action="Reset"
+          onClose={() => setAsking(false)}
+          onConfirm={async (reason) => {
+            await client.resetKillSwitch(reason);
+            await refreshStatus();
+          }}
+        >
+          <p>Grants are given again from then on. Nothing that was killed comes back.</p>
+        </ReasonDialog>
+      ) : null}
+    </section>
+  );
+}
+
+export function TroubleBanners() {
+  const { status } = world();
+  const state = connection.value;
+  return (
+    <>
+      {state.is === "down" ? (
+        <section class="banner banner-warn" aria-label="Connection">
+          <div class="grow">
+            <strong>The supervisor can’t be reached.</strong> What you see is {duration(now.value - state.since)} old. Agents
+            stay under their limits. Next attempt in{" "}
+            <span class="num">{Math.max(0, Math.ceil((state.retryAt - now.value) / 1000))} s</span>.
+          </div>
+        </section>
+      ) : null}
+      {status?.ledger.failed ? (
+        <section class="banner banner-stop" aria-label="Ledger">
+          <div class="grow">
+            <strong>The ledger can’t be written; every grant is refused.</strong>
+            <div class="banner-more">
+              <Untrusted text={status.ledger.failed} />
+            </div>
+          </div>
+          <a class="button" href={pageLink("ledger")}>
+            Open the ledger
+          </a>
+        </section>
+      ) : null}
+      {status?.clock.state === "went_back" ? (
+        <section class="banner banner-warn" aria-label="Clock">
+          <div class="grow">
+            <strong>The wall clock was set back; every grant is refused.</strong> Acknowledge it in a terminal:{" "}
+            <code>belljar clock acknowledge</code>
+          </div>
+        </section>
+      ) : null}
+    </>
+  );
+}
