@@ -52,13 +52,14 @@ function Shell() {
     document.title = `${engaged ? "■ " : ""}${many}${TITLES[current.page]} · Belljar`;
   }, [alerts, engaged, current.page]);
 
-  // biome-ignore lint/correctness/useExhaustiveDependencies: a new place begins at its top.
+  // A new place begins at its top.
   useEffect(() => {
     document.getElementById("content")?.scrollTo(0, 0);
   }, [place]);
 
   return (
     <div class="shell">
+      {/* biome-ignore lint/a11y/useValidAnchor: it goes to a place on this page, which its address has no room for. */}
       <a class="skip" href="#content" onClick={skip}>
         Skip to the content
       </a>

@@ -79,14 +79,14 @@ export class Client {
     before?: number | undefined;
     limit?: number | undefined;
   }) => this.#get<EventList>("/v1/events", query);
-  alerts = (query: { agent?: string; state?: AlertState; limit?: number }) =>
-    this.#get<AlertList>("/v1/alerts", query);
+  alerts = (query: { agent?: string; state?: AlertState; limit?: number }) => this.#get<AlertList>("/v1/alerts", query);
   ledger = () => this.#get<LedgerReport>("/v1/ledger");
   entries = (query: { before?: number; limit?: number }) => this.#get<LedgerEntries>("/v1/ledger/entries", query);
   proof = (index: number) => this.#get<ProofReply>("/v1/ledger/proof", { index });
 
   verifyLedger = () => this.#post<LedgerReport>("/v1/ledger/verify", {});
-  quarantine = (id: string, reason: string) => this.#post(`/v1/workers/${encodeURIComponent(id)}/quarantine`, { reason });
+  quarantine = (id: string, reason: string) =>
+    this.#post(`/v1/workers/${encodeURIComponent(id)}/quarantine`, { reason });
   release = (id: string, reason: string) => this.#post(`/v1/workers/${encodeURIComponent(id)}/release`, { reason });
   stop = (id: string, reason: string) => this.#post<AgentView>(`/v1/agents/${encodeURIComponent(id)}/stop`, { reason });
   kill = (id: string, reason: string, subtree: boolean) =>
@@ -95,6 +95,7 @@ export class Client {
     this.#post<AlertView>(`/v1/alerts/${encodeURIComponent(id)}/acknowledge`, { reason });
   resolve = (id: string, reason: string) =>
     this.#post<AlertView>(`/v1/alerts/${encodeURIComponent(id)}/resolve`, { reason });
+  acknowledgeClock = (reason: string) => this.#post("/v1/clock/acknowledge", { reason });
   engageKillSwitch = (reason: string) => this.#post<KillReport>("/v1/kill-switch", { reason });
   resetKillSwitch = (reason: string) => this.#post<KillSwitchView>("/v1/kill-switch/reset", { reason });
 

@@ -5,6 +5,8 @@ import { begin } from "./store.ts";
 import "./style/theme.css";
 import "./style/base.css";
 import "./style/parts.css";
+import "./style/groups.css";
+import "./style/fleet.css";
 import "./style/pages.css";
 import { applyTheme } from "./theme.ts";
 

@@ -3,13 +3,13 @@
  * text that lies to the eye: escape sequences, characters that turn the reading direction round, and characters nobody sees.
  */
 
-// Colours and other commands to a terminal: CSI, OSC with its end, and the short ones.
-// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what this is about.
-const TERMINAL = /\u001b(?:\[[0-?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b\\)?|[PX^_][^\u001b]*(?:\u001b\\)?|[ -/]*[0-~])/g;
+// Colours and other commands to a terminal: CSI, OSC with its end, and the short ones. None goes past its line, or an agent could
+// hide what it wrote by beginning one.
+const TERMINAL =
+  /\u001b(?:\[[0-?]*[ -/]*[@-~]|\][^\u0007\u001b\n]*(?:\u0007|\u001b\\)?|[PX^_][^\u001b\n]*(?:\u001b\\)?|[ -/]*[0-OQ-WYZ`-~])/g;
 
 // Controls (but tab and newline), the bidirectional ones, zero-width and other invisible characters, and tag characters.
 const HIDDEN =
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what this is about.
   /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu;
 
 /** A text of one line: what is hidden is named, line ends are blanks, and what is too long is cut. */

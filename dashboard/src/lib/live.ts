@@ -88,7 +88,12 @@ export class Live {
 }
 
 /** A sample of a graph from two views of an agent. Nothing where no time passed, or where counters began again. */
-export function sampleBetween(before: AgentView, before_ms: number, after: AgentView, after_ms: number): Sample | undefined {
+export function sampleBetween(
+  before: AgentView,
+  before_ms: number,
+  after: AgentView,
+  after_ms: number,
+): Sample | undefined {
   const seconds = (after_ms - before_ms) / 1000;
   if (seconds <= 0 || before.id !== after.id) return undefined;
   const [was, is] = [before.usage, after.usage];

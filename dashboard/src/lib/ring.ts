@@ -27,7 +27,13 @@ export class Ring {
 }
 
 /** An SVG path through values, the newest at the right edge, in a field of `width` by `height` with 0 at the bottom. */
-export function sparkPath(values: readonly number[], most: number, slots: number, width: number, height: number): string {
+export function sparkPath(
+  values: readonly number[],
+  most: number,
+  slots: number,
+  width: number,
+  height: number,
+): string {
   if (values.length < 2) return "";
   const step = width / (slots - 1);
   const scale = most > 0 ? height / most : 0;

@@ -12,10 +12,22 @@ export interface TreeRow {
   readonly liveBelow: number;
   /** Whether it is the last of its parent's children. */
   readonly isLast: boolean;
+  /** For each step above it but the last: whether more children of that one follow, so that its line goes on. */
+  readonly rails: readonly boolean[];
   readonly isOpen: boolean;
   readonly cpu_percent: number;
   readonly memory_bytes: number;
   readonly micro_usd: number;
+}
+
+/** Deeper than this, rows are not moved further to the right. */
+export const MOST_RAILS = 12;
+
+interface Pending {
+  readonly agent: AgentView;
+  readonly level: number;
+  readonly isLast: boolean;
+  readonly rails: readonly boolean[];
 }
 
 interface Sum {
@@ -48,11 +60,11 @@ export function treeRows(agents: ReadonlyMap<string, AgentView>, closed: Readonl
 
   const sums = sumUp(roots, children);
   const rows: TreeRow[] = [];
-  const stack = roots.map((agent, at) => ({ agent, level: 0, isLast: at === roots.length - 1 })).reverse();
+  const stack: Pending[] = roots.map((agent) => ({ agent, level: 0, isLast: true, rails: [] })).reverse();
   while (stack.length > 0) {
     const next = stack.pop();
     if (next === undefined) break;
-    const { agent, level, isLast } = next;
+    const { agent, level, isLast, rails } = next;
     const own = children.get(agent.id) ?? [];
     const sum = sums.get(agent.id) ?? { below: 0, liveBelow: 0, cpu: 0, memory: 0, usd: 0 };
     const isOpen = !closed.has(agent.id);
@@ -60,6 +72,7 @@ export function treeRows(agents: ReadonlyMap<string, AgentView>, closed: Readonl
       agent,
       level,
       isLast,
+      rails,
       isOpen,
       children: own.length,
       below: sum.below,
@@ -69,9 +82,11 @@ export function treeRows(agents: ReadonlyMap<string, AgentView>, closed: Readonl
       micro_usd: sum.usd,
     });
     if (!isOpen) continue;
+    const below = level === 0 ? [] : [...rails, !isLast].slice(0, MOST_RAILS);
     for (let at = own.length - 1; at >= 0; at -= 1) {
       const child = own[at];
-      if (child !== undefined) stack.push({ agent: child, level: level + 1, isLast: at === own.length - 1 });
+      if (child !== undefined)
+        stack.push({ agent: child, level: level + 1, isLast: at === own.length - 1, rails: below });
     }
   }
   return rows;

@@ -42,8 +42,20 @@ export function AlertsPage() {
           ]}
           onChange={(next) => setQuery({ state: next === "unresolved" ? undefined : next })}
         />
-        <Select<Severity> label="Severity" value={severity} all="any severity" options={WORDS.Severity} onChange={(next) => setQuery({ severity: next })} />
-        <Select<AlertKind> label="Kind" value={kind} all="every kind" options={WORDS.AlertKind} onChange={(next) => setQuery({ kind: next })} />
+        <Select<Severity>
+          label="Severity"
+          value={severity}
+          all="any severity"
+          options={WORDS.Severity}
+          onChange={(next) => setQuery({ severity: next })}
+        />
+        <Select<AlertKind>
+          label="Kind"
+          value={kind}
+          all="every kind"
+          options={WORDS.AlertKind}
+          onChange={(next) => setQuery({ kind: next })}
+        />
         {agent === "" ? null : (
           <button type="button" class="chip" aria-pressed="true" onClick={() => setQuery({ agent: undefined })}>
             one agent ✕
@@ -123,7 +135,12 @@ function Alert({ alert }: { alert: AlertView }) {
       </div>
       <div class="alert-actions">
         {alert.state === "open" ? (
-          <ActionButton small label="Acknowledge…" whyNot={whyNot("AcknowledgeAlert")} onClick={() => setAsking("acknowledge")} />
+          <ActionButton
+            small
+            label="Acknowledge…"
+            whyNot={whyNot("AcknowledgeAlert")}
+            onClick={() => setAsking("acknowledge")}
+          />
         ) : (
           <span class="muted small-text">
             {alert.state}
@@ -140,12 +157,22 @@ function Alert({ alert }: { alert: AlertView }) {
         )}
       </div>
       {asking === "acknowledge" ? (
-        <ReasonDialog title="Acknowledge the alert" action="Acknowledge" onClose={close} onConfirm={async (reason) => take(await client.acknowledge(alert.id, reason))}>
+        <ReasonDialog
+          title="Acknowledge the alert"
+          action="Acknowledge"
+          onClose={close}
+          onConfirm={async (reason) => take(await client.acknowledge(alert.id, reason))}
+        >
           <p>Says that you have seen it. It stays here until it is resolved.</p>
         </ReasonDialog>
       ) : null}
       {asking === "resolve" ? (
-        <ReasonDialog title="Resolve the alert" action="Resolve" onClose={close} onConfirm={async (reason) => take(await client.resolve(alert.id, reason))}>
+        <ReasonDialog
+          title="Resolve the alert"
+          action="Resolve"
+          onClose={close}
+          onConfirm={async (reason) => take(await client.resolve(alert.id, reason))}
+        >
           <p>Says that it is dealt with. An agent that a rule froze for it goes on.</p>
         </ReasonDialog>
       ) : null}

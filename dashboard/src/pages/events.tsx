@@ -41,16 +41,28 @@ export function EventsPage() {
           type="search"
           data-search
           aria-label="Search events"
-          placeholder="Search events   /"
+          placeholder="Search events"
           value={search}
           maxLength={120}
           onInput={(event) => setQuery({ q: event.currentTarget.value })}
         />
-        <Select<EventKind> label="Kind" value={kind} all="every kind" options={WORDS.EventKind} onChange={(next) => setQuery({ kind: next })} />
-        <Select<Severity> label="At least" value={severity} all="any severity" options={WORDS.Severity} onChange={(next) => setQuery({ severity: next })} />
+        <Select<EventKind>
+          label="Kind"
+          value={kind}
+          all="every kind"
+          options={WORDS.EventKind}
+          onChange={(next) => setQuery({ kind: next })}
+        />
+        <Select<Severity>
+          label="At least"
+          value={severity}
+          all="any severity"
+          options={WORDS.Severity}
+          onChange={(next) => setQuery({ severity: next })}
+        />
         {agent === "" ? null : (
           <button type="button" class="chip" aria-pressed="true" onClick={() => setQuery({ agent: undefined })}>
-            {world().agents.get(agent)?.name ?? agent} ✕
+            <Untrusted text={world().agents.get(agent)?.name ?? agent} most={40} /> ✕
           </button>
         )}
         <span class="muted num filters-count" role="status">
@@ -96,7 +108,7 @@ const NONE: Older = { events: [], isEnd: false };
 
 function useOlder(key: string, filter: Filter): [Older, (shown: readonly EventView[]) => void] {
   const [older, setOlder] = useState<Older>(NONE);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: another question has other answers.
+  // Another question has other answers.
   useEffect(() => setOlder(NONE), [key]);
   const load = async (shown: readonly EventView[]) => {
     try {
@@ -146,7 +158,12 @@ export function EventRows({ events, isOneAgent = false }: { events: readonly Eve
                   </a>
                 ) : null}
                 <Untrusted text={event.text} />
-                {event.code ? <span class="mono muted"> {event.code}</span> : null}
+                {event.code ? (
+                  <>
+                    {" "}
+                    <Untrusted text={event.code} class="mono muted" most={64} />
+                  </>
+                ) : null}
                 {event.hint ? (
                   <span class="event-hint muted">
                     <Untrusted text={event.hint} />

@@ -1,7 +1,16 @@
 /** All agents, as they are now. */
 import { useRef } from "preact/hooks";
 import { type AgentPhase, type AgentView, WORDS } from "../api.ts";
-import { budgetShares, type Order, select, type SortKey, sort, type Totals, totals, type Wanted } from "../lib/fleet.ts";
+import {
+  budgetShares,
+  type Order,
+  type SortKey,
+  select,
+  sort,
+  type Totals,
+  totals,
+  type Wanted,
+} from "../lib/fleet.ts";
 import { bytes, count, duration, many, percent, usd, whole, words } from "../lib/format.ts";
 import type { Trace } from "../lib/live.ts";
 import { agentLink, route, setQuery } from "../router.ts";
@@ -46,7 +55,8 @@ export function FleetPage() {
 
 function readOrder(query: URLSearchParams): Order {
   const key = COLUMNS.find(([name]) => name === query.get("sort"))?.[0];
-  if (key === undefined) return query.get("sort") === "alerts" ? { key: "alerts", down: true } : { key: "started", down: true };
+  if (key === undefined)
+    return query.get("sort") === "alerts" ? { key: "alerts", down: true } : { key: "started", down: true };
   return { key, down: query.get("down") === "yes" };
 }
 
@@ -90,10 +100,22 @@ function Filters({ wanted, sum, shown, order }: { wanted: Wanted; sum: Totals; s
         type="search"
         data-search
         aria-label="Search agents by name, id, command or capability"
-        placeholder="Search agents   /"
+        placeholder="Search agents"
         value={wanted.search}
         onInput={(event) => setQuery({ q: event.currentTarget.value })}
       />
+      <label class="select narrow-only">
+        <span class="hidden">Sort by</span>
+        <select value={order.key} onChange={(event) => setQuery({ sort: event.currentTarget.value, down: "yes" })}>
+          <option value="started">newest first</option>
+          {COLUMNS.map(([key, label]) => (
+            <option key={key} value={key}>
+              by {label.toLowerCase()}
+            </option>
+          ))}
+          <option value="alerts">by alerts</option>
+        </select>
+      </label>
       <div class="chips">
         {chip("live", "current", sum.agents - sum.phases.ended)}
         {phases.map((phase: AgentPhase) => chip(phase, words(phase), sum.phases[phase]))}
@@ -107,21 +129,6 @@ function Filters({ wanted, sum, shown, order }: { wanted: Wanted; sum: Totals; s
           with alerts
         </button>
       </div>
-      <label class="select narrow-only">
-        <span class="hidden">Sort by</span>
-        <select
-          value={order.key}
-          onChange={(event) => setQuery({ sort: event.currentTarget.value, down: "yes" })}
-        >
-          <option value="started">newest first</option>
-          {COLUMNS.map(([key, label]) => (
-            <option key={key} value={key}>
-              by {label.toLowerCase()}
-            </option>
-          ))}
-          <option value="alerts">by alerts</option>
-        </select>
-      </label>
       <span class="muted num filters-count" role="status">
         {many(shown, "agent")}
       </span>
@@ -179,9 +186,17 @@ function Rows({ agents, order, traces }: { agents: AgentView[]; order: Order; tr
 
 function SortHead({ name, label, order }: { name: SortKey; label: string; order: Order }) {
   const isIt = order.key === name;
-  const next = () => setQuery({ sort: name, down: isIt ? (order.down ? undefined : "yes") : name === "name" || name === "phase" ? undefined : "yes" });
+  const next = () =>
+    setQuery({
+      sort: name,
+      down: isIt ? (order.down ? undefined : "yes") : name === "name" || name === "phase" ? undefined : "yes",
+    });
   return (
-    <span role="columnheader" class={`head head-${name}`} aria-sort={isIt ? (order.down ? "descending" : "ascending") : "none"}>
+    <span
+      role="columnheader"
+      class={`head head-${name}`}
+      aria-sort={isIt ? (order.down ? "descending" : "ascending") : "none"}
+    >
       <button type="button" onClick={next}>
         {label}
         <span aria-hidden="true">{isIt ? (order.down ? " ↓" : " ↑") : ""}</span>
@@ -226,7 +241,11 @@ function Row({ agent, index, trace }: { agent: AgentView; index: number; trace: 
         {duration((ended ?? now.value) - agent.started_at_ms)}
       </span>
       <span role="cell" class="cell-alerts num">
-        {agent.open_alerts > 0 ? <span class="badge" title={many(agent.open_alerts, "open alert")}>{agent.open_alerts}</span> : null}
+        {agent.open_alerts > 0 ? (
+          <span class="badge" title={many(agent.open_alerts, "open alert")}>
+            {agent.open_alerts}
+          </span>
+        ) : null}
       </span>
     </div>
   );

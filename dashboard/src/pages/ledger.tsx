@@ -54,16 +54,41 @@ function Report({ report, entries, onVerified }: { report: LedgerReport; entries
           <span class="verdict-dot" aria-hidden="true" />
           {word}
         </h1>
-        <span class="muted">{report.verified_at_ms ? <>checked <Ago at={report.verified_at_ms} /></> : null}</span>
+        <span class="muted">
+          {report.verified_at_ms ? (
+            <>
+              checked <Ago at={report.verified_at_ms} />
+            </>
+          ) : null}
+        </span>
         <span class="grow" />
-        <ActionButton label={busy ? "Verifying…" : "Verify now"} kind="primary" whyNot={whyNot("VerifyLedger")} onClick={verify} />
+        <ActionButton
+          label={busy ? "Verifying…" : "Verify now"}
+          kind="primary"
+          whyNot={whyNot("VerifyLedger")}
+          onClick={verify}
+        />
       </div>
-      {report.failed ? <p class="notice notice-bad"><Untrusted text={report.failed} /></p> : null}
-      {tone === "bad" && !report.failed ? <p class="notice notice-bad"><Untrusted text={report.verified} /></p> : null}
+      {report.failed ? (
+        <p class="notice notice-bad">
+          <Untrusted text={report.failed} />
+        </p>
+      ) : null}
+      {tone === "bad" && !report.failed ? (
+        <p class="notice notice-bad">
+          <Untrusted text={report.verified} />
+        </p>
+      ) : null}
       {problem === undefined ? null : <Failed problem={problem} />}
       <dl class="facts">
-        <Field label="Entries"><span class="num" data-testid="entries">{whole(entries)}</span></Field>
-        <Field label="Signing key"><Untrusted text={report.key} class="mono" /></Field>
+        <Field label="Entries">
+          <span class="num" data-testid="entries">
+            {whole(entries)}
+          </span>
+        </Field>
+        <Field label="Signing key">
+          <Untrusted text={report.key} class="mono" />
+        </Field>
       </dl>
       <details class="checkpoint">
         <summary>Signed checkpoint</summary>
@@ -100,7 +125,12 @@ function Entries({ total }: { total: number }) {
     }
   };
 
-  if (entries.length === 0) return <Empty title="No entry yet"><p>The first decision writes the first entry.</p></Empty>;
+  if (entries.length === 0)
+    return (
+      <Empty title="No entry yet">
+        <p>The first decision writes the first entry.</p>
+      </Empty>
+    );
   return (
     <section>
       <div class="panel-head entries-head">

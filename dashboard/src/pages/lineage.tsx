@@ -3,15 +3,13 @@ import { useRef, useState } from "preact/hooks";
 import type { AgentView } from "../api.ts";
 import { select } from "../lib/fleet.ts";
 import { bytes, many, percent, usd, whole } from "../lib/format.ts";
-import { type TreeRow, treeRows } from "../lib/tree.ts";
+import { MOST_RAILS, type TreeRow, treeRows } from "../lib/tree.ts";
 import { agentLink, route, setQuery } from "../router.ts";
 import { world } from "../store.ts";
 import { Empty, Loading, Phase, Untrusted } from "../ui/bits.tsx";
 import { useRowsInView } from "../ui/hooks.ts";
 
 const ROW_HEIGHT = 36;
-/** Deeper than this, a row says its depth instead of being moved further to the right. */
-const MOST_INDENT = 12;
 
 export function LineagePage() {
   const [closed, setClosed] = useState<ReadonlySet<string>>(new Set());
@@ -34,12 +32,16 @@ export function LineagePage() {
           type="search"
           data-search
           aria-label="Search the lineage"
-          placeholder="Search the lineage   /"
+          placeholder="Search the lineage"
           value={search}
           onInput={(event) => setQuery({ q: event.currentTarget.value })}
         />
         <label class="check">
-          <input type="checkbox" checked={ended} onChange={(event) => setQuery({ ended: event.currentTarget.checked ? undefined : "no" })} />
+          <input
+            type="checkbox"
+            checked={ended}
+            onChange={(event) => setQuery({ ended: event.currentTarget.checked ? undefined : "no" })}
+          />
           Ended agents too
         </label>
         <button type="button" class="small" onClick={() => setClosed(closed.size > 0 ? new Set() : new Set(parents))}>
@@ -78,12 +80,24 @@ function Tree({ rows, onToggle }: { rows: readonly TreeRow[]; onToggle: (id: str
   return (
     <div class="table tree" role="treegrid" aria-label="Lineage" aria-rowcount={rows.length + 1}>
       <div class="table-head" role="row">
-        <span role="columnheader" class="head">Agent</span>
-        <span role="columnheader" class="head">Status</span>
-        <span role="columnheader" class="head right">Below</span>
-        <span role="columnheader" class="head right" title="It and everything below it">CPU Σ</span>
-        <span role="columnheader" class="head right" title="It and everything below it">Memory Σ</span>
-        <span role="columnheader" class="head right" title="It and everything below it">Spent Σ</span>
+        <span role="columnheader" class="head">
+          Agent
+        </span>
+        <span role="columnheader" class="head">
+          Status
+        </span>
+        <span role="columnheader" class="head right">
+          Below
+        </span>
+        <span role="columnheader" class="head right" title="It and everything below it">
+          CPU Σ
+        </span>
+        <span role="columnheader" class="head right" title="It and everything below it">
+          Memory Σ
+        </span>
+        <span role="columnheader" class="head right" title="It and everything below it">
+          Spent Σ
+        </span>
       </div>
       <div ref={list} role="rowgroup" class="table-rows">
         <svg class="spacer" width="1" height={from * ROW_HEIGHT} aria-hidden="true" />
@@ -114,7 +128,7 @@ function Row({ row, index, onToggle }: { row: TreeRow; index: number; onToggle: 
       aria-expanded={row.children > 0 ? (row.isOpen ? "true" : "false") : undefined}
     >
       <span role="gridcell" class="cell-name tree-name">
-        <Branch level={row.level} isLast={row.isLast} />
+        <Branch row={row} />
         {row.children > 0 ? (
           <button
             type="button"
@@ -131,7 +145,7 @@ function Row({ row, index, onToggle }: { row: TreeRow; index: number; onToggle: 
         <a class="row-link" data-row href={agentLink(agent.id)} onKeyDown={keys}>
           <Untrusted text={agent.name} class="name" most={120} />
         </a>
-        {row.level > MOST_INDENT ? <span class="tag num">depth {row.level}</span> : null}
+        {row.level > MOST_RAILS ? <span class="tag num">depth {row.level}</span> : null}
       </span>
       <span role="gridcell" class="cell-phase">
         <Phase phase={agent.phase} />
@@ -139,25 +153,31 @@ function Row({ row, index, onToggle }: { row: TreeRow; index: number; onToggle: 
       <span role="gridcell" class="right num">
         {row.below === 0 ? "" : `${whole(row.liveBelow)} / ${whole(row.below)}`}
       </span>
-      <span role="gridcell" class="right num">{percent(row.cpu_percent)}</span>
-      <span role="gridcell" class="right num">{bytes(row.memory_bytes)}</span>
-      <span role="gridcell" class="right num">{usd(row.micro_usd)}</span>
+      <span role="gridcell" class="right num">
+        {percent(row.cpu_percent)}
+      </span>
+      <span role="gridcell" class="right num">
+        {bytes(row.memory_bytes)}
+      </span>
+      <span role="gridcell" class="right num">
+        {usd(row.micro_usd)}
+      </span>
     </div>
   );
 }
 
 /** The lines that lead to a row. */
-function Branch({ level, isLast }: { level: number; isLast: boolean }) {
-  if (level === 0) return null;
-  const depth = Math.min(level, MOST_INDENT);
-  const width = depth * 18;
+function Branch({ row }: { row: TreeRow }) {
+  if (row.level === 0) return null;
+  const width = Math.min(row.level, MOST_RAILS) * 18;
   const x = width - 9;
+  const rails = row.rails.flatMap((goesOn, at) => (goesOn && at * 18 + 9 < x ? [at * 18 + 9] : []));
   return (
     <svg class="branch" width={width} height={ROW_HEIGHT} aria-hidden="true">
-      {Array.from({ length: depth - 1 }, (_, at) => at * 18 + 9).map((line) => (
-        <path key={line} class="branch-far" d={`M${line} 0V${ROW_HEIGHT}`} />
+      {rails.map((rail) => (
+        <path key={rail} d={`M${rail} 0V${ROW_HEIGHT}`} />
       ))}
-      <path d={`M${x} 0V${isLast ? ROW_HEIGHT / 2 : ROW_HEIGHT}M${x} ${ROW_HEIGHT / 2}H${width}`} />
+      <path d={`M${x} 0V${row.isLast ? ROW_HEIGHT / 2 : ROW_HEIGHT}M${x} ${ROW_HEIGHT / 2}H${width}`} />
     </svg>
   );
 }

@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 import type { Problem } from "../api.ts";
 import { problemOf } from "../client.ts";
-import { askSession, login, logIn } from "../store.ts";
+import { askSession, logIn, login } from "../store.ts";
 import { Failed } from "../ui/bits.tsx";
 import { Mark } from "../ui/icons.tsx";
 

@@ -75,8 +75,8 @@ function Ask({ live, onEngage }: { live: number; onEngage: (reason: string) => v
   return (
     <form class="panel stop-form" onSubmit={submit} noValidate>
       <p>
-        Kills every process of <strong class="num">{many(live, "live agent")}</strong> at once and refuses every grant until an admin
-        resets it. Kill comes first, its record after. Nothing that is killed comes back.
+        Kills every process of <strong class="num">{many(live, "live agent")}</strong> at once and refuses every grant
+        until an admin resets it. Kill comes first, its record after. Nothing that is killed comes back.
       </p>
       {refused === undefined ? null : <p class="notice">{refused}</p>}
       {down ? (
@@ -135,7 +135,9 @@ function CountDown({ run, live }: { run: Run | undefined; live: number }) {
       </span>
       <span class="count-word">{left === 1 ? "agent alive" : "agents alive"}</span>
       <Bar value={from === 0 ? 0 : left / from} label={`${left} of ${from} alive`} />
-      <span class="muted">{isOver ? "Zero survivors. Nothing starts until an admin resets the kill switch." : `of ${whole(from)}`}</span>
+      <span class="muted">
+        {isOver ? "Zero survivors. Nothing starts until an admin resets the kill switch." : `of ${whole(from)}`}
+      </span>
     </section>
   );
 }
@@ -149,12 +151,14 @@ function Report({ report }: { report: KillReport }) {
         <Field label="Boxes gone">{whole(report.boxes)}</Field>
         <Field label="Survivors">{whole(report.survivors)}</Field>
         <Field label="Took">{spell(report.elapsed_us)}</Field>
-        <Field label="Ledger entry">{report.entry === null || report.entry === undefined ? "none" : whole(report.entry)}</Field>
+        <Field label="Ledger entry">
+          {report.entry === null || report.entry === undefined ? "none" : whole(report.entry)}
+        </Field>
       </dl>
       {report.survivors > 0 ? (
         <p class="notice notice-bad">
-          {many(report.survivors, "box", "boxes")} still {report.survivors === 1 ? "has" : "have"} a live process. This needs a person on
-          the machine.
+          {many(report.survivors, "box", "boxes")} still {report.survivors === 1 ? "has" : "have"} a live process. This
+          needs a person on the machine.
         </p>
       ) : null}
       {report.not_recorded ? (

@@ -1,9 +1,9 @@
 /** What nobody may miss, on every page. */
 import { useState } from "preact/hooks";
-import { duration, moment } from "../lib/format.ts";
+import { duration } from "../lib/format.ts";
 import { pageLink } from "../router.ts";
 import { client, connection, killSwitch, now, refreshStatus, whyNot, world } from "../store.ts";
-import { ActionButton, Untrusted } from "../ui/bits.tsx";
+import { ActionButton, Ago, Untrusted } from "../ui/bits.tsx";
 import { ReasonDialog } from "../ui/dialog.tsx";
 import { StopIcon } from "../ui/icons.tsx";
 
@@ -17,7 +17,7 @@ export function KillSwitchBanner() {
       <div class="grow">
         <strong>The kill switch is engaged.</strong> Nothing starts until an admin resets it.
         <div class="banner-more">
-          Since <time title={moment(engaged.since_ms)}>{duration(now.value - engaged.since_ms)}</time>: “
+          Engaged <Ago at={engaged.since_ms} />: “
           <Untrusted text={engaged.reason} />”
         </div>
       </div>
@@ -47,8 +47,8 @@ export function TroubleBanners() {
       {state.is === "down" ? (
         <section class="banner banner-warn" aria-label="Connection">
           <div class="grow">
-            <strong>The supervisor can’t be reached.</strong> What you see is {duration(now.value - state.since)} old. Agents
-            stay under their limits. Next attempt in{" "}
+            <strong>The supervisor can’t be reached.</strong> What you see is {duration(now.value - state.since)} old.
+            Agents stay under their limits. Next attempt in{" "}
             <span class="num">{Math.max(0, Math.ceil((state.retryAt - now.value) / 1000))} s</span>.
           </div>
         </section>
@@ -66,14 +66,33 @@ export function TroubleBanners() {
           </a>
         </section>
       ) : null}
-      {status?.clock.state === "went_back" ? (
-        <section class="banner banner-warn" aria-label="Clock">
-          <div class="grow">
-            <strong>The wall clock was set back; every grant is refused.</strong> Acknowledge it in a terminal:{" "}
-            <code>belljar clock acknowledge</code>
-          </div>
-        </section>
-      ) : null}
+      {status?.clock.state === "went_back" ? <ClockBanner /> : null}
     </>
+  );
+}
+
+function ClockBanner() {
+  const [asking, setAsking] = useState(false);
+  return (
+    <section class="banner banner-warn" aria-label="Clock">
+      <div class="grow">
+        <strong>The wall clock was set back; every grant is refused.</strong> Ages and times may mislead until an admin
+        accepts it.
+      </div>
+      <ActionButton label="Accept…" whyNot={whyNot("AcknowledgeClock")} onClick={() => setAsking(true)} />
+      {asking ? (
+        <ReasonDialog
+          title="Accept the clock"
+          action="Accept"
+          onClose={() => setAsking(false)}
+          onConfirm={async (reason) => {
+            await client.acknowledgeClock(reason);
+            await refreshStatus();
+          }}
+        >
+          <p>The clock counts as steady again, and grants are given from then on.</p>
+        </ReasonDialog>
+      ) : null}
+    </section>
   );
 }

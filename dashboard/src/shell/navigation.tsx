@@ -34,8 +34,9 @@ export function Navigation() {
           <Icon />
           <span>{label}</span>
           {page === "alerts" && openAlerts.value > 0 ? (
-            <span class="badge num" aria-label={`${openAlerts.value} open`}>
+            <span class="badge num">
               {openAlerts.value > 99 ? "99+" : openAlerts.value}
+              <span class="hidden"> open</span>
             </span>
           ) : null}
         </a>
@@ -58,7 +59,13 @@ export function TopBar({ onHelp }: { onHelp: () => void }) {
         <Untrusted text={session?.name ?? ""} most={40} />
         <span class="tag">{session?.role}</span>
       </span>
-      <button type="button" class="quiet wide-only" onClick={onHelp} aria-label="Keyboard shortcuts" title="Shortcuts (?)">
+      <button
+        type="button"
+        class="quiet wide-only"
+        onClick={onHelp}
+        aria-label="Keyboard shortcuts"
+        title="Shortcuts (?)"
+      >
         <KeysIcon />
       </button>
       <button

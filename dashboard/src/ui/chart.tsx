@@ -19,11 +19,14 @@ export interface ChartProps {
   readonly format: (value: number) => string;
   /** The limit, drawn as a dashed line. */
   readonly limit?: number | undefined;
+  /** Whether the values are bytes, whose round numbers are powers of two. */
+  readonly inBytes?: boolean;
   readonly from: number;
   readonly to: number;
 }
 
 const HEIGHT = 132;
+const POWERS = Array.from({ length: 46 }, (_, at) => 2 ** at);
 
 export function Chart(props: ChartProps) {
   const place = useRef<HTMLDivElement>(null);
@@ -34,7 +37,6 @@ export function Chart(props: ChartProps) {
   const names = props.lines.map((line) => line.label).join();
 
   // Colours and lines are fixed when a graph is made; values and times are not. The names and the theme stand for both.
-  // biome-ignore lint/correctness/useExhaustiveDependencies: see above.
   useEffect(() => {
     const element = place.current;
     if (element === null) return;
@@ -100,7 +102,13 @@ function options(latest: { current: ChartProps }, width: number): uPlot.Options 
     },
     axes: [
       { ...axis, size: 24, space: 64, values: (_plot, at) => at.map(time) },
-      { ...axis, size: 62, space: 28, values: (_plot, at) => at.map((value) => latest.current.format(value)) },
+      {
+        ...axis,
+        size: 62,
+        space: 28,
+        ...(latest.current.inBytes ? { incrs: POWERS } : {}),
+        values: (_plot, at) => at.map((value) => latest.current.format(value)),
+      },
     ],
     series: [
       {},

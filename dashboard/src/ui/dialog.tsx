@@ -79,7 +79,6 @@ export function ReasonDialog(props: {
             type="text"
             value={reason}
             maxLength={512}
-            // biome-ignore lint/a11y/noAutofocus: a dialog that asks one thing begins there.
             autoFocus
             autocomplete="off"
             placeholder="It goes to the ledger"

@@ -1,5 +1,5 @@
 /** How much is used: a line over the last minute, and bars towards a limit. */
-import { type Share, part } from "../lib/fleet.ts";
+import { part, type Share } from "../lib/fleet.ts";
 import { count, duration, usd } from "../lib/format.ts";
 import { SPARK_SLOTS } from "../lib/live.ts";
 import { sparkPath } from "../lib/ring.ts";
@@ -8,11 +8,24 @@ const WIDTH = 64;
 const HEIGHT = 20;
 
 /** The last minute. `most` is the top of the field; where nothing limits it, the largest value is. */
-export function Sparkline({ values, most, kind }: { values: readonly number[]; most?: number | undefined; kind: string }) {
+export function Sparkline({
+  values,
+  most,
+  kind,
+}: {
+  values: readonly number[];
+  most?: number | undefined;
+  kind: string;
+}) {
   const top = most ?? Math.max(1, ...values) * 1.15;
   const path = sparkPath(values, top, SPARK_SLOTS, WIDTH, HEIGHT - 2);
   return (
-    <svg class={`spark spark-${kind}`} viewBox={`0 -1 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" aria-hidden="true">
+    <svg
+      class={`spark spark-${kind}`}
+      viewBox={`0 -1 ${WIDTH} ${HEIGHT}`}
+      preserveAspectRatio="none"
+      aria-hidden="true"
+    >
       {path === "" ? null : <path class="spark-area" d={`${path}V${HEIGHT - 1}H${areaLeft(values.length)}Z`} />}
       <path class="spark-line" d={path} />
     </svg>

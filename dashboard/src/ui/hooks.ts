@@ -1,5 +1,5 @@
 /** Ways for components to ask, to wait and to scroll. */
-import { type RefObject } from "preact";
+import type { RefObject } from "preact";
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Problem } from "../api.ts";
 import { problemOf } from "../client.ts";
@@ -30,7 +30,8 @@ export function useAsked<Value>(key: string, ask: () => Promise<Value>, every?: 
       // An answer to a question that was asked again since is old.
       if (mine === turn.current) setState({ is: "here", value });
     } catch (error) {
-      if (mine === turn.current) setState((before) => (before.is === "here" ? before : { is: "failed", problem: problemOf(error) }));
+      if (mine === turn.current)
+        setState((before) => (before.is === "here" ? before : { is: "failed", problem: problemOf(error) }));
     }
   }, []);
 

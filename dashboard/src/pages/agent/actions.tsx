@@ -22,9 +22,18 @@ export function Actions({ agent }: { agent: AgentView }) {
   return (
     <div class="actions">
       {frozen ? (
-        <ActionButton label="Release…" kind="primary" whyNot={whyNot("Release") ?? gone} onClick={() => setAsking("release")} />
+        <ActionButton
+          label="Release…"
+          kind="primary"
+          whyNot={whyNot("Release") ?? gone}
+          onClick={() => setAsking("release")}
+        />
       ) : (
-        <ActionButton label="Quarantine…" whyNot={whyNot("Quarantine") ?? boxless} onClick={() => setAsking("quarantine")} />
+        <ActionButton
+          label="Quarantine…"
+          whyNot={whyNot("Quarantine") ?? boxless}
+          onClick={() => setAsking("quarantine")}
+        />
       )}
       <ActionButton label="Stop…" whyNot={whyNot("StopAgent") ?? gone} onClick={() => setAsking("stop")} />
       <ActionButton label="Kill…" kind="danger" whyNot={whyNot("Kill") ?? gone} onClick={() => setAsking("kill")} />
@@ -36,17 +45,34 @@ export function Actions({ agent }: { agent: AgentView }) {
       )}
 
       {asking === "quarantine" ? (
-        <ReasonDialog title="Quarantine" action="Quarantine" onClose={close} onConfirm={(reason) => client.quarantine(agent.id, reason)}>
-          <p>Freezes every process of {name}. It gets nothing granted, and evidence is kept, until somebody releases it.</p>
+        <ReasonDialog
+          title="Quarantine"
+          action="Quarantine"
+          onClose={close}
+          onConfirm={(reason) => client.quarantine(agent.id, reason)}
+        >
+          <p>
+            Freezes every process of {name}. It gets nothing granted, and evidence is kept, until somebody releases it.
+          </p>
         </ReasonDialog>
       ) : null}
       {asking === "release" ? (
-        <ReasonDialog title="Release" action="Release" onClose={close} onConfirm={(reason) => client.release(agent.id, reason)}>
+        <ReasonDialog
+          title="Release"
+          action="Release"
+          onClose={close}
+          onConfirm={(reason) => client.release(agent.id, reason)}
+        >
           <p>{name} goes on where it was frozen.</p>
         </ReasonDialog>
       ) : null}
       {asking === "stop" ? (
-        <ReasonDialog title="Stop" action="Stop" onClose={close} onConfirm={async (reason) => learn(await client.stop(agent.id, reason))}>
+        <ReasonDialog
+          title="Stop"
+          action="Stop"
+          onClose={close}
+          onConfirm={async (reason) => learn(await client.stop(agent.id, reason))}
+        >
           <p>Asks {name} to end, and ends it when it has not after the grace. It is not started again.</p>
         </ReasonDialog>
       ) : null}

@@ -1,12 +1,13 @@
 /** One agent. */
 import type { AgentDetail, AgentView } from "../../api.ts";
+import { visible } from "../../lib/clean.ts";
+import { budgetShares } from "../../lib/fleet.ts";
 import { bytes, duration, moment, percent, spell, usd, whole, words } from "../../lib/format.ts";
 import { agentLink, pageLink, route, setQuery } from "../../router.ts";
 import { client, now, world } from "../../store.ts";
 import { Ago, Copy, Empty, Failed, Field, Loading, Phase, Segments, Untrusted } from "../../ui/bits.tsx";
 import { BudgetBar } from "../../ui/gauge.tsx";
 import { useAsked } from "../../ui/hooks.ts";
-import { budgetShares } from "../../lib/fleet.ts";
 import { EventRows } from "../events.tsx";
 import { Actions } from "./actions.tsx";
 import { Denials } from "./denials.tsx";
@@ -29,7 +30,8 @@ export function AgentPage({ id }: { id: string }) {
   const agent = world().agents.get(id) ?? (detail.is === "here" ? detail.value.agent : undefined);
   if (agent === undefined) {
     if (detail.is === "loading") return <Loading what="the agent" />;
-    if (detail.is === "failed" && detail.problem.code !== "not_found") return <Failed problem={detail.problem} onRetry={again} />;
+    if (detail.is === "failed" && detail.problem.code !== "not_found")
+      return <Failed problem={detail.problem} onRetry={again} />;
     return (
       <Empty title="This agent is not known">
         <p>It may have ended long ago. What it did is in the ledger.</p>
@@ -47,7 +49,9 @@ export function AgentPage({ id }: { id: string }) {
       <Segments<Tab>
         label="Parts"
         value={tab}
-        options={TABS.map(([name, label]) => [name, withCount(name, label, detail.is === "here" ? detail.value : undefined)] as const)}
+        options={TABS.map(
+          ([name, label]) => [name, withCount(name, label, detail.is === "here" ? detail.value : undefined)] as const,
+        )}
         onChange={(next) => setQuery({ tab: next === "overview" ? undefined : next })}
       />
       {tab === "overview" ? (
@@ -56,7 +60,9 @@ export function AgentPage({ id }: { id: string }) {
           <Facts agent={agent} detail={detail.is === "here" ? detail.value : undefined} />
         </>
       ) : null}
-      {tab === "denials" ? <Detail of={detail} again={again} show={(known) => <Denials denials={known.denials} />} /> : null}
+      {tab === "denials" ? (
+        <Detail of={detail} again={again} show={(known) => <Denials denials={known.denials} />} />
+      ) : null}
       {tab === "output" ? <Output id={id} /> : null}
       {tab === "events" ? <AgentEvents id={id} /> : null}
       {tab === "processes" ? <Processes agent={agent} /> : null}
@@ -66,7 +72,8 @@ export function AgentPage({ id }: { id: string }) {
 }
 
 function withCount(name: Tab, label: string, detail: AgentDetail | undefined): string {
-  if (name === "denials" && detail !== undefined && detail.denials.length > 0) return `${label} ${detail.denials.length}`;
+  if (name === "denials" && detail !== undefined && detail.denials.length > 0)
+    return `${label} ${detail.denials.length}`;
   return label;
 }
 
@@ -112,7 +119,9 @@ function Head({ agent }: { agent: AgentView }) {
 
 function EndNote({ agent }: { agent: AgentView }) {
   if (agent.phase === "waiting" && agent.restart_at_ms) {
-    return <p class="notice">It ended by itself and is started again in {duration(agent.restart_at_ms - now.value)}.</p>;
+    return (
+      <p class="notice">It ended by itself and is started again in {duration(agent.restart_at_ms - now.value)}.</p>
+    );
   }
   const { end } = agent;
   if (!end) return null;
@@ -139,7 +148,11 @@ function Facts({ agent, detail }: { agent: AgentView; detail: AgentDetail | unde
     <div class="columns">
       <section class="panel">
         <h2>Budget</h2>
-        {shares.length === 0 ? <p class="muted">Nothing limits what it may spend.</p> : shares.map((share) => <BudgetBar key={share.label} share={share} />)}
+        {shares.length === 0 ? (
+          <p class="muted">Nothing limits what it may spend.</p>
+        ) : (
+          shares.map((share) => <BudgetBar key={share.label} share={share} />)
+        )}
         <dl class="facts">
           <Field label="Spent">{usd(agent.usage.micro_usd)}</Field>
           <Field label="Tokens">{whole(agent.usage.tokens)}</Field>
@@ -201,7 +214,7 @@ function Policy({ detail }: { detail: AgentDetail }) {
         <Copy text={detail.policy} />
       </div>
       <pre class="code" data-testid="policy">
-        {detail.policy}
+        {visible(detail.policy)}
       </pre>
     </section>
   );

@@ -23,7 +23,7 @@ export function Denials({ denials }: { denials: readonly Denial[] }) {
             </span>
           </div>
           <p class="denial-why">
-            <Untrusted text={denial.why} /> <span class="mono muted">{denial.code}</span>
+            <Untrusted text={denial.why} /> <Untrusted text={denial.code} class="mono muted" most={64} />
           </p>
           {denial.allow_with ? (
             <div class="allow">

@@ -26,9 +26,14 @@ export function Graphs({ agent }: { agent: AgentView }) {
   return (
     <section class="panel">
       <div class="panel-head">
-        <h2>Use</h2>
+        <h2>Usage</h2>
         <span class="grow" />
-        <Segments<Range> label="Time range" value={range} options={Object.keys(RANGES).map((name) => [name as Range, name] as const)} onChange={setRange} />
+        <Segments<Range>
+          label="Time range"
+          value={range}
+          options={Object.keys(RANGES).map((name) => [name as Range, name] as const)}
+          onChange={setRange}
+        />
       </div>
       {asked.is === "loading" ? <Loading what="graphs" /> : null}
       {asked.is === "failed" ? <Failed problem={asked.problem} onRetry={again} /> : null}
@@ -69,20 +74,50 @@ function Drawn({ agent, samples, length }: { agent: AgentView; samples: readonly
   if (samples.length === 0) return <p class="muted">No sample in this time.</p>;
   return (
     <div class="charts" data-testid="charts">
-      <Chart {...field} title="CPU" format={percent} limit={limits.cpu_percent ?? undefined} lines={[{ label: "CPU", colour: "series-1", values: of((s) => s.cpu_percent) }]} />
-      <Chart {...field} title="Memory" format={bytes} limit={limits.memory_bytes ?? undefined} lines={[{ label: "Memory", colour: "series-2", values: of((s) => s.memory_bytes) }]} />
-      <Chart {...field} title="Processes" format={count} limit={limits.processes ?? undefined} lines={[{ label: "Processes", colour: "series-3", values: of((s) => s.processes) }]} />
+      <Chart
+        {...field}
+        title="CPU"
+        format={percent}
+        limit={limits.cpu_percent ?? undefined}
+        lines={[{ label: "CPU", colour: "series-1", values: of((s) => s.cpu_percent) }]}
+      />
+      <Chart
+        {...field}
+        title="Memory"
+        format={bytes}
+        inBytes
+        limit={limits.memory_bytes ?? undefined}
+        lines={[{ label: "Memory", colour: "series-2", values: of((s) => s.memory_bytes) }]}
+      />
+      <Chart
+        {...field}
+        title="Processes"
+        format={count}
+        limit={limits.processes ?? undefined}
+        lines={[{ label: "Processes", colour: "series-3", values: of((s) => s.processes) }]}
+      />
       <Chart
         {...field}
         title="Network"
         format={rate}
+        inBytes
         lines={[
           { label: "in", colour: "series-1", values: of((s) => s.receive_rate) },
           { label: "out", colour: "series-4", values: of((s) => s.send_rate) },
         ]}
       />
-      <Chart {...field} title="Tokens" format={count} lines={[{ label: "Tokens", colour: "series-3", values: of((s) => s.tokens) }]} />
-      <Chart {...field} title="Cost" format={usd} lines={[{ label: "Cost", colour: "series-4", values: of((s) => s.micro_usd) }]} />
+      <Chart
+        {...field}
+        title="Tokens"
+        format={count}
+        lines={[{ label: "Tokens", colour: "series-3", values: of((s) => s.tokens) }]}
+      />
+      <Chart
+        {...field}
+        title="Cost"
+        format={usd}
+        lines={[{ label: "Cost", colour: "series-4", values: of((s) => s.micro_usd) }]}
+      />
     </div>
   );
 }

@@ -27,7 +27,7 @@ export function Output({ id }: { id: string }) {
   const [written, problem] = useOutput(id, stream);
   const box = useRef<HTMLPreElement>(null);
 
-  // biome-ignore lint/correctness/useExhaustiveDependencies: it goes to the end when there is more.
+  // It goes to the end when there is more.
   useEffect(() => {
     if (follow && box.current !== null) box.current.scrollTop = box.current.scrollHeight;
   }, [written, follow, wrap]);
@@ -65,9 +65,25 @@ export function Output({ id }: { id: string }) {
         </button>
       </div>
       {problem === undefined ? null : <Failed problem={problem} />}
-      {written.dropped > 0 ? <p class="muted small-text">{bytes(written.dropped)} before this are not kept any more.</p> : null}
-      <pre ref={box} class={wrap ? "code output-text" : "code output-text nowrap"} onScroll={scrolled} tabIndex={0} aria-label="Output" dir="ltr">
-        {written.text === "" ? <span class="muted">{written.isEnd ? "It wrote nothing." : "Nothing written yet."}</span> : cleanOutput(written.text)}
+      {written.dropped > 0 ? (
+        <p class="muted small-text">{bytes(written.dropped)} before this are not kept any more.</p>
+      ) : null}
+      <pre
+        ref={box}
+        class={wrap ? "code output-text" : "code output-text nowrap"}
+        onScroll={scrolled}
+        role="log"
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: whoever has no pointer has to be able to scroll it.
+        tabIndex={0}
+        aria-label="Output"
+        aria-live="off"
+        dir="ltr"
+      >
+        {written.text === "" ? (
+          <span class="muted">{written.isEnd ? "It wrote nothing." : "Nothing written yet."}</span>
+        ) : (
+          cleanOutput(written.text)
+        )}
       </pre>
       <p class="muted small-text" role="status">
         {written.isEnd ? "End of output." : follow ? "Following." : "Scroll to the end to follow."}
