@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { duration } from "../lib/format.ts";
 import { pageLink } from "../router.ts";
-import { client, connection, killSwitch, now, refreshStatus, whyNot, world } from "../store.ts";
+import { client, connection, killSwitch, now, refreshStatus, retryNow, whyNot, world } from "../store.ts";
 import { ActionButton, Ago, Untrusted } from "../ui/bits.tsx";
 import { ReasonDialog } from "../ui/dialog.tsx";
 import { StopIcon } from "../ui/icons.tsx";
@@ -51,6 +51,9 @@ export function TroubleBanners() {
             Agents stay under their limits. Next attempt in{" "}
             <span class="num">{Math.max(0, Math.ceil((state.retryAt - now.value) / 1000))} s</span>.
           </div>
+          <button type="button" onClick={retryNow}>
+            Retry now
+          </button>
         </section>
       ) : null}
       {status?.ledger.failed ? (

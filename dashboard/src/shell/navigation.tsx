@@ -1,6 +1,6 @@
 /** Where one can go, and how the supervisor does. */
 import { pageLink, route } from "../router.ts";
-import { connection, login, logOut, now, openAlerts, retryNow } from "../store.ts";
+import { connection, login, logOut, openAlerts } from "../store.ts";
 import { shown, toggleTheme } from "../theme.ts";
 import { Untrusted } from "../ui/bits.tsx";
 import {
@@ -109,14 +109,10 @@ function ConnectionState() {
       </span>
     );
   }
-  const seconds = Math.max(0, Math.ceil((state.retryAt - now.value) / 1000));
   return (
-    <span class="connection connection-down">
+    <span class="connection connection-down" role="status">
       <span class="connection-dot" aria-hidden="true" />
-      <span role="status">offline</span>
-      <button type="button" class="small" onClick={retryNow} title={`Tries again in ${seconds} s`}>
-        Retry now
-      </button>
+      offline
     </span>
   );
 }

@@ -34,7 +34,7 @@ export function Chart(props: ChartProps) {
   const latest = useRef(props);
   latest.current = props;
   const theme = shown.value;
-  const names = props.lines.map((line) => line.label).join();
+  const names = `${props.lines.map((line) => line.label).join()} ${props.to - props.from > 2 * 86_400}`;
 
   // Colours and lines are fixed when a graph is made; values and times are not. The names and the theme stand for both.
   useEffect(() => {
@@ -90,6 +90,7 @@ function options(latest: { current: ChartProps }, width: number): uPlot.Options 
     grid: { stroke: colour("grid"), width: 1 },
     ticks: { show: false },
   };
+  const isLong = latest.current.to - latest.current.from > 2 * 86_400;
   return {
     width,
     height: HEIGHT,
@@ -101,7 +102,7 @@ function options(latest: { current: ChartProps }, width: number): uPlot.Options 
       y: { range: (_plot, _least, most) => [0, top(latest.current, most)] },
     },
     axes: [
-      { ...axis, size: 24, space: 64, values: (_plot, at) => at.map(time) },
+      { ...axis, size: 24, space: 64, values: (_plot, at) => at.map(isLong ? date : time) },
       {
         ...axis,
         size: 62,
@@ -127,6 +128,10 @@ function options(latest: { current: ChartProps }, width: number): uPlot.Options 
 function time(seconds: number): string {
   const at = new Date(seconds * 1000);
   return `${at.getHours().toString().padStart(2, "0")}:${at.getMinutes().toString().padStart(2, "0")}`;
+}
+
+function date(seconds: number): string {
+  return new Date(seconds * 1000).toLocaleDateString("en-GB", { day: "numeric", month: "short" });
 }
 
 function top(props: ChartProps, most: number | null): number {

@@ -21,6 +21,7 @@ export function useAsked<Value>(key: string, ask: () => Promise<Value>, every?: 
   latest.current = ask;
   const turn = useRef(0);
   const isUp = connection.value.is === "live";
+  const askedFor = useRef<string>();
 
   const again = useCallback(async () => {
     turn.current += 1;
@@ -43,7 +44,9 @@ export function useAsked<Value>(key: string, ask: () => Promise<Value>, every?: 
   }, [key]);
 
   useEffect(() => {
-    if (isUp || turn.current === 0) void again();
+    // A new question is asked whatever the connection is like: that it fails is an answer too.
+    if (isUp || askedFor.current !== key) void again();
+    askedFor.current = key;
     if (every === undefined) return;
     const timer = setInterval(() => {
       if (!document.hidden) void again();
