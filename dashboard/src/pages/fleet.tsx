@@ -1,5 +1,5 @@
 /** All agents, as they are now. */
-import { useRef } from "preact/hooks";
+import { useMemo, useRef } from "preact/hooks";
 import { type AgentPhase, type AgentView, WORDS } from "../api.ts";
 import {
   budgetShares,
@@ -186,6 +186,8 @@ function Rows({ agents, order, traces }: { agents: AgentView[]; order: Order; tr
 
 function SortHead({ name, label, order }: { name: SortKey; label: string; order: Order }) {
   const isIt = order.key === name;
+  // Who started last has the smallest age.
+  const down = name === "started" ? !order.down : order.down;
   const next = () =>
     setQuery({
       sort: name,
@@ -195,17 +197,29 @@ function SortHead({ name, label, order }: { name: SortKey; label: string; order:
     <span
       role="columnheader"
       class={`head head-${name}`}
-      aria-sort={isIt ? (order.down ? "descending" : "ascending") : "none"}
+      aria-sort={isIt ? (down ? "descending" : "ascending") : "none"}
     >
       <button type="button" onClick={next}>
         {label}
-        <span aria-hidden="true">{isIt ? (order.down ? " ↓" : " ↑") : ""}</span>
+        <span aria-hidden="true">{isIt ? (down ? " ↓" : " ↑") : ""}</span>
       </button>
     </span>
   );
 }
 
-function Row({ agent, index, trace }: { agent: AgentView; index: number; trace: Trace | undefined }) {
+interface RowProps {
+  readonly agent: AgentView;
+  readonly index: number;
+  readonly trace: Trace | undefined;
+}
+
+/** A row that is scrolled past is drawn again only when something about it has changed. Each sample is a new view of its agent. */
+function Row({ agent, index, trace }: RowProps) {
+  const time = now.value;
+  return useMemo(() => <Cells agent={agent} index={index} trace={trace} time={time} />, [agent, index, trace, time]);
+}
+
+function Cells({ agent, index, trace, time }: RowProps & { time: number }) {
   const { usage, limits } = agent;
   const tightest = budgetShares(agent)[0];
   const ended = agent.end?.at_ms;
@@ -238,7 +252,7 @@ function Row({ agent, index, trace }: { agent: AgentView; index: number; trace: 
         {tightest === undefined ? <span class="muted">no limit</span> : <BudgetBar share={tightest} />}
       </span>
       <span role="cell" class="cell-started num">
-        {duration((ended ?? now.value) - agent.started_at_ms)}
+        {duration((ended ?? time) - agent.started_at_ms)}
       </span>
       <span role="cell" class="cell-alerts num">
         {agent.open_alerts > 0 ? (
