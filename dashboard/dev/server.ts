@@ -101,6 +101,11 @@ export class DevServer {
     }
   }
 
+  /** Tells every page that it was too slow. */
+  loseMessages(): void {
+    for (const stream of this.#streams) stream.write("event: lost\ndata: null\n\n");
+  }
+
   #logIn(response: ServerResponse, body: unknown): void {
     const { token } = (body ?? {}) as { token?: unknown };
     const role = (Object.keys(TOKENS) as Role[]).find((one) => TOKENS[one] === token);

@@ -1,6 +1,6 @@
 /** The one place that knows what is going on. Pages read signals; whatever changes goes through here. */
 import { computed, signal } from "@preact/signals";
-import { type AgentView, ROLES } from "./api.ts";
+import { type AgentView, type EventKind, ROLES } from "./api.ts";
 import { Client, type Role, type Session } from "./client.ts";
 import { Live } from "./lib/live.ts";
 import { type Connection, Stream } from "./stream.ts";
@@ -23,6 +23,12 @@ export const client = new Client(() => loggedOut("Your session ended. Log in aga
 let live = new Live();
 let stream: Stream | undefined;
 let isRaised = false;
+let lastMessage = Date.now();
+
+/** Events after which the supervisor's own state is another. */
+const ABOUT_STATUS: ReadonlySet<EventKind> = new Set(["kill_switch_engaged", "kill_switch_reset", "ledger", "daemon"]);
+/** Silence after which a connection is looked into: one that a sleeping laptop left behind never says that it is dead. */
+const SILENCE_MS = 30_000;
 const watchers = new Set<(agent: AgentView) => void>();
 
 /** What is known. Reading it makes a component follow it. */
@@ -63,6 +69,7 @@ export async function begin(): Promise<void> {
     now.value = Date.now();
   }, 1000);
   addEventListener("online", () => stream?.retryNow());
+  setInterval(() => void lookInto(), SILENCE_MS / 2);
   await askSession();
 }
 
@@ -100,23 +107,34 @@ function enter(session: Session): void {
     },
     onMessage(message) {
       live.apply(message);
+      lastMessage = Date.now();
+      if (message.is === "event" && ABOUT_STATUS.has(message.data.kind)) void refreshStatus().catch(() => undefined);
       if (message.is === "agents") for (const agent of message.data) for (const watch of watchers) watch(agent);
       raise();
     },
     onConnection(next) {
       connection.value = next;
     },
-    async isStillLoggedIn() {
+    async askStanding() {
       try {
         await client.session();
-        return true;
+        return "in";
       } catch (error) {
-        if ((error as { status?: number }).status !== 401) return true;
+        if ((error as { status?: number }).status !== 401) return "unreachable";
         loggedOut("Your session ended. Log in again to go on.");
-        return false;
+        return "out";
       }
     },
   });
+}
+
+async function lookInto(): Promise<void> {
+  if (connection.value.is !== "live" || Date.now() - lastMessage < SILENCE_MS) return;
+  try {
+    await refreshStatus();
+  } catch {
+    stream?.suspect();
+  }
 }
 
 /** What a stream does not tell at its beginning: alerts that are open, how the supervisor does, what happened last. */

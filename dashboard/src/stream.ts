@@ -5,7 +5,16 @@ export type Connection =
   | { readonly is: "connecting" }
   | { readonly is: "live" }
   /** Down; the next attempt is at `retryAt`. */
-  | { readonly is: "down"; readonly since: number; readonly retryAt: number; readonly attempt: number };
+  | {
+      readonly is: "down";
+      readonly since: number;
+      readonly retryAt: number;
+      /** Whether the supervisor answers, and only the stream is refused. */
+      readonly isRefused: boolean;
+    };
+
+/** What is known about the session after an attempt failed. */
+export type Standing = "in" | "out" | "unreachable";
 
 export interface StreamEvents {
   /** A connection is up; messages of a new stream follow. */
@@ -13,9 +22,10 @@ export interface StreamEvents {
   onMessage(message: LiveMessage): void;
   onConnection(connection: Connection): void;
   /** Asked before each attempt after a failure, since a stream that is refused does not say why. */
-  isStillLoggedIn(): Promise<boolean>;
+  askStanding(): Promise<Standing>;
 }
 
+const LOST_PAUSE_MS = 500;
 const NAMES = ["agents", "forgotten", "event", "alert", "status"] as const;
 
 export class Stream {
@@ -24,6 +34,7 @@ export class Stream {
   #attempt = 0;
   #downSince = 0;
   #stopped = false;
+  #isAnswering = false;
 
   constructor(readonly events: StreamEvents) {
     this.#connect();
@@ -34,6 +45,11 @@ export class Stream {
     if (this.#stopped || this.#source !== undefined) return;
     clearTimeout(this.#timer);
     this.#connect();
+  }
+
+  /** Nothing came for long, and the supervisor does not answer: the connection is one in name only. */
+  suspect(): void {
+    if (this.#source !== undefined) this.#dropped(this.#source);
   }
 
   stop(): void {
@@ -50,6 +66,7 @@ export class Stream {
     source.onopen = () => {
       this.#attempt = 0;
       this.#downSince = 0;
+      this.#isAnswering = false;
       this.events.onOpen();
       this.events.onConnection({ is: "live" });
     };
@@ -62,8 +79,17 @@ export class Stream {
     }
     source.addEventListener("lost", () => {
       this.events.onMessage({ is: "lost" });
-      this.#dropped(source);
+      this.#beginAgain(source);
     });
+  }
+
+  /** This page was too slow, and the supervisor is well: all is asked for again, after a breath. */
+  #beginAgain(source: EventSource): void {
+    source.close();
+    if (this.#stopped || this.#source !== source) return;
+    this.#source = undefined;
+    this.events.onConnection({ is: "connecting" });
+    this.#timer = setTimeout(() => this.retryNow(), LOST_PAUSE_MS);
   }
 
   #dropped(source: EventSource): void {
@@ -74,9 +100,16 @@ export class Stream {
     if (this.#downSince === 0) this.#downSince = now;
     const pause = backoff(this.#attempt, Math.random());
     this.#attempt += 1;
-    this.events.onConnection({ is: "down", since: this.#downSince, retryAt: now + pause, attempt: this.#attempt });
+    this.events.onConnection({
+      is: "down",
+      since: this.#downSince,
+      retryAt: now + pause,
+      isRefused: this.#isAnswering,
+    });
     this.#timer = setTimeout(async () => {
-      if (!(await this.events.isStillLoggedIn())) return;
+      const standing = await this.events.askStanding();
+      if (standing === "out") return;
+      this.#isAnswering = standing === "in";
       if (!this.#stopped && this.#source === undefined) this.#connect();
     }, pause);
   }

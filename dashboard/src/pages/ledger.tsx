@@ -1,5 +1,5 @@
 /** The record of every decision, and proof that it is whole. */
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import type { LedgerEntry, LedgerReport, Problem } from "../api.ts";
 import { problemOf } from "../client.ts";
 import { visible } from "../lib/clean.ts";
@@ -104,10 +104,14 @@ function Report({ report, entries, onVerified }: { report: LedgerReport; entries
 }
 
 function Entries({ total }: { total: number }) {
-  const [asked, again] = useAsked(`entries ${total}`, () => client.entries({ limit: PAGE }));
+  const [asked, again] = useAsked("entries", () => client.entries({ limit: PAGE }));
   const [older, setOlder] = useState<readonly LedgerEntry[]>([]);
   const [proving, setProving] = useState<number>();
   const [problem, setProblem] = useState<Problem>();
+  // What is open stays open while newer entries come.
+  useEffect(() => {
+    if (total > 0) again();
+  }, [total, again]);
   if (asked.is === "loading" && older.length === 0) return <Loading what="entries" />;
   if (asked.is === "failed") return <Failed problem={asked.problem} onRetry={again} />;
   const newest = asked.is === "here" ? asked.value.entries : [];

@@ -47,8 +47,12 @@ export function TroubleBanners() {
       {state.is === "down" ? (
         <section class="banner banner-warn" aria-label="Connection">
           <div class="grow">
-            <strong>The supervisor can’t be reached.</strong> What you see is {duration(now.value - state.since)} old.
-            Agents stay under their limits. Next attempt in{" "}
+            <strong>
+              {state.isRefused
+                ? "The supervisor refuses the live stream: too many pages may be open."
+                : "The supervisor can’t be reached."}
+            </strong>{" "}
+            What you see is {duration(now.value - state.since)} old. Agents stay under their limits. Next attempt in{" "}
             <span class="num">{Math.max(0, Math.ceil((state.retryAt - now.value) / 1000))} s</span>.
           </div>
           <button type="button" onClick={retryNow}>

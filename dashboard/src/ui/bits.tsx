@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import type { AgentPhase, Problem, Severity } from "../api.ts";
 import { line } from "../lib/clean.ts";
-import { ago, moment, words } from "../lib/format.ts";
+import { ago, duration, moment, words } from "../lib/format.ts";
 import { now } from "../store.ts";
 import { Mark } from "./icons.tsx";
 
@@ -98,6 +98,7 @@ export function Failed({ problem, onRetry }: { problem: Problem; onRetry?: () =>
             <Untrusted text={problem.hint} most={600} />
           </p>
         ) : null}
+        {problem.retry_after_ms ? <p>Try again in {duration(problem.retry_after_ms + 999)}.</p> : null}
         <p class="mono muted">{line(problem.code, 64)}</p>
       </div>
       {onRetry === undefined ? null : (

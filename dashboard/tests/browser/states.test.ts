@@ -52,6 +52,48 @@ test("a session that ended leads to the login and back to the same page", async 
   await page.locator(".alert", { hasText: "Privilege escalation" }).waitFor();
 });
 
+test("a page that was too slow asks for everything again", async (t) => {
+  const at = await madeUp({ agents: 3, eventful: false });
+  const page = await open(t);
+  await logIn(page, at, "#/fleet?phase=all");
+  await page.getByText("3 agents", { exact: true }).waitFor();
+  const streams = page.waitForRequest("**/v1/stream");
+  // The page is not told that this one is gone.
+  at.dev.supervisor.agents.delete(at.dev.supervisor.views()[0]?.id ?? "");
+  at.dev.loseMessages();
+  await streams;
+  await page.getByText("2 agents", { exact: true }).waitFor();
+  assert.equal(await page.getByText("can’t be reached").count(), 0);
+});
+
+test("an entry of the ledger that is open stays open while newer ones come", async (t) => {
+  const at = await madeUp({ agents: 3, eventful: false });
+  const page = await open(t);
+  await logIn(page, at, "#/ledger");
+  await page.locator(".entry summary").first().click();
+  await page.locator(".entry details[open]").waitFor();
+  at.dev.supervisor.record("a_new_entry", {});
+  await page.getByRole("button", { name: "Verify now" }).click();
+  await page.getByText("a_new_entry").waitFor();
+  assert.equal(await page.locator(".entry details[open]").count(), 1);
+});
+
+test("a stream that is refused by a supervisor that answers is said to be that", async (t) => {
+  const at = await madeUp({ agents: 2 });
+  const page = await open(t, { expected: [/status of 429/, ...REFUSED] });
+  await page.route("**/v1/stream", (route) =>
+    route.fulfill({ status: 429, json: { code: "too_many_streams", message: "as many streams as may be are open" } }),
+  );
+  await page.goto(at.url);
+  await page.getByLabel("Token").fill(at.token);
+  await page.getByRole("button", { name: "Log in" }).click();
+  await page.getByText("The supervisor refuses the live stream").waitFor();
+  await page.unroute("**/v1/stream");
+  await page.getByRole("button", { name: "Retry now" }).click();
+  await page.locator(".connection-live").waitFor();
+  await page.locator(".row").first().waitFor();
+});
+
 test("a page that finds no supervisor says so and can be told to try again", async (t) => {
   const at = await madeUp({ agents: 1 });
   const page = await open(t, { expected: REFUSED });
