@@ -60,7 +60,8 @@ export class Stream {
   }
 
   #connect(): void {
-    this.events.onConnection({ is: "connecting" });
+    // What is down stays so until it is up: a notice that comes and goes with each attempt can't be read.
+    if (this.#downSince === 0) this.events.onConnection({ is: "connecting" });
     const source = new EventSource("/v1/stream");
     this.#source = source;
     source.onopen = () => {

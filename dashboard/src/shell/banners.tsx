@@ -42,6 +42,7 @@ export function KillSwitchBanner() {
 export function TroubleBanners() {
   const { status } = world();
   const state = connection.value;
+  const wait = state.is === "down" ? Math.ceil((state.retryAt - now.value) / 1000) : 0;
   return (
     <>
       {state.is === "down" ? (
@@ -52,8 +53,14 @@ export function TroubleBanners() {
                 ? "The supervisor refuses the live stream: too many pages may be open."
                 : "The supervisor can’t be reached."}
             </strong>{" "}
-            What you see is {duration(now.value - state.since)} old. Agents stay under their limits. Next attempt in{" "}
-            <span class="num">{Math.max(0, Math.ceil((state.retryAt - now.value) / 1000))} s</span>.
+            What you see is {duration(now.value - state.since)} old. Agents stay under their limits.{" "}
+            {wait > 0 ? (
+              <>
+                Next attempt in <span class="num">{wait} s</span>.
+              </>
+            ) : (
+              "Trying again…"
+            )}
           </div>
           <button type="button" onClick={retryNow}>
             Retry now
