@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use support::{
     Outcome, PLACE, Who, World, assert_recorded, eventually, finish, for_each_user_in_a_world,
     processes_marked, runner_is_root,
@@ -181,6 +181,94 @@ fn a_server_may_speak_first(who: Who) {
     assert_eq!(&server.join().expect("the server"), b"QUIT\n");
 }
 
+/// More connections at once than a process may usually have descriptors for half of: the keeper needs two for each.
+fn a_crowd_of_connections_is_held(who: Who) {
+    const CROWD: usize = 700;
+    let mut world = World::new(who);
+    world.rules(
+        &["{domain: crowd.example.com, ports: [2525], rate_limit_per_min: 10000}"],
+        "",
+    );
+    let listener = TcpListener::bind(("93.184.216.34", 2525)).expect("a server of the world");
+    let server = std::thread::spawn(move || {
+        let calls = listener.incoming().take(CROWD);
+        let all: Vec<TcpStream> = calls.map(|call| call.expect("a caller")).collect();
+        // Nobody is answered before all are there.
+        for mut call in all {
+            call.write_all(b"hello\n").expect("answer it");
+        }
+    });
+    world.jail.put(
+        &world.jail.work.join("crowd.py"),
+        &format!(
+            "import resource, socket\n\
+             most = resource.getrlimit(resource.RLIMIT_NOFILE)\n\
+             resource.setrlimit(resource.RLIMIT_NOFILE, (most[1], most[1]))\n\
+             calls = [socket.create_connection(('crowd.example.com', 2525)) for _ in range({CROWD})]\n\
+             print(sum(call.recv(100) == b'hello\\n' for call in calls))\n"
+        ),
+    );
+    // What most systems give a process. This one has a world, and so its limit, to itself.
+    let usual = Rlimit {
+        current: Some(1024),
+        ..getrlimit(Resource::Nofile)
+    };
+    setrlimit(Resource::Nofile, usual).expect("lower our own limit");
+    let outcome = world.jail.run(&["python3", "crowd.py"]);
+    outcome.assert_exit(0);
+    assert_eq!(outcome.stdout(), format!("{CROWD}\n"), "{outcome:#?}");
+    server.join().expect("the server");
+}
+
+/// A WebSocket by a client of somebody else's, through inspection: where the rule allows it, and only there.
+fn a_websocket_is_passed_by_rule(who: Who) {
+    const SERVER: &str = "import ssl, sys\n\
+        from aiohttp import web\n\
+        async def echo(request):\n\
+        \x20   socket = web.WebSocketResponse()\n\
+        \x20   await socket.prepare(request)\n\
+        \x20   async for message in socket:\n\
+        \x20       await socket.send_str('echo ' + message.data)\n\
+        \x20   return socket\n\
+        own = web.Application()\n\
+        own.router.add_get('/talk', echo)\n\
+        secure = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)\n\
+        secure.load_cert_chain(sys.argv[1] + '/server.pem', sys.argv[1] + '/server.key')\n\
+        web.run_app(own, host='93.184.216.34', port=9443, ssl_context=secure, print=None)\n";
+    let mut world = World::new(who);
+    let server = Command::new(support::PYTHON)
+        .args(["-B", "-c", SERVER, PLACE])
+        .stdin(Stdio::null())
+        .spawn();
+    let _server = Service(server.expect("a server of the world"));
+    await_port(9443);
+    world.jail.put(
+        &world.jail.work.join("talk.py"),
+        "import aiohttp, asyncio\n\
+         async def talk():\n\
+         \x20   async with aiohttp.ClientSession() as session:\n\
+         \x20       async with session.ws_connect('https://talk.example.com:9443/talk') as socket:\n\
+         \x20           await socket.send_str('x' * 100_000)\n\
+         \x20           print(len((await socket.receive()).data))\n\
+         \x20           await socket.send_str('hello')\n\
+         \x20           print((await socket.receive()).data)\n\
+         asyncio.run(talk())\n",
+    );
+    let rule = |websocket: &str| {
+        format!(
+            "{{domain: talk.example.com, ports: [9443], http: {{methods: [GET], websocket: {websocket}}}}}"
+        )
+    };
+    world.rules(&[&rule("allow")], "");
+    let outcome = world.jail.run(&[support::PYTHON, "-B", "talk.py"]);
+    outcome.assert_exit(0);
+    assert_eq!(outcome.stdout(), "100005\necho hello\n", "{outcome:#?}");
+    world.rules(&[&rule("refuse")], "");
+    let outcome = world.jail.run(&[support::PYTHON, "-B", "talk.py"]);
+    assert_ne!(outcome.code(), 0, "{outcome:#?}");
+    assert_recorded(&outcome, "a WebSocket", &["deny_websocket"]);
+}
+
 /// A box that serves its workspace on its own loopback until its input ends.
 const SERVER: &str = "python3 -m http.server --bind 127.0.0.1 9000 >/dev/null 2>&1 & server=$!; read line || true; kill $server";
 
@@ -302,6 +390,8 @@ for_each_user_in_a_world!(
     psql_reaches_its_database,
     ssh_reaches_its_host,
     a_server_may_speak_first,
+    a_crowd_of_connections_is_held,
+    a_websocket_is_passed_by_rule,
     a_published_port_is_reached_from_the_host_alone,
     the_hosts_own_proxy_is_used,
     when_the_keeper_is_killed_nothing_falls_open,

@@ -85,6 +85,8 @@ pub(crate) struct RowEnd {
     length: u64,
     /// That tile, once it was opened.
     file: Option<File>,
+    /// The next tile's directory is there, and empty.
+    directory_waits: bool,
 }
 
 impl RowEnd {
@@ -99,6 +101,7 @@ impl RowEnd {
             items,
             length,
             file: None,
+            directory_waits: false,
         }
     }
 
@@ -123,19 +126,28 @@ impl RowEnd {
         offset: impl Fn(u64) -> usize,
     ) -> io::Result<()> {
         let first = self.items;
-        for piece in pieces(self.row, first, items) {
+        let mut pieces = pieces(self.row, first, items).peekable();
+        while let Some(piece) = pieces.next() {
             let before = piece.tile.index * WIDTH;
             let range = offset(before + piece.from - first)..offset(before + piece.to - first);
-            self.extend_tile(disk, piece, &bytes[range])?;
+            self.extend_tile(disk, piece, &bytes[range], pieces.peek())?;
             self.items = before + piece.to;
         }
         Ok(())
     }
 
-    fn extend_tile(&mut self, disk: &Disk, piece: Piece, bytes: &[u8]) -> io::Result<()> {
+    fn extend_tile(
+        &mut self,
+        disk: &Disk,
+        piece: Piece,
+        bytes: &[u8],
+        next: Option<&Piece>,
+    ) -> io::Result<()> {
         let Piece { tile, from, to } = piece;
         let file = if from == 0 {
-            sweep_tile(disk, tile)?;
+            if !std::mem::take(&mut self.directory_waits) {
+                sweep_tile(disk, tile)?;
+            }
             self.length = 0;
             disk.create(&tile.path(to))?
         } else {
@@ -154,9 +166,22 @@ impl RowEnd {
         if to < WIDTH {
             self.file = Some(file);
         } else if from > 0 {
-            disk.remove_directory(&tile.partial_dir())?;
+            self.leave_directory(disk, tile, next)?;
         }
         Ok(())
+    }
+
+    /// A full tile needs no directory; the next one may. To make a directory is the dearest thing a small commit does: a busy
+    /// file system looks long for a number to give it.
+    fn leave_directory(&mut self, disk: &Disk, tile: Tile, next: Option<&Piece>) -> io::Result<()> {
+        match next.filter(|next| next.to < WIDTH) {
+            Some(next) => {
+                sweep_tile(disk, next.tile)?;
+                self.directory_waits = true;
+                disk.rename(&tile.partial_dir(), &next.tile.partial_dir())
+            }
+            None => disk.remove_directory(&tile.partial_dir()),
+        }
     }
 }
 

@@ -35,7 +35,7 @@ pub use egress::{
     InvalidHeader, InvalidHost, InvalidPathPattern, InvalidProxy, IpBlock, LlmApi, LlmEndpointRule,
     LlmTerms, OnBudget, Outcome, PathPattern, PrivateAddresses, ProxyPlace, ProxyResolution,
     ProxyTerms, PublishedPort, Reach, RequestQuestion, RuleId, SecretPlace, SecretRule,
-    SecretSource, TLS_PORTS, Upgrade, WebSocket, decide_host, is_method, is_plain_path,
+    SecretSource, TLS_PORTS, Upgrade, WebSocket, decide_host, host_ports, is_method, is_plain_path,
     is_provider, is_secret_name, is_variable_name,
 };
 pub use env::{EnvAllow, EnvPolicy, decide_env};

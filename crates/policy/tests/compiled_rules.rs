@@ -176,5 +176,5 @@ fn only_rules_that_name_the_host_lead_its_ports_out() {
         own("10.0.0.0/8", &[22]),
         own("0.0.0.0/0", &[23]),
     ];
-    assert_eq!(CompiledRules::new(rules).host_ports(), [80, 5432]);
+    assert_eq!(belljar_policy::host_ports(&rules), [80, 5432]);
 }

@@ -2,7 +2,7 @@
 
 use crate::environment as names;
 use crate::error::RunError;
-use crate::network::{Fittings, Outlook, secret_files};
+use crate::network::{Fittings, Outlook, network_of, secret_files};
 use crate::places::{Principal, find_places};
 use crate::shows;
 use crate::state::StateDir;
@@ -128,6 +128,7 @@ impl Sketch {
                 private_bytes: private_bytes(capability),
                 limits: limits(capability),
                 freezer,
+                network: network_of(capability),
             },
             places,
             principal,

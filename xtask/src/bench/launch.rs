@@ -93,7 +93,10 @@ impl Stage {
         let way_out = self.way_out()?;
         let inside = self.inside()?;
         let overshoot = self.cpu_overshoot()?;
-        let resident = self.keeper_memory()?;
+        let resident = self.keeper_memory(&[])?;
+        let looked_at = "[{domain: example.org, http: {methods: [GET]}}]";
+        self.policy("looked-at.yaml", looked_at)?;
+        let with_gateway = self.keeper_memory(&["--config", "looked-at.yaml"])?;
         println!(
             "  {:<28} {:>8.1} ms of CPU past a limit of 1 s (bound 50)",
             "killed for CPU", overshoot
@@ -102,9 +105,14 @@ impl Stage {
             "  {:<28} {:>8.2} MiB resident (bound 8, aim 4)",
             "keeper", resident
         );
+        println!(
+            "  {:<28} {:>8.2} MiB resident (bound 12)",
+            "keeper whose gateway looks inside", with_gateway
+        );
         Ok(json!({
             "start": start, "python": python, "way_out": way_out, "inside": inside,
             "cpu_overshoot_ms": overshoot, "keeper_resident_mib": resident,
+            "keeper_with_gateway_resident_mib": with_gateway,
         }))
     }
 
@@ -191,6 +199,11 @@ impl Stage {
         Ok(times.map(Spread::of))
     }
 
+    fn policy(&self, name: &str, rules: &str) -> Result<(), Failure> {
+        let text = format!("extends: moderate\nnetwork_egress_rules: {rules}\n");
+        Ok(std::fs::write(self.directory.join(name), text)?)
+    }
+
     /// What a way out adds to a start: the same box with one host allowed, and with none.
     fn way_out(&self) -> Result<Value, Failure> {
         let files = [
@@ -198,8 +211,7 @@ impl Stage {
             ("one-host.yaml", "[{domain: example.org}]"),
         ];
         for (name, rules) in files {
-            let text = format!("extends: moderate\nnetwork_egress_rules: {rules}\n");
-            std::fs::write(self.directory.join(name), text)?;
+            self.policy(name, rules)?;
         }
         let belljar = self.belljar.to_str().unwrap_or_default();
         let contenders = files.map(|(name, _)| {
@@ -289,8 +301,11 @@ impl Stage {
     }
 
     /// What a keeper holds while its box runs.
-    fn keeper_memory(&self) -> Result<f64, Failure> {
-        let words = self.boxed(&["/bin/sh", "-c", "echo up; exec sleep 30"]);
+    fn keeper_memory(&self, options: &[&str]) -> Result<f64, Failure> {
+        let belljar = self.belljar.to_str().unwrap_or_default();
+        let mut words = vec![belljar, "run", "--quiet"];
+        words.extend(options);
+        words.extend(["--", "/bin/sh", "-c", "echo up; exec sleep 30"]);
         let mut child = self.command(&words).stdout(Stdio::piped()).spawn()?;
         let mut up = [0u8; 3];
         if let Some(stdout) = child.stdout.as_mut() {

@@ -6,6 +6,7 @@
 mod authority;
 mod body;
 mod exchange;
+mod framing;
 mod java;
 mod refusal;
 mod request;
@@ -37,6 +38,7 @@ pub use trust::{Roots, TrustError};
 
 use body::Passing;
 use exchange::{LARGEST_PROMPT, ROOM_UNIT, SMALL_PROMPT, exchange};
+use framing::Followed;
 use request::parse_authority;
 use stream::Rewound;
 use trust::{Offer, Trust};
@@ -55,6 +57,7 @@ const MOST_STREAMS: u32 = 64;
 /// while a server is slow.
 const STREAM_WINDOW: u32 = 64 * 1024;
 const CONNECTION_WINDOW: u32 = 128 * 1024;
+const TWO_LENGTHS: &str = "a request that gives its length twice";
 const HTTP2_PREFACE: &[u8] = b"PRI ";
 
 /// Looks at requests.
@@ -186,19 +189,39 @@ impl Inspector {
     ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let service = service_fn(|request: Request<Incoming>| {
+        let answer = |request: Request<Incoming>| {
             let (shared, upstream) = (Arc::clone(shared), Arc::clone(&upstream));
             async move { Ok::<_, Infallible>(exchange(&shared, &upstream, request).await) }
-        });
-        let stream = TokioIo::new(stream);
+        };
         let served = match speaks {
             Speaks::One => {
+                let (stream, framing) = Followed::new(stream);
+                let refuse = || {
+                    let detail = Some(TWO_LENGTHS.to_owned());
+                    let admission = upstream.admission();
+                    admission.refuse_request(RefusalCode::Malformed, detail)
+                };
+                let service = service_fn(|request| {
+                    let refused = framing.is_ambiguous().then(refuse);
+                    let answer = answer(request);
+                    async move {
+                        match refused {
+                            Some(refused) => Ok(refusal::last_answer(refused)),
+                            None => answer.await,
+                        }
+                    }
+                });
                 self.http1()
-                    .serve_connection(stream, service)
+                    .serve_connection(TokioIo::new(stream), service)
                     .with_upgrades()
                     .await
             }
-            Speaks::Two => self.http2().serve_connection(stream, service).await,
+            Speaks::Two => {
+                let stream = TokioIo::new(stream);
+                self.http2()
+                    .serve_connection(stream, service_fn(answer))
+                    .await
+            }
         };
         if let Err(error) = served
             && error.is_parse()
@@ -215,14 +238,27 @@ impl Inspector {
         client: TcpStream,
         first: Vec<u8>,
     ) {
+        let (stream, framing) = Followed::new(Rewound::new(first, client));
+        let refuse = || {
+            let detail = Some(TWO_LENGTHS.to_owned());
+            let code = RefusalCode::Malformed;
+            shared
+                .gate
+                .refuse(Way::HttpProxy, "", None, None, code, detail)
+        };
         let service = service_fn(|request: Request<Incoming>| {
+            let refused = framing.is_ambiguous().then(refuse);
             let shared = Arc::clone(shared);
-            async move { Ok::<_, Infallible>(forward(&shared, request).await) }
+            async move {
+                Ok::<_, Infallible>(match refused {
+                    Some(refused) => refusal::last_answer(refused),
+                    None => forward(&shared, request).await,
+                })
+            }
         });
-        let stream = TokioIo::new(Rewound::new(first, client));
         let served = self
             .http1()
-            .serve_connection(stream, service)
+            .serve_connection(TokioIo::new(stream), service)
             .with_upgrades()
             .await;
         if let Err(error) = served

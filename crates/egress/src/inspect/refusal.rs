@@ -1,6 +1,6 @@
 //! What a client in the box is told when its request is refused.
 
-use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use serde_json::json;
 
@@ -27,6 +27,14 @@ pub(super) fn answer(Refused(code): Refused) -> Response<Passing> {
         "message": format!("Belljar refused this request ({}). The run's report names the rule.", code.code()),
     }});
     with_body(status, code, body.to_string())
+}
+
+/// The answer to a refused request after which nothing is read any more.
+pub(super) fn last_answer(refused: Refused) -> Response<Passing> {
+    let mut response = answer(refused);
+    let close = HeaderValue::from_static("close");
+    response.headers_mut().insert(CONNECTION, close);
+    response
 }
 
 /// An answer with a body of one's own.

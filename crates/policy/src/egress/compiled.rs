@@ -183,24 +183,6 @@ impl CompiledRules {
         }
     }
 
-    /// The ports of the host itself that some rule opens: what must be led out of the box although it goes to
-    /// 127.0.0.1.
-    #[must_use]
-    pub fn host_ports(&self) -> Vec<u16> {
-        let own = |rule: &&Rule<EgressRule>| {
-            rule.value.effect == EgressEffect::Allow && rule.value.terms.reach == Reach::Host
-        };
-        let mut ports: Vec<u16> = self
-            .rules
-            .iter()
-            .filter(own)
-            .flat_map(|rule| rule.value.ports.iter().copied())
-            .collect();
-        ports.sort_unstable();
-        ports.dedup();
-        ports
-    }
-
     fn at(&self, id: u32) -> &EgressRule {
         &self.rules[id as usize].value
     }
@@ -278,4 +260,19 @@ fn of_length<K>(lengths: &mut Vec<(u8, HashMap<K, Slots>)>, prefix: u8) -> &mut 
             lengths.len() - 1
         });
     &mut lengths[at].1
+}
+
+/// The ports of the host itself that some rule opens: what must be led out of the box although it goes to 127.0.0.1.
+#[must_use]
+pub fn host_ports(rules: &[Rule<EgressRule>]) -> Vec<u16> {
+    let own = |rule: &&Rule<EgressRule>| {
+        rule.value.effect == EgressEffect::Allow && rule.value.terms.reach == Reach::Host
+    };
+    let own = rules.iter().filter(own);
+    let mut ports: Vec<u16> = own
+        .flat_map(|rule| rule.value.ports.iter().copied())
+        .collect();
+    ports.sort_unstable();
+    ports.dedup();
+    ports
 }

@@ -13,7 +13,7 @@ mod terms;
 mod upstream;
 
 pub use address::{AddressClass, PrivateAddresses, Reach};
-pub use compiled::{CompiledRules, Outcome, RuleId};
+pub use compiled::{CompiledRules, Outcome, RuleId, host_ports};
 pub use host::{Host, InvalidHost};
 pub use llm::{LlmApi, LlmEndpointRule, LlmTerms, OnBudget, is_provider};
 pub use pattern::{DomainPattern, InvalidDomain, IpBlock};

@@ -25,6 +25,8 @@ pub(super) struct Start<'a> {
     /// Where descriptors come from that the keeper has for it, in the order in which the script wants them.
     pub(super) supplies: BorrowedFd<'a>,
     pub(super) groups: Groups,
+    /// What its network leads to, if it is not closed.
+    pub(super) wiring: Option<ways::Wiring<&'a [u8]>>,
     /// How large the private file system may grow.
     pub(super) private_size: &'a CStr,
     pub(super) uid: u32,
@@ -142,7 +144,11 @@ fn prepare(start: &Start<'_>) -> Result<Foundation, Failure> {
     let _ = rustix::system::sethostname(b"belljar");
     sys::raise_loopback().map_err(at(Stage::Loopback))?;
     sys::empty_bounding_set().map_err(at(Stage::Capabilities))?;
-    Foundation::lay(start.private_size)
+    let foundation = Foundation::lay(start.private_size)?;
+    if let Some(wiring) = start.wiring {
+        ways::open(wiring, start.control).map_err(at(Stage::Network))?;
+    }
+    Ok(foundation)
 }
 
 fn enter_groups(start: &Start<'_>) -> Result<(), Errno> {
@@ -186,9 +192,6 @@ pub(super) fn supply(start: &Start<'_>) -> Result<OwnedFd, Errno> {
 
 /// Everything up to the point where the view is the root.
 fn enclose(start: &Start<'_>, script: &Script<'_>, foundation: &Foundation) -> Result<(), Failure> {
-    if let Some(wiring) = script.wiring {
-        ways::open(wiring, start.control).map_err(at(Stage::Network))?;
-    }
     foundation.build(start, script)?;
     let root = foundation.root();
     enter(root).map_err(at(Stage::Pivot))?;

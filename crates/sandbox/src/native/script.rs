@@ -8,7 +8,6 @@ use super::restrictions::{Landlock, handled_rights, resource_limits, right, scop
 use super::rules::{self, Rule};
 use super::shown::FileId;
 use super::watched;
-use super::ways::Wiring;
 use crate::host::Host;
 use crate::plan::{Access, Entry, Kind, Ownership, Plan, Shows, View, Watch};
 use crate::sys::{CStrings, Published, SharedMemory, SockFilter, mount_flag};
@@ -111,7 +110,6 @@ pub(crate) struct Script<'m> {
     /// Whether CPU time has a limit.
     pub(crate) counts_cpu: bool,
     /// What is to be done about the network, if it is not closed.
-    pub(crate) wiring: Option<Wiring<&'m [u8]>>,
     /// Whether the keeper will ask for sockets; the channel comes after the trees.
     pub(crate) entry: Entry,
     /// Whether the keeper hears what the box does; the channel comes after that.
@@ -213,10 +211,6 @@ pub(super) fn publish(
     let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
     let variables = plan.env.iter().map(variable);
     let variables = variables.collect::<Result<Vec<_>, _>>()?;
-    let wiring = match &Wiring::of(&plan.network) {
-        Some(wiring) => Some(wiring.each(|bytes| draft.list(bytes))?),
-        None => None,
-    };
     let script = Script {
         steps: draft.list(&draft.steps)?,
         door: draft.door,
@@ -234,7 +228,6 @@ pub(super) fn publish(
         },
         landlock,
         counts_cpu: plan.limits.cpu_time.is_some(),
-        wiring,
         entry: plan.entry,
         watch: plan.watch,
     };

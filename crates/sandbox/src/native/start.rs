@@ -8,10 +8,10 @@ use super::launch::{LONGEST_LOOK, Launched, Stdio};
 use super::message::{Kind, LaunchError, Message, Stage};
 use super::script::{self, KeeperTree, Notes, SHEET_SIZE, Sheet};
 use super::sight::Sightings;
-use super::ways::{BoxSockets, Ways};
+use super::ways::{BoxSockets, Ways, Wiring};
 use crate::cgroup::{Cgroup, Cgroups};
 use crate::host::Host;
-use crate::plan::{Entry, Freezer, Identity, Limits, Ownership, Plan, Shows, Watch};
+use crate::plan::{Entry, Freezer, Identity, Limits, Network, Ownership, Plan, Shows, Watch};
 use crate::sys::{self, Fork, SharedMemory, SignalsBlocked};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -33,6 +33,8 @@ pub struct Outline {
     pub limits: Limits,
     /// As in [`Plan::freezer`].
     pub freezer: Freezer,
+    /// As in [`Plan::network`].
+    pub network: Network,
 }
 
 impl Outline {
@@ -44,6 +46,7 @@ impl Outline {
             private_bytes: plan.private_bytes,
             limits: plan.limits.clone(),
             freezer: plan.freezer,
+            network: plan.network.clone(),
         }
     }
 }
@@ -141,6 +144,7 @@ fn clone_init(
     let keeper = init::own_handle().map_err(LaunchError::at(Stage::Processes))?;
     let (control, their_control) = channel()?;
     let (supplies, their_supplies) = channel()?;
+    let wiring = Wiring::of(&outline.network);
     let own_map = (uid == rustix::process::geteuid().as_raw()).then(|| (map_of(uid), map_of(gid)));
     let start = Start {
         memory: &memory,
@@ -150,6 +154,7 @@ fn clone_init(
             Cgroups::V1(_) => Groups::Enter,
             _ => Groups::None,
         },
+        wiring: wiring.as_ref().map(Wiring::borrowed),
         private_size: &number(outline.private_bytes),
         uid,
         gid,

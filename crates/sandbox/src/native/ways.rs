@@ -40,17 +40,14 @@ impl Wiring {
         }
     }
 
-    /// The same, each message kept elsewhere.
-    pub(crate) fn each<'w, B, E>(
-        &'w self,
-        keep: impl Fn(&'w [u8]) -> Result<B, E>,
-    ) -> Result<Wiring<B>, E> {
+    /// The same, for init to read in its copy of our memory.
+    pub(crate) fn borrowed(&self) -> Wiring<&[u8]> {
         let [first, second] = &self.routes;
-        Ok(Wiring {
-            routes: [keep(first)?, keep(second)?],
-            table: keep(&self.table)?,
-            strays: keep(&self.strays)?,
-        })
+        Wiring {
+            routes: [first, second],
+            table: &self.table,
+            strays: &self.strays,
+        }
     }
 }
 
@@ -221,7 +218,7 @@ pub(crate) fn try_network() -> Result<(), Errno> {
         SocketFlags::CLOEXEC,
         None,
     )?;
-    let wiring = wiring.each(Ok::<_, Errno>)?;
+    let wiring = wiring.borrowed();
     match sys::clone_into(sys::BIRTH_NAMESPACES, None)? {
         sys::Fork::Child => {
             let tried = sys::leave_namespaces()

@@ -34,6 +34,8 @@ impl Gateway {
         capability: &Capability,
         budget: Option<Arc<LlmBudget>>,
     ) -> Result<Prepared, RunError> {
+        // Each connection takes two descriptors. Where there are no more to be had, there are fewer connections.
+        let _ = crate::raise_descriptor_limit();
         let mut config = Config::new(outlook.rules.clone());
         config.authority = outlook.authority.clone();
         if let Some(most) = capability.limits.connections {

@@ -11,4 +11,4 @@ mod trust;
 
 pub use book::{HostUse, NetworkUsage, RefusalGroup};
 pub(crate) use gateway::{Gateway, Prepared, metered};
-pub(crate) use outlook::{Fittings, Outlook, secret_files};
+pub(crate) use outlook::{Fittings, Outlook, network_of, secret_files};

@@ -4,7 +4,9 @@ use super::ports::{self, OpenPort};
 use super::{secrets, trust};
 use crate::error::RunError;
 use belljar_egress::{Authority, LlmEndpoint};
-use belljar_policy::{Capability, CompiledRules, EgressEffect, PathRule, Places, SecretSource};
+use belljar_policy::{
+    Capability, CompiledRules, EgressEffect, PathRule, Places, SecretSource, host_ports,
+};
 use belljar_sandbox::plan::{Entry, Network, Replaced};
 use belljar_sandbox::show::{Show, ShowName};
 use std::ffi::OsString;
@@ -84,9 +86,7 @@ impl Outlook {
         if !leads_out(capability) {
             return Ok(fittings);
         }
-        fittings.network = Network::Guarded {
-            host_ports: self.rules.host_ports(),
-        };
+        fittings.network = network_of(capability);
         let mut show =
             |name: &str, bytes: Arc<[u8]>, paths: &[&str]| -> Result<ShowName, RunError> {
                 let name = ShowName::new(name).map_err(|error| RunError::Invalid {
@@ -137,6 +137,16 @@ impl Outlook {
 }
 
 /// Whether anything may be reached at all.
+/// What a box's network leads to, told without a look at the host.
+pub(crate) fn network_of(capability: &Capability) -> Network {
+    match leads_out(capability) {
+        true => Network::Guarded {
+            host_ports: host_ports(&capability.egress),
+        },
+        false => Network::Closed,
+    }
+}
+
 fn leads_out(capability: &Capability) -> bool {
     let mut rules = capability.egress.iter();
     rules.any(|rule| rule.value.effect == EgressEffect::Allow)
