@@ -3,19 +3,19 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build test demo demo-replication picture bench vm-test fmt fmt-check clippy nextest doctest schema deny
+.PHONY: help setup build test demo demo-replication picture bench vm-test fmt fmt-check clippy nextest doctest schema deny dashboard dashboard-test browser-test
 
 STEP := @scripts/step
 HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
 help: ## list the commands
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "  make %-16s %s\n", $$1, $$2 }'
 
 setup: ## install what the tests need and this machine lacks
 	$(STEP) setup scripts/setup.sh test
 
-build: ## the static release binary: target/release/belljar
+build: dashboard ## the static release binary: target/release/belljar
 	$(STEP) build cargo build --release --locked --package belljar
 	@mkdir -p $(TARGET_DIR)/release
 	@ln -sfn ../$(HOST)/release/belljar $(TARGET_DIR)/release/belljar
@@ -24,11 +24,14 @@ build: ## the static release binary: target/release/belljar
 test: ## everything that must hold before a merge
 	$(STEP) setup scripts/setup.sh test
 	@$(MAKE) --no-print-directory fmt-check
+	@$(MAKE) --no-print-directory dashboard
+	@$(MAKE) --no-print-directory dashboard-test
 	@$(MAKE) --no-print-directory clippy
 	@$(MAKE) --no-print-directory nextest
 	@$(MAKE) --no-print-directory doctest
 	@$(MAKE) --no-print-directory schema
 	@$(MAKE) --no-print-directory deny
+	@$(MAKE) --no-print-directory browser-test
 	@$(MAKE) --no-print-directory vm-test
 
 demo: ## build, then watch examples/agent.py meet the walls
@@ -57,6 +60,24 @@ bench: ## launch time against bare processes and bubblewrap; replication from me
 
 vm-test: ## the limit tests in a guest with cgroup v2 and an older kernel
 	$(STEP) vm-test cargo xtask vm-test
+
+# What is there and newer than all it is made of is not built again.
+dashboard: dashboard/dist/index.html ## the web pages that the binary holds: dashboard/dist
+
+dashboard/node_modules/.package-lock.json: dashboard/package.json dashboard/package-lock.json
+	$(STEP) dashboard-packages npm --prefix dashboard ci --no-audit --no-fund --silent
+	@touch $@
+
+dashboard/dist/index.html: dashboard/node_modules/.package-lock.json dashboard/index.html dashboard/vite.config.ts \
+		$(shell find dashboard/src dashboard/public -type f)
+	$(STEP) dashboard npm --prefix dashboard run --silent build
+	@touch $@
+
+dashboard-test: dashboard/node_modules/.package-lock.json ## types, lint and unit tests of the dashboard
+	$(STEP) dashboard-test npm --prefix dashboard test --silent
+
+browser-test: dashboard ## the dashboard in Chromium, with a made-up fleet or the supervisor at BELLJAR_URL
+	$(STEP) browser-test npm --prefix dashboard run --silent test:browser
 
 fmt: ## format the code
 	cargo fmt --all

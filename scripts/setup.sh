@@ -37,6 +37,9 @@ links_static() {
 list_missing_packages() {
     want build-essential links_static
     want python3 test -x /usr/bin/python3
+    # The dashboard is part of the binary.
+    want nodejs has node
+    want npm has npm
     [[ $job == demo ]] && return
     # python3 without ensurepip is how Debian ships it: `python3 -m venv` then fails.
     want python3-venv /usr/bin/python3 -c 'import ensurepip'
@@ -46,6 +49,7 @@ list_missing_packages() {
     # Whom Java trusts in a box is asked of Java.
     want default-jre-headless has keytool
     [[ $job == test ]] && list_missing_clients
+    [[ $job == test ]] && want_browser
     if [[ $job == test && $(uname -m) == x86_64 ]]; then
         want qemu-system-x86 has qemu-system-x86_64
         want xz-utils has xz
@@ -66,8 +70,11 @@ list_missing_clients() {
     want openssh-server test -x /usr/sbin/sshd
     want postgresql has_postgres
     want postgresql-client has psql
-    want nodejs has node
-    want npm has npm
+}
+
+# Ubuntu's package of this name is a snap, which does not run everywhere; another browser of the family serves as well.
+want_browser() {
+    has google-chrome >/dev/null || want chromium has chromium
 }
 
 # The servers among the packages are started by the tests alone, in networks of their own.
@@ -93,6 +100,15 @@ install_missing_packages() {
     "${as_root[@]}" apt-get update -qq
     without_starting_services "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
         apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# Older ones can't run the tools of the dashboard.
+check_node() {
+    local wanted found
+    wanted=$(sed -n 's/.*"node": ">=\(.*\)".*/\1/p' dashboard/package.json)
+    found=$(node --version | tr -d v)
+    [[ $(printf '%s\n' "$wanted" "$found" | sort -V | head -1) == "$wanted" ]] ||
+        die "Node $wanted or newer is needed, this is $found: see https://nodejs.org/en/download"
 }
 
 check_rust() {
@@ -129,6 +145,7 @@ install_mitmproxy() {
 list_missing_packages
 install_missing_packages
 check_rust
+check_node
 if [[ $job == test ]]; then
     install_rust_tools
     scripts/clients.sh

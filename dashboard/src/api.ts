@@ -1,0 +1,789 @@
+// Made by scripts/api-types.mjs from schemas/operator.openapi.json. Do not edit.
+
+/** Everything about one agent. */
+export type AgentDetail = {
+  /** As a list shows it. */
+  agent: AgentView;
+  /** Its own children. */
+  children: Array<WorkerId>;
+  /** What is weaker here than on a full host. */
+  degraded: Array<Shown>;
+  /** What it was refused, the newest first. */
+  denials: Array<Denial>;
+  /** The keeper's process, while it lives. */
+  keeper_pid?: number | null;
+  /** What holds its limits. */
+  limits_by: Shown;
+  /** Its capability, as a file that `belljar run --config` takes. */
+  policy: string;
+  /** The wall. */
+  tier: Shown;
+};
+
+/** Agents, by start. */
+export type AgentList = {
+  /** The agents. */
+  agents: Array<AgentView>;
+  /** When this was true. */
+  at_ms: number;
+  /** The most that may live at once. */
+  max_agents: number;
+};
+
+/** What an agent is doing. */
+export type AgentPhase = "starting" | "running" | "quarantined" | "stopping" | "waiting" | "crash_loop" | "ended";
+
+/** An agent as a list shows it. */
+export type AgentView = {
+  /** How its budget stands. */
+  budget: BudgetView;
+  /** The capability it runs under: a profile's name or a file's. */
+  capability: Shown;
+  /** What it runs, shortened. */
+  command: Shown;
+  /** Steps down from its root, which has 0. */
+  depth: number;
+  /** How it ended, where it has. */
+  end?: End | null;
+  /** Who it is. */
+  id: WorkerId;
+  /** What it may use at most. */
+  limits: LimitsView;
+  /** What people call it. */
+  name: Shown;
+  /** Alerts about it that nobody has resolved. */
+  open_alerts: number;
+  /** Who asked for it; absent for a root. */
+  parent?: WorkerId | null;
+  /** What it is doing. */
+  phase: AgentPhase;
+  /** When it will be started again, while it waits for that. */
+  restart_at_ms?: number | null;
+  /** How often it was started again. */
+  restarts: number;
+  /** Since when it is. */
+  since_ms: number;
+  /** When it was started. */
+  started_at_ms: number;
+  /** What it uses now. */
+  usage: UsageNow;
+};
+
+/** The alerts there are. */
+export type AlertKind = "HighResourceUsage" | "SuspiciousToolUsage" | "UnauthorizedAccess" | "NetworkAnomaly" | "PrivilegeEscalation" | "AgentCrashed" | "AgentQuarantined" | "BudgetExceeded" | "ReplicationDenied" | "KillSwitchEngaged" | "LedgerFailure";
+
+/** Alerts, the newest first. */
+export type AlertList = {
+  /** The alerts. */
+  alerts: Array<AlertView>;
+};
+
+/** Which alerts. The newest come first. */
+export type AlertQuery = {
+  /** About whom. */
+  agent?: WorkerId | null;
+  /** How many; at most 1,000, and 200 where absent. */
+  limit?: number | null;
+  /** In which state; open and acknowledged where absent. */
+  state?: AlertState | null;
+};
+
+/** Where an alert stands. */
+export type AlertState = "open" | "acknowledged" | "resolved";
+
+/** An alert. */
+export type AlertView = {
+  /** About whom; absent where it is about the daemon. */
+  agent?: WorkerId | null;
+  /** The agent's name, as it was. */
+  agent_name?: Shown | null;
+  /** Who acknowledged or resolved it; `belljar` where its cause is gone. */
+  by?: Shown | null;
+  /** How often its cause was seen. */
+  count: number;
+  /** What to do about it. */
+  hint?: Shown | null;
+  /** Its number. */
+  id: WorkerId;
+  /** What it is about. */
+  kind: AlertKind;
+  /** When its cause was last seen. */
+  last_at_ms: number;
+  /** When it was raised. */
+  opened_at_ms: number;
+  /** What was done about it by rule. */
+  responses?: Array<ResponseTaken>;
+  /** How bad it is. */
+  severity: Severity;
+  /** Where it stands. */
+  state: AlertState;
+  /** What happened. */
+  text: Shown;
+};
+
+/** An amount per dimension. */
+export type Amounts = {
+  /** Milliseconds of CPU time. */
+  cpu_ms?: number;
+  /** Memory, in mebibytes. */
+  memory_mb?: number;
+  /** Millionths of a US dollar. */
+  micro_usd?: number;
+  /** Processes and threads. */
+  pids?: number;
+  /** Replicas. */
+  replicas?: number;
+  /** Model tokens. */
+  tokens?: number;
+};
+
+/** A request that needs a reason and nothing else. */
+export type Because = {
+  /** Why; it goes to the ledger. */
+  reason: string;
+};
+
+/** A ceiling per dimension. An absent dimension has no ceiling of its own; in a request it asks for nothing in particular. */
+export type Budget = {
+  /** Milliseconds of CPU time. */
+  cpu_ms?: number | null;
+  /** Memory, in mebibytes. */
+  memory_mb?: number | null;
+  /** Millionths of a US dollar. */
+  micro_usd?: number | null;
+  /** Processes and threads alive at once. */
+  pids?: number | null;
+  /** Replicas alive at once, below this worker. */
+  replicas?: number | null;
+  /** Model tokens. */
+  tokens?: number | null;
+};
+
+/** How a worker's budget stands. */
+export type BudgetView = {
+  /** What a new child could still be given. */
+  available: Budget;
+  /** What it was given, for itself and all below it. */
+  granted: Budget;
+  /** The part its own box may use. */
+  own: Budget;
+  /** The part set aside for its live children. */
+  reserved: Amounts;
+  /** What it and its ended children have used up for good. */
+  spent: Amounts;
+};
+
+/** The clock counts as steady again. */
+export type ClockAcknowledged = {
+  /** The clock as it is now. */
+  clock: ClockView;
+};
+
+/** A clock that went back denies every grant until an operator acknowledges it. */
+export type ClockState = "steady" | "went_back";
+
+/** Whether the wall clock can be trusted. */
+export type ClockView = {
+  /** The latest time ever seen. */
+  high_water_ms: number;
+  /** Its state. */
+  state: ClockState;
+};
+
+/** A program and its arguments, 32 KiB in all. */
+export type Command = Array<string>;
+
+/** The contract that replication is held to. */
+export type ContractView = {
+  /** What a root is given. */
+  budget: Budget;
+  /** Between two children of one parent, in milliseconds. */
+  cooldown_ms: number;
+  /** Until a worker is ended, in milliseconds; absent where nothing says so. */
+  expiration_ms?: number | null;
+  /** Steps down from a root. */
+  max_depth: number;
+  /** Workers alive at once, roots included. */
+  max_replicas: number;
+  /** What becomes of children whose parent is gone. */
+  on_parent_exit: OnParentExit;
+  /** What stops replication. */
+  stop_conditions: Array<StopCondition>;
+};
+
+/** Workers by state. */
+export type Counts = {
+  /** Gone, and still remembered. */
+  ended?: number;
+  /** Frozen. */
+  quarantined?: number;
+  /** At work. */
+  running?: number;
+  /** Granted, and their box not up yet. */
+  starting?: number;
+};
+
+/** Something an agent was refused. */
+export type Denial = {
+  /** The line of policy that would allow it, where one could. */
+  allow_with?: Shown | null;
+  /** A stable word, such as `deny_host`. */
+  code: Shown;
+  /** How often, at least. */
+  count: number;
+  /** What sort of thing. */
+  kind: DenialKind;
+  /** When last. */
+  last_at_ms: number;
+  /** The host and port, the path, the system call or the limit. */
+  what: Shown;
+  /** Why. */
+  why: Shown;
+};
+
+/** What sort of thing was refused. */
+export type DenialKind = "network" | "system_call" | "limit" | "replication" | "tool";
+
+/** A reply that says only that it is done. */
+export type Done = {
+  /** Always true: everything else is an error reply. */
+  ok: boolean;
+};
+
+/** A request that says nothing. */
+export type Empty = Record<string, never>;
+
+/** How an agent ended. */
+export type End = {
+  /** When. */
+  at_ms: number;
+  /** What ended it. */
+  cause: EndCause;
+  /** The limit, or the reason somebody gave, or why it never started. */
+  detail?: Shown | null;
+  /** The program's exit code, unless a signal ended it. */
+  exit_code?: number | null;
+  /** The signal that ended it. */
+  signal?: number | null;
+};
+
+/** What ended an agent. */
+export type EndCause = "finished" | "crashed" | "out_of_memory" | "limit" | "stopped" | "killed" | "keeper_lost" | "never_started";
+
+/** What ended a worker. */
+export type EndedBy = {
+  /** A stable word, such as `exited`, `reap_stale` or `kill_switch_engaged`. */
+  code: Shown;
+  /** The reason somebody gave. */
+  reason?: Shown | null;
+};
+
+/** Ends everything and refuses every grant until it is reset. */
+export type EngageRequest = {
+  /** Why; it goes to the ledger. */
+  reason: string;
+};
+
+/** An engaged kill switch. */
+export type Engagement = {
+  /** Why. */
+  reason: Shown;
+  /** Since when. */
+  since_ms: number;
+};
+
+/** A new epoch began: every manifest of the old one is void. */
+export type EpochBumped = {
+  /** The new epoch. */
+  epoch: number;
+  /** What became of the old one's workers. */
+  report: KillReport;
+};
+
+/** The kinds of events. */
+export type EventKind = "started" | "ended" | "restarting" | "egress_refused" | "system_call_refused" | "limit_met" | "replicated" | "replication_denied" | "quarantined" | "released" | "killed" | "kill_switch_engaged" | "kill_switch_reset" | "budget_exceeded" | "tool_refused" | "alert" | "responded" | "ledger" | "daemon";
+
+/** Events, the newest first. */
+export type EventList = {
+  /** The events. */
+  events: Array<EventView>;
+};
+
+/** Which events. The newest come first. */
+export type EventQuery = {
+  /** Newer than the event of this number. */
+  after?: number | null;
+  /** Whose. */
+  agent?: WorkerId | null;
+  /** Older than the event of this number. */
+  before?: number | null;
+  /** Of which kind. */
+  kind?: EventKind | null;
+  /** How many; at most 1,000, and 100 where absent. */
+  limit?: number | null;
+  /** Whose text holds this. */
+  search?: string | null;
+  /** Of at least which severity. */
+  severity?: Severity | null;
+};
+
+/** Something that happened. */
+export type EventView = {
+  /** To whom; absent where it is about the daemon. */
+  agent?: WorkerId | null;
+  /** When. */
+  at_ms: number;
+  /** A stable word where there is one, such as `deny_host`. */
+  code?: Shown | null;
+  /** What to change, where something can be. */
+  hint?: Shown | null;
+  /** Its number; later events have larger ones. */
+  id: number;
+  /** What kind. */
+  kind: EventKind;
+  /** How bad. */
+  severity: Severity;
+  /** What happened. */
+  text: Shown;
+};
+
+/** Which agents. */
+export type FleetQuery = {
+  /** Whether agents that have ended are told too. */
+  ended?: boolean | null;
+};
+
+/** What a kill did. The kill comes first and its record after. */
+export type KillReport = {
+  /** Boxes that were up and are gone. */
+  boxes: number;
+  /** From the request to the end of the last process, in microseconds. */
+  elapsed_us: number;
+  /** The ledger's entry about it. */
+  entry?: number | null;
+  /** Workers ended. */
+  killed: number;
+  /** Why there is no entry. */
+  not_recorded?: Shown | null;
+  /** Boxes that still have a live process. Anything but 0 needs a person. */
+  survivors: number;
+};
+
+/** Ends a worker. */
+export type KillRequest = {
+  /** Why; it goes to the ledger. */
+  reason: string;
+  /** Whether everything below it ends too. */
+  subtree: boolean;
+};
+
+/** Whether the kill switch is engaged. */
+export type KillSwitchView = {
+  /** Since when and why; absent where it is not. */
+  engaged?: Engagement | null;
+};
+
+/** Entries, the newest first. */
+export type LedgerEntries = {
+  /** The entries. */
+  entries: Array<LedgerEntry>;
+};
+
+/** An entry. */
+export type LedgerEntry = {
+  /** What it says. */
+  entry: unknown;
+  /** Its place. */
+  index: number;
+};
+
+/** Which entries. The newest come first. */
+export type LedgerQuery = {
+  /** Older than this index. */
+  before?: number | null;
+  /** Prove this entry. */
+  index?: number | null;
+  /** How many; at most 500, and 50 where absent. */
+  limit?: number | null;
+};
+
+/** How the log stands. */
+export type LedgerReport = {
+  /** The signed checkpoint, as text. */
+  checkpoint: string;
+  /** Entries in it. */
+  entries: number;
+  /** Why it can't be written; grants are refused as long as this is there. */
+  failed?: Shown | null;
+  /** The key that signs, as text. */
+  key: Shown;
+  /** Whether all of it was last found whole: `whole`, `not_checked` or what is wrong. */
+  verified: Shown;
+  /** When that was. */
+  verified_at_ms?: number | null;
+};
+
+/** Whether decisions can be recorded. */
+export type LedgerView = {
+  /** Entries in it. */
+  entries: number;
+  /** Why it can't be written; grants are refused as long as this is there. */
+  failed?: Shown | null;
+};
+
+/** What an agent's own box may use at most; absent where nothing limits it. */
+export type LimitsView = {
+  /** CPU time, in milliseconds. */
+  cpu_ms?: number | null;
+  /** Hundredths of one core. */
+  cpu_percent?: number | null;
+  /** Bytes of memory. */
+  memory_bytes?: number | null;
+  /** Millionths of a US dollar. */
+  micro_usd?: number | null;
+  /** Processes and threads. */
+  processes?: number | null;
+  /** Tokens of models. */
+  tokens?: number | null;
+};
+
+/** Which samples. */
+export type MetricsQuery = {
+  /** Whose; the sum over all agents where absent. */
+  agent?: WorkerId | null;
+  /** The most samples; at most 2,000, and 600 where absent. */
+  points?: number | null;
+  /** From when; ten minutes ago where absent. */
+  since_ms?: number | null;
+  /** Until when; now where absent. */
+  until_ms?: number | null;
+};
+
+/** Samples, oldest first. */
+export type MetricsReply = {
+  /** Milliseconds between two of them. */
+  every_ms: number;
+  /** The samples. */
+  samples: Array<Sample>;
+};
+
+/** What becomes of children whose parent is gone. */
+export type OnParentExit = "keep" | "kill";
+
+/** What happens when a stop condition holds. */
+export type OnTrigger = "deny" | "quarantine" | "kill";
+
+/** Which part of an agent's output. */
+export type OutputQuery = {
+  /** From this byte on, as an earlier answer's `next` said; the last part where absent. */
+  from?: number | null;
+  /** The most bytes; at most 256 KiB, which it is where absent. */
+  most?: number | null;
+  /** Which stream; standard output where absent. */
+  stream?: OutputStream | null;
+};
+
+/** A part of an agent's output. */
+export type OutputReply = {
+  /** Bytes before `from` that are not kept any more. */
+  dropped: number;
+  /** Where this part begins. */
+  from: number;
+  /** Whether there will be no more. */
+  is_end: boolean;
+  /** Where the next begins. */
+  next: number;
+  /** The text; what is not UTF-8 is replaced. It may hold anything: whoever shows it sees to that. */
+  text: string;
+};
+
+/** A stream of output. */
+export type OutputStream = "stdout" | "stderr";
+
+/** Why a request was not granted. The body of every reply that is not a success. */
+export type Problem = {
+  /** A stable word for programs, such as `deny_quota` or `rate_limited`. */
+  code: string;
+  /** What to do about it. */
+  hint?: string | null;
+  /** What happened, for people. */
+  message: string;
+  /** When asking again may help. */
+  retry_after_ms?: number | null;
+};
+
+/** Processes of a box. */
+export type ProcessList = {
+  /** The processes, parents first. */
+  processes: Array<ProcessView>;
+};
+
+/** A process of a box. */
+export type ProcessView = {
+  /** Its command line, shortened. */
+  command: Shown;
+  /** CPU time so far, in milliseconds. */
+  cpu_ms: number;
+  /** Bytes of memory. */
+  memory_bytes: number;
+  /** Its parent's. */
+  parent: number;
+  /** Its number on the host. */
+  pid: number;
+  /** One letter: R, S, D, T or Z. */
+  state: Shown;
+  /** Threads. */
+  threads: number;
+};
+
+/** That an entry is in the log. */
+export type ProofReply = {
+  /** Its place. */
+  index: number;
+  /** A c2sp.org/tlog-proof file, which `belljar audit prove --check` reads. */
+  proof: string;
+};
+
+/** Lets grants through again. Nothing that was killed comes back. */
+export type ResetRequest = {
+  /** Why; it goes to the ledger. */
+  reason: string;
+};
+
+/** What a rule may do. */
+export type Response = "notify" | "freeze" | "quarantine" | "kill" | "kill_subtree";
+
+/** What was done by rule. */
+export type ResponseTaken = {
+  /** When. */
+  at_ms: number;
+  /** Why it failed, where it did. */
+  failed?: Shown | null;
+  /** What. */
+  response: Response;
+};
+
+/** What happens when an agent ends by itself. Whoever was stopped, killed or hit a limit stays ended. */
+export type RestartPolicy = "never" | "on_failure" | "always";
+
+/** Revokes a worker's manifest, and with it every manifest below. */
+export type RevokeRequest = {
+  /** Why; it goes to the ledger. */
+  reason: string;
+  /** Whose. */
+  worker_id: WorkerId;
+};
+
+/** What a revocation did. */
+export type Revoked = {
+  /** Manifests that are void now. */
+  manifests: number;
+  /** What became of the workers that held them. */
+  report: KillReport;
+};
+
+/** What was used in one stretch of time. Rates are means over the stretch. */
+export type Sample = {
+  /** When the stretch began. */
+  at_ms: number;
+  /** Hundredths of one core. */
+  cpu_percent: number;
+  /** The most bytes of memory in it. */
+  memory_bytes: number;
+  /** What they cost, in millionths of a US dollar. */
+  micro_usd: number;
+  /** The most processes and threads in it. */
+  processes: number;
+  /** Bytes a second read from disks. */
+  read_rate: number;
+  /** Bytes a second received through it. */
+  receive_rate: number;
+  /** Bytes a second sent through the gateway. */
+  send_rate: number;
+  /** Tokens of models in it. */
+  tokens: number;
+  /** Bytes a second written to disks. */
+  write_rate: number;
+};
+
+/** How bad something is. */
+export type Severity = "info" | "warning" | "critical";
+
+/**
+ * Text for people, made from text nobody vouches for: cut to length, control characters replaced.
+ *
+ * An operator's terminal prints it, so an agent must not be able to put escape sequences there, nor to make a listing
+ * too long to send.
+ */
+export type Shown = string;
+
+/** Starts an agent. */
+export type StartRequest = {
+  /** The text of a capability.yaml. */
+  capability?: string | null;
+  /** What it runs. */
+  command: Command;
+  /** What people call it. */
+  name: string;
+  /** A shipped profile, where no capability is given; `moderate` where neither is. */
+  profile?: string | null;
+  /** What happens when it ends by itself. */
+  restart?: RestartPolicy;
+  /** Where; the daemon's own working directory where absent. */
+  workdir?: string | null;
+};
+
+/** How the supervisor does. */
+export type StatusView = {
+  /** Whether the wall clock can be trusted. */
+  clock: ClockView;
+  /** The epoch that manifests must carry. */
+  epoch: number;
+  /** What is stopped for good. */
+  kill_switch: KillSwitchView;
+  /** Whether decisions can be recorded. */
+  ledger: LedgerView;
+  /** When the supervisor started. */
+  started_at_ms: number;
+  /** How long ago that was, by a clock that nobody sets. */
+  uptime_ms: number;
+  /** Belljar's version. */
+  version: Shown;
+  /** Workers by state. */
+  workers: Counts;
+};
+
+/** What stops replication. */
+export type StopCondition = {
+  /** The expression, as in the file, shortened. */
+  expression: Shown;
+  /** Its name. */
+  name: Shown;
+  /** What happens when it holds. */
+  on_trigger: OnTrigger;
+};
+
+/** Asks an agent to end, and ends it when it has not after the grace. */
+export type StopRequest = {
+  /** Milliseconds until it is killed; the daemon's own where absent. */
+  grace_ms?: number | null;
+  /** Why; it goes to the ledger. */
+  reason: string;
+};
+
+/** What an agent uses now. */
+export type UsageNow = {
+  /** CPU time so far, in milliseconds. */
+  cpu_ms: number;
+  /** Hundredths of one core, over the last sample. */
+  cpu_percent: number;
+  /** Bytes of memory. */
+  memory_bytes: number;
+  /** What they cost so far, in millionths of a US dollar. */
+  micro_usd: number;
+  /** Processes and threads. */
+  processes: number;
+  /** Bytes read from disks so far. */
+  read_bytes: number;
+  /** Bytes received through it so far. */
+  received_bytes: number;
+  /** Bytes sent through the gateway so far. */
+  sent_bytes: number;
+  /** Tokens of models so far. */
+  tokens: number;
+  /** Bytes written to disks so far. */
+  written_bytes: number;
+};
+
+/** The name of a worker. */
+export type WorkerId = string;
+
+/**
+ * Workers. In `GET /v1/workers` by start, in `GET /v1/tree` depth first: each parent is followed by all below it.
+ *
+ * A tree comes as a list so that a deep lineage is no deeper JSON.
+ */
+export type WorkerList = {
+  /** The workers. */
+  workers: Array<WorkerView>;
+};
+
+/** What a worker is doing. */
+export type WorkerState = "starting" | "running" | "quarantined" | "ended";
+
+/** A worker as an operator sees it. */
+export type WorkerView = {
+  /** How long ago that was, by a clock that nobody sets; until its end where it has ended. */
+  age_ms: number;
+  /** How its budget stands. */
+  budget: BudgetView;
+  /** What it runs, shortened. */
+  command?: Shown | null;
+  /** Steps down from its root, which has 0. */
+  depth: number;
+  /** What ended it. */
+  ended_by?: EndedBy | null;
+  /** Milliseconds until it is ended; absent where nothing ends it. */
+  expires_in_ms?: number | null;
+  /** Its name. */
+  id: WorkerId;
+  /** Milliseconds since it last said that it lives; absent where it never did. */
+  last_heartbeat_ms?: number | null;
+  /** Who asked for it; absent for a root. */
+  parent?: WorkerId | null;
+  /** When it was granted. */
+  started_at_ms: number;
+  /** What it is doing. */
+  state: WorkerState;
+};
+
+/** Who may ask for what, as the supervisor's table of routes says. */
+export const ROLES = {
+  ListAgents: "viewer",
+  StartAgent: "operator",
+  ReadAgent: "viewer",
+  ReadOutput: "viewer",
+  ListProcesses: "viewer",
+  StopAgent: "operator",
+  ListAlerts: "viewer",
+  AcknowledgeAlert: "operator",
+  ResolveAlert: "operator",
+  AcknowledgeClock: "admin",
+  ReadContract: "viewer",
+  BumpEpoch: "admin",
+  ListEvents: "viewer",
+  ReadKillSwitch: "viewer",
+  EngageKillSwitch: "operator",
+  ResetKillSwitch: "admin",
+  ReadLedger: "viewer",
+  ListEntries: "viewer",
+  ProveEntry: "viewer",
+  VerifyLedger: "operator",
+  ReadMetrics: "viewer",
+  Revoke: "admin",
+  ShutDown: "admin",
+  ReadStatus: "viewer",
+  ReadTree: "viewer",
+  ListWorkers: "viewer",
+  Kill: "operator",
+  Quarantine: "operator",
+  Release: "operator",
+} as const;
+
+/** Every word of the types that are words. */
+export const WORDS = {
+  AgentPhase: ["starting","running","quarantined","stopping","waiting","crash_loop","ended"],
+  AlertKind: ["HighResourceUsage","SuspiciousToolUsage","UnauthorizedAccess","NetworkAnomaly","PrivilegeEscalation","AgentCrashed","AgentQuarantined","BudgetExceeded","ReplicationDenied","KillSwitchEngaged","LedgerFailure"],
+  AlertState: ["open","acknowledged","resolved"],
+  ClockState: ["steady","went_back"],
+  DenialKind: ["network","system_call","limit","replication","tool"],
+  EndCause: ["finished","crashed","out_of_memory","limit","stopped","killed","keeper_lost","never_started"],
+  EventKind: ["started","ended","restarting","egress_refused","system_call_refused","limit_met","replicated","replication_denied","quarantined","released","killed","kill_switch_engaged","kill_switch_reset","budget_exceeded","tool_refused","alert","responded","ledger","daemon"],
+  OnParentExit: ["keep","kill"],
+  OnTrigger: ["deny","quarantine","kill"],
+  OutputStream: ["stdout","stderr"],
+  Response: ["notify","freeze","quarantine","kill","kill_subtree"],
+  RestartPolicy: ["never","on_failure","always"],
+  Severity: ["info","warning","critical"],
+  WorkerState: ["starting","running","quarantined","ended"],
+} as const;

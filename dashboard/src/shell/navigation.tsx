@@ -1,0 +1,118 @@
+/** Where one can go, and how the supervisor does. */
+import { pageLink, route } from "../router.ts";
+import { connection, login, logOut, openAlerts } from "../store.ts";
+import { shown, toggleTheme } from "../theme.ts";
+import { Untrusted } from "../ui/bits.tsx";
+import {
+  AlertsIcon,
+  EventsIcon,
+  FleetIcon,
+  KeysIcon,
+  LeaveIcon,
+  LedgerIcon,
+  LineageIcon,
+  Mark,
+  MoonIcon,
+  StopIcon,
+  SunIcon,
+} from "../ui/icons.tsx";
+
+const PLACES = [
+  { page: "fleet", label: "Fleet", Icon: FleetIcon },
+  { page: "lineage", label: "Lineage", Icon: LineageIcon },
+  { page: "alerts", label: "Alerts", Icon: AlertsIcon },
+  { page: "events", label: "Events", Icon: EventsIcon },
+  { page: "ledger", label: "Ledger", Icon: LedgerIcon },
+] as const;
+
+export function Navigation() {
+  const here = route.value.page === "agent" ? "fleet" : route.value.page;
+  return (
+    <nav class="nav" aria-label="Pages">
+      {PLACES.map(({ page, label, Icon }) => (
+        <a key={page} href={pageLink(page)} aria-current={page === here ? "page" : undefined}>
+          <Icon />
+          <span>{label}</span>
+          {page === "alerts" && openAlerts.value > 0 ? (
+            <span class="badge num">
+              {openAlerts.value > 99 ? "99+" : openAlerts.value}
+              <span class="hidden"> open</span>
+            </span>
+          ) : null}
+        </a>
+      ))}
+    </nav>
+  );
+}
+
+export function TopBar({ onHelp }: { onHelp: () => void }) {
+  const session = login.value.is === "in" ? login.value.session : undefined;
+  return (
+    <header class="top">
+      <a class="brand" href="#/" aria-label="Belljar, to the fleet">
+        <Mark size={26} />
+        <span>Belljar</span>
+      </a>
+      <ConnectionState />
+      <span class="grow" />
+      <span class="who">
+        <Untrusted text={session?.name ?? ""} most={40} />
+        <span class="tag">{session?.role}</span>
+      </span>
+      <button
+        type="button"
+        class="quiet wide-only"
+        onClick={onHelp}
+        aria-label="Keyboard shortcuts"
+        title="Shortcuts (?)"
+      >
+        <KeysIcon />
+      </button>
+      <button
+        type="button"
+        class="quiet"
+        onClick={toggleTheme}
+        aria-label={shown.value === "dark" ? "Use light colours" : "Use dark colours"}
+        title="Light or dark (t)"
+      >
+        {shown.value === "dark" ? <SunIcon /> : <MoonIcon />}
+      </button>
+      <button type="button" class="quiet" onClick={() => void logOut()} aria-label="Log out" title="Log out">
+        <LeaveIcon />
+      </button>
+      <a class="stop-link" href={pageLink("stop")} aria-current={route.value.page === "stop" ? "page" : undefined}>
+        <StopIcon />
+        <span>
+          <span class="wide-only">Emergency </span>stop
+        </span>
+      </a>
+    </header>
+  );
+}
+
+/** Whether what is on the screen is true now. */
+function ConnectionState() {
+  const state = connection.value;
+  if (state.is === "live") {
+    return (
+      <span class="connection connection-live" role="status">
+        <span class="connection-dot" aria-hidden="true" />
+        live
+      </span>
+    );
+  }
+  if (state.is === "connecting") {
+    return (
+      <span class="connection" role="status">
+        <span class="connection-dot" aria-hidden="true" />
+        connecting
+      </span>
+    );
+  }
+  return (
+    <span class="connection connection-down" role="status">
+      <span class="connection-dot" aria-hidden="true" />
+      offline
+    </span>
+  );
+}
