@@ -47,7 +47,7 @@ fn failing(supervised: &Supervised, restart: &str, settings: &str) {
     let work = supervised.jail.work.display();
     let config = format!(
         "[supervisor]\n{settings}\n[[agents]]\nname = \"failing\"\nrestart = \"{restart}\"\nworkdir = \"{work}\"\n\
-         command = [\"sh\", \"-c\", \"echo run >> runs; [ -e calm ] || exit 1; while :; do sleep 1; done\"]\n"
+         command = [\"sh\", \"-c\", \"echo run >> runs; [ -e calm ] || exit 1; echo steady > steady; while :; do sleep 1; done\"]\n"
     );
     let path = supervised.jail.base.join("supervisor.toml");
     supervised.jail.put(&path, &config);
@@ -97,6 +97,8 @@ fn an_agent_that_recovers_stays_and_one_that_was_stopped_stays_ended(who: Who) {
         (runs(&supervised) >= 3).then_some(())
     });
     supervised.jail.put(&supervised.jail.work.join("calm"), "");
+    // One that was under way may still fail.
+    supervised.await_file("steady");
     let agent = eventually("it recovers", || {
         let agent = latest(&supervised, "failing");
         (agent["phase"] == "running").then_some(agent)
