@@ -25,6 +25,12 @@ impl Fan {
             .retain(|feed| feed.send(Arc::clone(message)).is_ok());
     }
 
+    /// Whether nobody watches.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<Feed>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

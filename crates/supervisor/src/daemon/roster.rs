@@ -369,7 +369,8 @@ impl Roster {
             Next::Stay => {
                 turn(&mut agent.view, AgentPhase::Ended);
                 let severity = views::severity_of(cause);
-                Text::new(&format!("{name} ended: {why}")).event(worker, EventKind::Ended, severity)
+                let text = Text::new(&format!("{name} ended: {why}")).code(cause.as_str());
+                text.event(worker, EventKind::Ended, severity)
             }
             Next::After(wait) => {
                 agent.again_at = Some(Instant::now() + wait);
@@ -377,7 +378,8 @@ impl Roster {
                 let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
                 agent.view.restart_at_ms = Some(agent.view.since_ms.saturating_add(wait_ms));
                 let text = format!("{name} ended: {why}; it is started again in {wait_ms} ms");
-                Text::new(&text).event(worker, EventKind::Restarting, Severity::Warning)
+                let text = Text::new(&text).code(cause.as_str());
+                text.event(worker, EventKind::Restarting, Severity::Warning)
             }
             Next::CrashLoop => {
                 turn(&mut agent.view, AgentPhase::CrashLoop);

@@ -74,7 +74,7 @@ impl Watch for Roster {
                 Some(&refusal.hint),
             ),
         );
-        let is_budget = matches!(refusal.code.as_str(), "deny_tokens" | "deny_cost");
+        let is_budget = matches!(refusal.code.as_str(), "deny_llm_tokens" | "deny_llm_cost");
         let (kind, severity) = match is_budget {
             true => (EventKind::BudgetExceeded, Severity::Critical),
             false => (EventKind::EgressRefused, Severity::Warning),

@@ -174,6 +174,23 @@ pub enum EndCause {
     NeverStarted,
 }
 
+impl EndCause {
+    /// The word on the wire.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::Crashed => "crashed",
+            Self::OutOfMemory => "out_of_memory",
+            Self::Limit => "limit",
+            Self::Stopped => "stopped",
+            Self::Killed => "killed",
+            Self::KeeperLost => "keeper_lost",
+            Self::NeverStarted => "never_started",
+        }
+    }
+}
+
 /// What an agent uses now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct UsageNow {

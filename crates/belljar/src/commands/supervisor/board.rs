@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use belljar_api::{AgentId, AgentView, EventKind, Live, OperatorCall, Problem, Status, StatusView};
 use belljar_monitor::{Monitor, Receiver, RecvError};
 use belljar_supervisor::daemon::Daemon;
-use belljar_web::{Backend, Caller, Feed};
+use belljar_web::{Backend, Caller, Fan, Feed};
 
 /// How often agents are compared with what was told of them last.
 const LOOK: Duration = Duration::from_millis(500);
@@ -20,19 +20,7 @@ const STATUS_EVERY: Duration = Duration::from_secs(5);
 pub(super) struct Board {
     daemon: Weak<Daemon>,
     monitor: Arc<Monitor>,
-    readers: Arc<Readers>,
-}
-
-/// Whoever watches, and what they were told of each agent.
-#[derive(Default)]
-struct Readers {
-    inner: Mutex<Told>,
-}
-
-#[derive(Default)]
-struct Told {
-    feeds: Vec<Feed>,
-    agents: HashMap<AgentId, AgentView>,
+    fan: Arc<Fan>,
 }
 
 /// The thread that tells. Dropped, it is waited for.
@@ -50,12 +38,13 @@ impl Board {
         let board = Self {
             daemon: Arc::downgrade(daemon),
             monitor: Arc::clone(monitor),
-            readers: Arc::default(),
+            fan: Arc::default(),
         };
         let ends = Arc::new(AtomicBool::new(false));
         let telling = Telling {
             daemon: Arc::downgrade(daemon),
-            readers: Arc::clone(&board.readers),
+            fan: Arc::clone(&board.fan),
+            known: HashMap::new(),
             news: monitor.subscribe(),
             ends: Arc::clone(&ends),
             status: None,
@@ -91,14 +80,11 @@ impl Backend for Board {
         let Some(daemon) = self.daemon.upgrade() else {
             return;
         };
-        let agents = daemon.agents();
-        let mut told = self.readers.lock();
-        // Under the lock: what changes from here on is told after this.
-        let _ = feed.send(Arc::new(Live::Agents(agents)));
+        self.fan.add(feed.clone(), || Live::Agents(daemon.agents()));
         if let Some(status) = daemon.status() {
+            // Whoever is gone already is noticed with the next message.
             let _ = feed.send(Arc::new(Live::Status(status)));
         }
-        told.feeds.push(feed);
     }
 
     fn prometheus(&self) -> String {
@@ -120,22 +106,11 @@ impl Backend for Board {
     }
 }
 
-impl Readers {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Told> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Told {
-    fn tell(&mut self, message: Arc<Live>) {
-        self.feeds
-            .retain(|feed| feed.send(Arc::clone(&message)).is_ok());
-    }
-}
-
 struct Telling {
     daemon: Weak<Daemon>,
-    readers: Arc<Readers>,
+    fan: Arc<Fan>,
+    /// What was told of each agent.
+    known: HashMap<AgentId, AgentView>,
     news: Receiver,
     ends: Arc<AtomicBool>,
     status: Option<StatusView>,
@@ -150,7 +125,7 @@ impl Telling {
             match self.news.recv_timeout(left) {
                 Ok(message) => {
                     let is_about_phase = changes_a_phase(&message);
-                    self.readers.lock().tell(message);
+                    self.fan.tell(&message);
                     if !is_about_phase {
                         continue;
                     }
@@ -165,7 +140,7 @@ impl Telling {
 
     /// Tells what changed. When nobody watches, nobody looks.
     fn look(&mut self) {
-        if self.readers.lock().feeds.is_empty() {
+        if self.fan.is_empty() {
             return;
         }
         let Some(daemon) = self.daemon.upgrade() else {
@@ -173,36 +148,30 @@ impl Telling {
         };
         let agents = daemon.agents();
         let status = daemon.status();
-        let readers = Arc::clone(&self.readers);
-        let mut told = readers.lock();
         let mut changed = Vec::new();
         let mut known = HashMap::with_capacity(agents.len());
         for agent in agents {
-            if told.agents.get(&agent.id) != Some(&agent) {
+            if self.known.get(&agent.id) != Some(&agent) {
                 changed.push(agent.clone());
             }
             known.insert(agent.id.clone(), agent);
         }
-        let forgotten: Vec<AgentId> = told
-            .agents
-            .keys()
-            .filter(|id| !known.contains_key(*id))
-            .cloned()
-            .collect();
-        told.agents = known;
+        let gone = self.known.keys().filter(|id| !known.contains_key(*id));
+        let forgotten: Vec<AgentId> = gone.cloned().collect();
+        self.known = known;
         if !changed.is_empty() {
-            told.tell(Arc::new(Live::Agents(changed)));
+            self.fan.tell(&Arc::new(Live::Agents(changed)));
         }
         if !forgotten.is_empty() {
-            told.tell(Arc::new(Live::Forgotten(forgotten)));
+            self.fan.tell(&Arc::new(Live::Forgotten(forgotten)));
         }
         if let Some(status) = status {
-            self.tell_status(&mut told, status);
+            self.tell_status(status);
         }
     }
 
     /// Its clock moves all the time; that alone is no news.
-    fn tell_status(&mut self, told: &mut Told, status: StatusView) {
+    fn tell_status(&mut self, status: StatusView) {
         let is_same = self.status.as_ref().is_some_and(|last| {
             last.workers == status.workers
                 && last.kill_switch == status.kill_switch
@@ -214,7 +183,7 @@ impl Telling {
         }
         self.status_told = Instant::now();
         self.status = Some(status.clone());
-        told.tell(Arc::new(Live::Status(status)));
+        self.fan.tell(&Arc::new(Live::Status(status)));
     }
 }
 

@@ -21,19 +21,11 @@ impl Observer for Watch {
     fn happened(&self, event: NewEvent) {
         let agent = event.agent.clone();
         let kind = event.kind;
-        let why = event.text.as_str().to_owned();
         self.monitor.happened(event);
         let Some(agent) = agent else { return };
         if kind == EventKind::Quarantined && !self.by_rule.is_at_work_on(&agent) {
             // From here on it is a person's to release.
             self.by_rule.forget(&agent);
-        }
-        if matches!(kind, EventKind::Quarantined | EventKind::Killed) {
-            let monitor = Arc::clone(&self.monitor);
-            let gather = move || _ = monitor.keep_evidence(&agent, &why);
-            // Whoever killed or froze it does not wait for the files. Without a thread there are none, and the events say no more.
-            let thread = std::thread::Builder::new().name("belljar-evidence".to_owned());
-            let _ = thread.spawn(gather);
         }
     }
 
