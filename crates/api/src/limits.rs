@@ -30,8 +30,11 @@ pub struct Limits {
     pub reply: Duration,
     /// How long we go on reading from a peer that we refused, so that it sees why.
     pub linger: Duration,
-    /// Requests of one listener.
+    /// Requests of one agent's listener.
     pub requests: Rate,
+    /// Requests of an operator's listener. Whoever may open it could do worse than ask often, and somebody who watches must not be in
+    /// the way of somebody who stops.
+    pub operator_requests: Rate,
     /// New connections of one listener. Opening and closing costs us as much as a request does.
     pub accepts: Rate,
 }
@@ -54,6 +57,10 @@ impl Default for Limits {
             requests: Rate {
                 burst: 100,
                 per_second: 50,
+            },
+            operator_requests: Rate {
+                burst: 4_000,
+                per_second: 2_000,
             },
             accepts: Rate {
                 burst: 200,

@@ -93,7 +93,13 @@ impl Listening {
             socket,
             connections: BTreeSet::new(),
             pause: Pause::No,
-            requests: Bucket::new(limits.requests, now),
+            requests: Bucket::new(
+                match side {
+                    Side::Agent => limits.requests,
+                    Side::Operator => limits.operator_requests,
+                },
+                now,
+            ),
             accepts: Bucket::new(limits.accepts, now),
             request_memory: 0,
             reply_memory: 0,
