@@ -76,8 +76,9 @@ dashboard/dist/index.html: dashboard/node_modules/.package-lock.json dashboard/i
 dashboard-test: dashboard/node_modules/.package-lock.json ## types, lint and unit tests of the dashboard
 	$(STEP) dashboard-test npm --prefix dashboard test --silent
 
-browser-test: dashboard ## the dashboard in Chromium, with a made-up fleet or the supervisor at BELLJAR_URL
+browser-test: dashboard ## the dashboard in Chromium, with a made-up fleet and with a real supervisor
 	$(STEP) browser-test npm --prefix dashboard run --silent test:browser
+	$(STEP) browser-test-supervisor scripts/browser.sh
 
 fmt: ## format the code
 	cargo fmt --all

@@ -89,13 +89,29 @@ impl Inner {
                 self.closing.told.notify_all();
                 Ok(Done::DONE)
             }),
-            other => return self.post().answer_operator(by, other),
+            other => {
+                self.note_reason(&other);
+                return self.post().answer_operator(by, other);
+            }
         }
         None
     }
 
     fn is_given_up(&self, target: &belljar_api::WorkerId) -> bool {
         known(target).is_ok_and(|worker| self.roster.give_up(worker))
+    }
+
+    /// What somebody does to an agent is told with what they said.
+    fn note_reason(&self, call: &OperatorCall) {
+        let (target, reason) = match call {
+            OperatorCall::Quarantine(asked) => (&asked.target, &asked.request.reason),
+            OperatorCall::Release(asked) => (&asked.target, &asked.request.reason),
+            OperatorCall::Kill(asked) => (&asked.target, &asked.request.reason),
+            _ => return,
+        };
+        if let Ok(worker) = known(target) {
+            self.roster.because(worker, reason.as_str());
+        }
     }
 
     /// Everybody, by start.

@@ -64,6 +64,8 @@ pub(crate) struct Agent {
     pub(super) stopping: Option<String>,
     /// Why it was ordered to be killed.
     pub(super) doomed: Option<String>,
+    /// What somebody said about what is being done to it.
+    pub(super) because: Option<String>,
     pub(super) again_at: Option<Instant>,
 }
 
@@ -340,6 +342,7 @@ impl Roster {
             sampled: None,
             stopping: None,
             doomed: None,
+            because: None,
             again_at: None,
         };
         book.agents.insert(worker, agent);
@@ -354,6 +357,18 @@ impl Roster {
         if let Some(agent) = self.book().agents.get_mut(&worker) {
             change(agent);
         }
+    }
+
+    /// Somebody is about to do something to an agent, and says why.
+    pub(super) fn because(&self, worker: WorkerId, reason: &str) {
+        self.change(worker, |agent| agent.because = Some(reason.to_owned()));
+    }
+
+    /// What was said about it, to be added to what is told of it.
+    pub(super) fn said_of(&self, worker: WorkerId) -> String {
+        let mut said = None;
+        self.change(worker, |agent| said = agent.because.clone());
+        said.map_or_else(String::new, |said| format!(": {said}"))
     }
 
     /// Plans when an agent is started again, if it is; says so.

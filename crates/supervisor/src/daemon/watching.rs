@@ -118,7 +118,13 @@ impl Watch for Roster {
         let Some(agent) = book.agents.get_mut(&worker) else {
             return;
         };
-        let (cause, detail) = cause_of(over, agent.stopping.as_deref(), agent.doomed.as_deref());
+        let (cause, mut detail) =
+            cause_of(over, agent.stopping.as_deref(), agent.doomed.as_deref());
+        if cause == EndCause::Killed
+            && let Some(said) = agent.because.take()
+        {
+            detail = Some(said);
+        }
         let (exit_code, signal) = match over {
             Over::Ended(ending) => (ending.exit_code, ending.signal),
             Over::Failed(_) | Over::Lost => (None, None),
@@ -187,7 +193,8 @@ impl Watch for Roster {
             agent.doomed.get_or_insert_with(|| code.to_owned());
         });
         if is_news {
-            let text = format!("{} is killed: {code}", self.name_of(worker));
+            let said = self.said_of(worker);
+            let text = format!("{} is killed ({code}){said}", self.name_of(worker));
             let kind = match code {
                 "killed_budget" => EventKind::BudgetExceeded,
                 _ => EventKind::Killed,
@@ -201,7 +208,8 @@ impl Watch for Roster {
         self.change(worker, |agent| {
             turn(&mut agent.view, AgentPhase::Quarantined)
         });
-        let text = Text::new(&format!("{} is in quarantine", self.name_of(worker)));
+        let said = self.said_of(worker);
+        let text = Text::new(&format!("{} is in quarantine{said}", self.name_of(worker)));
         self.tell(text.event(Some(worker), EventKind::Quarantined, Severity::Critical));
     }
 
@@ -213,7 +221,8 @@ impl Watch for Roster {
             };
             turn(&mut agent.view, phase);
         });
-        let text = Text::new(&format!("{} was released", self.name_of(worker)));
+        let said = self.said_of(worker);
+        let text = Text::new(&format!("{} was released{said}", self.name_of(worker)));
         self.tell(text.event(Some(worker), EventKind::Released, Severity::Info));
     }
 
