@@ -57,6 +57,7 @@ bench: ## launch time against bare processes and bubblewrap; replication from me
 	$(STEP) bench cargo xtask bench launch
 	$(STEP) bench-replication cargo xtask bench replication
 	$(STEP) bench-egress cargo xtask bench egress
+	$(STEP) bench-supervisor cargo xtask bench supervisor
 
 vm-test: ## the limit tests in a guest with cgroup v2 and an older kernel
 	$(STEP) vm-test cargo xtask vm-test

@@ -22,6 +22,8 @@ usage: cargo xtask bench experiment
     simulated workers a second, and memory
 usage: cargo xtask bench egress [decisions | start | idle | bulk | inspected]
     the way out: rules, start, memory, bulk data, and inspected HTTPS against direct connections and mitmproxy
+usage: cargo xtask bench supervisor
+    a real daemon: starts, a fleet of 500, answers, kills; measures target/release/belljar
 usage: cargo xtask bench replication [memory | ledger | gate | boxes]
     decisions in memory, the log, durable grants of many clients, and real boxes: starting and killing them";
 
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         ["bench", "experiment"] => bench::experiment(),
         ["bench", "egress", parts @ ..] => bench::egress(parts),
         ["bench", "replication", parts @ ..] => bench::replication(parts, &release_binary()),
+        ["bench", "supervisor"] => bench::supervisor(&release_binary()),
         ["bench", "calls"] => bench::calls(),
         ["bench", "stamp", file] => bench::stamp(file),
         ["help" | "--help" | "-h"] => {

@@ -63,7 +63,7 @@ static SUPERVISOR: Object = Object {
                 least: 0,
                 most: 65_535,
             },
-            "The port of the dashboard and the API ; 0 takes any that is free. Without it, 8080.",
+            "The port of the dashboard and the API; 0 takes any that is free. Without it, 8080.",
         ),
         field(
             "state_dir",

@@ -4,11 +4,13 @@ mod egress;
 mod experiment;
 mod launch;
 mod replication;
+mod supervisor;
 
 pub(crate) use egress::egress;
 pub(crate) use experiment::experiment;
 pub(crate) use launch::{calls, launch};
 pub(crate) use replication::{replication, stamp};
+pub(crate) use supervisor::supervisor;
 
 use crate::Failure;
 use serde_json::Value;
