@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-for kind in capability sandbox contract experiment; do
+for kind in capability sandbox contract supervisor agent experiment; do
     cargo run --quiet --locked --package belljar -- schema "$kind" |
         diff --unified "schemas/$kind.schema.json" - || {
         echo "schema: schemas/$kind.schema.json is stale: BELLJAR_BLESS=1 cargo test -p belljar-manifest -p belljar-experiment" >&2
