@@ -30,7 +30,13 @@ fn is_marked(pid: u32, marker: &[u8]) -> bool {
         fs::read_link(format!("/proc/{pid}/{name}"))
             .is_ok_and(|to| names(to.as_os_str().as_encoded_bytes()))
     };
-    file("cmdline") || file("environ") || link("cwd") || link("exe")
+    runs(pid) && (file("cmdline") || file("environ") || link("cwd") || link("exe"))
+}
+
+/// Whether a process has memory. One that has given it back is past its last instruction; the kernel still clears up behind it.
+fn runs(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.lines().any(|line| line.starts_with("VmSize:"))
 }
 
 fn describe(pid: u32) -> String {
