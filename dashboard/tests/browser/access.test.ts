@@ -223,7 +223,8 @@ test("light and dark follow the system until somebody chooses, and the choice st
   const theme = () => page.evaluate(() => document.documentElement.dataset.theme);
   assert.equal(await theme(), "dark");
   await page.emulateMedia({ colorScheme: "light" });
-  assert.equal(await theme(), "light");
+  // The page hears of it in its own time.
+  await page.waitForFunction(() => document.documentElement.dataset.theme === "light");
   await page.getByRole("button", { name: "Use dark colours" }).click();
   await page.reload();
   await page.locator(".connection-live").waitFor();
