@@ -1,4 +1,7 @@
-/** The one place that knows what is going on. Pages read signals; whatever changes goes through here. */
+/**
+ * The one place that knows what is going on. Pages read signals; whatever changes goes through here.
+ * Agents are known from the stream alone: the answer to a request may come after the stream told of something newer.
+ */
 import { computed, signal } from "@preact/signals";
 import { type AgentView, type EventKind, ROLES } from "./api.ts";
 import { Client, type Role, type Session } from "./client.ts";
@@ -162,12 +165,6 @@ async function refreshEvents(): Promise<void> {
   const { events } = await client.events({ limit: 100 });
   for (const event of [...events].reverse()) live.apply({ is: "event", data: event });
   live.events.sort((a, b) => b.id - a.id);
-  raise();
-}
-
-/** Takes in something an answer told, before the stream does. */
-export function learn(agent: AgentView): void {
-  live.agents.set(agent.id, agent);
   raise();
 }
 

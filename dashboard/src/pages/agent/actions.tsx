@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import type { AgentView, KillReport } from "../../api.ts";
 import { hasBox, isLive } from "../../lib/fleet.ts";
 import { many, spell } from "../../lib/format.ts";
-import { client, learn, whyNot } from "../../store.ts";
+import { client, whyNot } from "../../store.ts";
 import { ActionButton, Untrusted } from "../../ui/bits.tsx";
 import { ReasonDialog } from "../../ui/dialog.tsx";
 
@@ -71,7 +71,7 @@ export function Actions({ agent }: { agent: AgentView }) {
           title="Stop"
           action="Stop"
           onClose={close}
-          onConfirm={async (reason) => learn(await client.stop(agent.id, reason))}
+          onConfirm={(reason) => client.stop(agent.id, reason)}
         >
           <p>Asks {name} to end, and ends it when it has not after the grace. It is not started again.</p>
         </ReasonDialog>
