@@ -133,6 +133,54 @@ pub enum RunEvent {
         /// Why.
         reason: String,
     },
+    /// Somebody may review proposals from now on, has a second factor, or may no longer.
+    ReviewerChanged {
+        /// Who.
+        reviewer: String,
+        /// The key that signs for them.
+        key: String,
+        /// What became of them: `added`, `second_factor`, `revoked`.
+        state: String,
+    },
+    /// A person said something about a proposal, and signed it.
+    ReviewGiven {
+        /// The proposal.
+        proposal: String,
+        /// Who.
+        reviewer: String,
+        /// The key that signed.
+        key: String,
+        /// `approve`, `reject` or `comment`.
+        verdict: String,
+        /// SHA-256 of the tree that was looked at.
+        candidate_tree: String,
+        /// SHA-256 of the signed statement.
+        statement_sha256: String,
+        /// Whether a second factor was shown with it.
+        second_factor: bool,
+    },
+    /// A place shows another release than before.
+    ReleaseMoved {
+        /// The place.
+        place: String,
+        /// The tree it showed; none when it is new.
+        from: Option<String>,
+        /// The tree it shows.
+        to: String,
+        /// Why.
+        why: String,
+    },
+    /// A rollout came to another stage, or to its end.
+    RolloutMoved {
+        /// The proposal.
+        proposal: String,
+        /// The tree that is rolled out.
+        candidate: String,
+        /// The stage.
+        stage: String,
+        /// Why.
+        why: String,
+    },
 }
 
 /// What a run used of the network.
