@@ -11,7 +11,9 @@ pub struct ProposalId(String);
 
 /// Not the name of a proposal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not the name of a proposal: 64 hexadecimal digits, or the first eight or more of them")]
+#[error(
+    "{0:?} is not the name of a proposal: 64 hexadecimal digits, or the first eight or more of them"
+)]
 pub struct InvalidProposalId(String);
 
 impl ProposalId {
