@@ -31,3 +31,19 @@ pub fn parse<T>(
         .and_then(|root| decode(&root))
         .map_err(|problem| problem.into_error(&file, &text))
 }
+
+/// The same for a TOML document.
+///
+/// # Errors
+/// The first thing wrong with the file, with its place.
+pub fn parse_toml<T>(
+    file_name: &str,
+    bytes: &[u8],
+    decode: impl FnOnce(&Node<'_>) -> Result<T, Problem>,
+) -> Result<T, ManifestError> {
+    let file: Arc<str> = Arc::from(file_name);
+    let text = Text::read(&file, bytes)?;
+    crate::toml_tree::parse(&text)
+        .and_then(|root| decode(&root))
+        .map_err(|problem| problem.into_error(&file, &text))
+}
