@@ -4,13 +4,19 @@
 //! judged by its entries, its text and what it does in boxes. It has a [`Risk`] that its author can only raise. Nothing here
 //! asks the candidate how it went: what counts is read by this side.
 
+pub mod compare;
 pub mod edit;
 pub mod evidence;
 pub mod lang;
 pub mod path;
 pub mod proposal;
+pub mod release;
 pub mod request;
+pub mod review;
+pub mod rollout;
 pub mod tree;
+
+mod disk;
 
 pub use path::TreePath;
 pub use proposal::{Digests, Proposal, ProposalId, Risk, Status};

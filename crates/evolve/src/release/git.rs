@@ -1,0 +1,294 @@
+//! History in git: a branch for each proposal and one for releases, written without a working tree.
+//!
+//! The target repository is somebody's: its index, its files and whatever it has checked out are never touched, none of its
+//! hooks or filters runs, and nothing goes over a network. Objects are written, and refs below `belljar/` moved.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use sha1::Digest as _;
+
+use crate::tree::Tree;
+
+/// Where a proposal's branch is.
+const BRANCHES: &str = "refs/heads/belljar/proposals/";
+/// Where what was released is merged.
+const RELEASES: &str = "refs/heads/belljar/releases";
+
+/// Why history was not written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GitError {
+    /// Git is not there, or can't be started.
+    #[error("git can't be started")]
+    Start(#[source] std::io::Error),
+    /// Git said no.
+    #[error("git {what} failed: {said}")]
+    Failed {
+        /// What was asked.
+        what: String,
+        /// What it said.
+        said: String,
+    },
+    /// The tree git made is another one.
+    #[error("git made the tree {found} of what should be {expected}")]
+    OtherTree {
+        /// What it is.
+        found: String,
+        /// What it should be.
+        expected: String,
+    },
+    /// Somebody has the branch checked out.
+    #[error("the branch {0} is checked out, and moving it would change a working tree's meaning")]
+    CheckedOut(String),
+}
+
+impl GitError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Start(_) => "install git",
+            Self::Failed { .. } => "see that the project is a git repository that you can write to",
+            Self::OtherTree { .. } => "the repository uses SHA-256 names, or its objects are damaged; `git fsck` tells",
+            Self::CheckedOut(_) => "check out another branch there",
+        }
+    }
+}
+
+/// The history of one repository.
+#[derive(Clone, Debug)]
+pub struct History {
+    repository: PathBuf,
+    /// Ours, and not the repository's own.
+    index: PathBuf,
+}
+
+impl History {
+    /// The repository that a project is in. An index is made in `scratch`, a directory of the caller's own.
+    #[must_use]
+    pub fn of(repository: &Path, scratch: &Path) -> Self {
+        Self {
+            repository: repository.to_owned(),
+            index: scratch.join("git-index"),
+        }
+    }
+
+    fn git(&self, words: &[&str], stdin: &[u8]) -> Result<String, GitError> {
+        let mut child = Command::new("git")
+            .arg("-C")
+            .arg(&self.repository)
+            // Nothing that the repository, or somebody's settings, could have us run or fetch.
+            .args(["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "protocol.allow=never"])
+            .args(["-c", "commit.gpgSign=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false"])
+            .args(words)
+            .env_remove("GIT_DIR")
+            .env_remove("GIT_WORK_TREE")
+            .env("GIT_INDEX_FILE", &self.index)
+            .env_remove("GIT_OBJECT_DIRECTORY")
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_TERMINAL_PROMPT", "0")
+            .env("GIT_OPTIONAL_LOCKS", "0")
+            .envs(["AUTHOR", "COMMITTER"].map(|who| (format!("GIT_{who}_NAME"), "Belljar")))
+            .envs(["AUTHOR", "COMMITTER"].map(|who| (format!("GIT_{who}_EMAIL"), "belljar@localhost")))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(GitError::Start)?;
+        if let Some(mut to) = child.stdin.take() {
+            // What git did not want to read it says itself.
+            let _ = to.write_all(stdin);
+        }
+        let done = child.wait_with_output().map_err(GitError::Start)?;
+        if !done.status.success() {
+            return Err(GitError::Failed {
+                what: words.first().copied().unwrap_or_default().to_owned(),
+                said: String::from_utf8_lossy(&done.stderr).trim().chars().take(500).collect(),
+            });
+        }
+        Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned())
+    }
+
+    /// Writes a tree's objects: blobs as they are, without filters, those alone that the repository lacks; then the
+    /// directories, by way of an index of our own.
+    fn write_tree(&self, tree: &Tree) -> Result<String, GitError> {
+        let entries: Vec<_> = tree
+            .iter()
+            .map(|(path, entry)| (path, entry, blob_name(&entry.blob)))
+            .collect();
+        let names: String = entries.iter().map(|(_, _, name)| format!("{name}\n")).collect();
+        let known = self.git(&["cat-file", "--batch-check"], names.as_bytes())?;
+        for ((_, entry, _), line) in entries.iter().zip(known.lines()) {
+            if line.ends_with(" missing") {
+                let words = ["hash-object", "-w", "-t", "blob", "--no-filters", "--stdin"];
+                self.git(&words, &entry.blob)?;
+            }
+        }
+        let lines: String = entries
+            .iter()
+            .map(|(path, entry, name)| format!("{} {name}\t{}\0", entry.mode.as_git(), path.as_str()))
+            .collect();
+        let forget = || match std::fs::remove_file(&self.index) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(GitError::Start(error)),
+            _ => Ok(()),
+        };
+        forget()?;
+        self.git(&["update-index", "-z", "--index-info"], lines.as_bytes())?;
+        let root = self.git(&["write-tree"], b"")?;
+        forget()?;
+        let expected = tree.git_hash();
+        if root == expected {
+            Ok(root)
+        } else {
+            Err(GitError::OtherTree { found: root, expected })
+        }
+    }
+
+    fn tip(&self, name: &str) -> Option<String> {
+        let spelled = format!("{name}^{{commit}}");
+        self.git(&["rev-parse", "--verify", "--quiet", &spelled], b"").ok()
+    }
+
+    /// Moves a ref of ours, if it is still where it was and nobody has it checked out.
+    fn advance(&self, name: &str, to: &str, was: Option<&str>) -> Result<(), GitError> {
+        let trees = self.git(&["worktree", "list", "--porcelain"], b"")?;
+        if trees.lines().any(|line| line.strip_prefix("branch ") == Some(name)) {
+            return Err(GitError::CheckedOut(name.to_owned()));
+        }
+        let absent = "0".repeat(to.len());
+        self.git(&["update-ref", name, to, was.unwrap_or(&absent)], b"").map(drop)
+    }
+
+    /// Commits a candidate to its proposal's branch, on top of what the repository has checked out. Gives the commit.
+    ///
+    /// # Errors
+    /// When git refuses.
+    pub fn branch(&self, proposal: &str, candidate: &Tree, message: &str) -> Result<String, GitError> {
+        let name = format!("{BRANCHES}{proposal}");
+        let tree = self.write_tree(candidate)?;
+        let was = self.tip(&name);
+        let parent = was.clone().or_else(|| self.tip("HEAD"));
+        let mut words = vec!["commit-tree", &tree];
+        if let Some(parent) = &parent {
+            words.extend(["-p", parent]);
+        }
+        let commit = self.git(&words, message.as_bytes())?;
+        self.advance(&name, &commit, was.as_deref())?;
+        Ok(commit)
+    }
+
+    /// Merges a proposal's branch into the branch of releases: what was promoted. The tree is the candidate's.
+    ///
+    /// # Errors
+    /// When git refuses, or the branch is not there.
+    pub fn merge(&self, proposal: &str, message: &str) -> Result<String, GitError> {
+        let branch = format!("{BRANCHES}{proposal}");
+        let commit = self.git(&["rev-parse", "--verify", &branch], b"")?;
+        self.record(&[&commit], &format!("{commit}^{{tree}}"), message)
+    }
+
+    /// Puts the tree of an earlier release on top of the branch of releases: what was rolled back. Nothing is erased.
+    ///
+    /// # Errors
+    /// When git refuses.
+    pub fn restore(&self, tree: &Tree, message: &str) -> Result<String, GitError> {
+        let hash = self.write_tree(tree)?;
+        self.record(&[], &hash, message)
+    }
+
+    fn record(&self, parents: &[&str], tree: &str, message: &str) -> Result<String, GitError> {
+        let tree = self.git(&["rev-parse", "--verify", tree], b"")?;
+        let was = self.tip(RELEASES);
+        let first = was.clone().or_else(|| self.tip("HEAD"));
+        let mut words = vec!["commit-tree", &tree];
+        for parent in first.as_deref().into_iter().chain(parents.iter().copied()) {
+            words.extend(["-p", parent]);
+        }
+        let commit = self.git(&words, message.as_bytes())?;
+        self.advance(RELEASES, &commit, was.as_deref())?;
+        Ok(commit)
+    }
+}
+
+/// What git calls these contents.
+fn blob_name(bytes: &[u8]) -> String {
+    let mut hasher = sha1::Sha1::new();
+    hasher.update(format!("blob {}\0", bytes.len()));
+    hasher.update(bytes);
+    belljar_gate::record::hex(&hasher.finalize())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use crate::tree::Entry;
+    use crate::TreePath;
+
+    fn git(at: &Path, words: &[&str]) -> String {
+        let done = Command::new("git").arg("-C").arg(at).args(words).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+        String::from_utf8(done.stdout).unwrap().trim().to_owned()
+    }
+
+    #[test]
+    fn a_proposal_is_branched_merged_and_undone_and_the_working_tree_is_never_touched() {
+        let place = tempfile::tempdir().unwrap();
+        let (project, scratch) = (place.path().join("p"), place.path().join("s"));
+        std::fs::create_dir_all(&project).unwrap();
+        std::fs::create_dir_all(&scratch).unwrap();
+        git(&project, &["init", "-q", "-b", "main"]);
+        std::fs::write(project.join("a.py"), "1\n").unwrap();
+        git(&project, &["add", "-A"]);
+        git(&project, &["-c", "user.name=x", "-c", "user.email=x@y", "commit", "-qm", "first"]);
+        // Unfinished work, a filter and hooks that would leave a mark.
+        std::fs::write(project.join("a.py"), "mine\n").unwrap();
+        let mark = place.path().join("mark");
+        let script = format!("#!/bin/sh\ntouch {}\n", mark.display());
+        for hook in ["reference-transaction", "post-commit", "post-index-change"] {
+            use std::os::unix::fs::PermissionsExt as _;
+            let path = project.join(".git/hooks").join(hook);
+            std::fs::write(&path, &script).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        git(&project, &["config", "filter.evil.clean", &format!("touch {}", mark.display())]);
+        std::fs::write(project.join(".git/info/attributes"), "* filter=evil\n").unwrap();
+        let _ = std::fs::remove_file(&mark);
+        let before = {
+            let index = std::fs::read(project.join(".git/index")).unwrap();
+            (git(&project, &["rev-parse", "HEAD"]), index, std::fs::read(project.join("a.py")).unwrap())
+        };
+        let _ = std::fs::remove_file(&mark);
+        let history = History::of(&project, &scratch);
+        let base = {
+            let mut tree = Tree::default();
+            tree.put(TreePath::new("a.py").unwrap(), Entry::file("1\n"));
+            tree
+        };
+        let mut candidate = base.clone();
+        candidate.put(TreePath::new("b/c.py").unwrap(), Entry::file("2\n"));
+        let id = "ab".repeat(32);
+        let commit = history.branch(&id, &candidate, "Add c").unwrap();
+        assert_eq!(git(&project, &["rev-parse", &format!("{commit}^{{tree}}")]), candidate.git_hash());
+        let merged = history.merge(&id, "Release c").unwrap();
+        let parents = git(&project, &["rev-list", "--parents", "-n1", &merged]);
+        assert_eq!(parents.split(' ').count(), 3, "a merge has two parents: {parents}");
+        let undone = history.restore(&base, "Take c back").unwrap();
+        assert_eq!(git(&project, &["rev-parse", &format!("{undone}^{{tree}}")]), base.git_hash());
+        assert!(!mark.exists(), "a hook or a filter ran");
+        let after = {
+            let index = std::fs::read(project.join(".git/index")).unwrap();
+            (git(&project, &["rev-parse", "HEAD"]), index, std::fs::read(project.join("a.py")).unwrap())
+        };
+        assert_eq!(before, after);
+        assert!(!scratch.join("git-index").exists());
+        // A branch that somebody looks at is not moved under them.
+        git(&project, &["config", "core.hooksPath", "/dev/null"]);
+        let beside = place.path().join("beside");
+        git(&project, &["worktree", "add", "-q", beside.to_str().unwrap(), "belljar/releases"]);
+        assert!(matches!(history.restore(&base, "x"), Err(GitError::CheckedOut(_))));
+    }
+}

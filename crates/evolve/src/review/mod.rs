@@ -1,0 +1,18 @@
+//! Review: people with keys of their own say yes or no to exactly one tree, judged on exactly one body of evidence.
+//!
+//! [`standing`] decides and is pure. [`Desk`] is the one door to it: it checks who says something, spends one-time
+//! codes, signs, records and keeps. An [`Approved`] is the proof that enough people said yes; nothing else makes one.
+
+pub mod registry;
+pub mod standing;
+pub mod statement;
+pub mod totp;
+
+mod desk;
+#[cfg(test)]
+mod tests;
+
+pub use desk::{Desk, Opinion, ReviewError};
+pub use registry::{Registry, Reviewer, ReviewerName};
+pub use standing::{Approved, Proposer, ReviewPolicy, Standing, Subject, Void, judge};
+pub use statement::{Envelope, Reason, Statement, Verdict};
