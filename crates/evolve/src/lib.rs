@@ -4,12 +4,17 @@
 //! judged by its entries, its text and what it does in boxes. It has a [`Risk`] that its author can only raise. Nothing here
 //! asks the candidate how it went: what counts is read by this side.
 
+pub mod config;
 pub mod edit;
 pub mod evidence;
+pub mod glob;
 pub mod lang;
 pub mod path;
 pub mod proposal;
 pub mod request;
+pub mod risk;
+pub mod scope;
+pub mod signals;
 pub mod tree;
 
 pub use path::TreePath;
