@@ -10,11 +10,13 @@ pub mod evidence;
 pub mod glob;
 pub mod lang;
 pub mod path;
+pub mod pipeline;
 pub mod proposal;
 pub mod request;
 pub mod risk;
 pub mod scope;
 pub mod signals;
+pub mod store;
 pub mod tree;
 
 pub use path::TreePath;
