@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::proposal::{ProposalId, Reason};
+use crate::proposal::{ProposalId, Reason, Risk};
 
 /// The type of every statement.
 pub const STATEMENT: &str = "https://in-toto.io/Statement/v1";
@@ -70,10 +70,10 @@ pub struct StageResult {
     pub verdict: Verdict,
     /// Why, where it did not pass.
     pub reasons: Vec<Reason>,
+    /// What makes the proposal riskier, and how much.
+    pub raised: Vec<(Risk, Reason)>,
     /// Figures of the stage's own.
     pub facts: serde_json::Value,
-    /// What the box tried that a wall stopped.
-    pub violations: Vec<String>,
     /// What was given to the stage: the same inputs have the same result.
     pub inputs_sha256: String,
     /// Whether it is the result of an earlier run on the same inputs.

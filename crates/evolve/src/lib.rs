@@ -5,15 +5,22 @@
 //! asks the candidate how it went: what counts is read by this side.
 
 pub mod compare;
+pub mod config;
 pub mod edit;
 pub mod evidence;
+pub mod glob;
 pub mod lang;
 pub mod path;
+pub mod pipeline;
 pub mod proposal;
 pub mod release;
 pub mod request;
 pub mod review;
 pub mod rollout;
+pub mod risk;
+pub mod scope;
+pub mod signals;
+pub mod store;
 pub mod tree;
 
 mod disk;

@@ -18,7 +18,8 @@ const MOST_COUNT: u64 = 10_000;
 
 const PATH: Shape = Shape::Text { most: MOST_PATH };
 const NAME: Shape = Shape::Text { most: MOST_NAME };
-const CODE: Shape = Shape::Text { most: MOST_CODE };
+const CODE: Shape = Shape::Lines { most: MOST_CODE };
+const PROSE: Shape = Shape::Lines { most: MOST_TEXT };
 const COUNT: Shape = Shape::Whole {
     least: 1,
     most: MOST_COUNT,
@@ -35,11 +36,7 @@ pub static REQUEST: Object = Object {
     name: "",
     doc: "A change that an agent or a person proposes.",
     fields: &[
-        required(
-            "description",
-            Shape::Text { most: MOST_TEXT },
-            "What change, and why.",
-        ),
+        required("description", PROSE, "What change, and why."),
         required(
             "target_files",
             PATHS,
@@ -60,7 +57,7 @@ pub static REQUEST: Object = Object {
         ),
         required(
             "rollback_plan",
-            Shape::Text { most: MOST_TEXT },
+            PROSE,
             "How to undo it, for people. Belljar restores the tree before in any case.",
         ),
         field(

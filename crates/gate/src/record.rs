@@ -119,6 +119,11 @@ pub enum RunEvent {
         /// Its root hash.
         root: String,
     },
+    /// Somebody on this side states something, as an in-toto statement.
+    Attested {
+        /// The statement.
+        statement: serde_json::Value,
+    },
     /// The kill switch was engaged.
     KillSwitchEngaged {
         /// Why.

@@ -59,6 +59,7 @@ fn of(shape: &Shape) -> Value {
         Shape::List { item, most } => {
             json!({"type": "array", "items": of(item), "maxItems": most})
         }
+        Shape::Lines { most } => json!({"type": "string", "minLength": 1, "maxLength": most}),
         Shape::Text { most } => json!({
             "type": "string",
             "minLength": 1,

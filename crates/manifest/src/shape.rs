@@ -22,6 +22,11 @@ pub enum Shape {
         /// The most characters.
         most: usize,
     },
+    /// Text of many lines, such as code: tabs and line ends are part of it.
+    Lines {
+        /// The most characters.
+        most: usize,
+    },
     /// One of a few words.
     Choice(&'static Choice),
     /// A whole number.
@@ -167,6 +172,10 @@ impl Shape {
                 check_list(item, *most, items, node.span, name)
             }
             (Self::Text { most }, Value::Text(text)) => check_text(text, *most, node.span, name),
+            (Self::Lines { most }, Value::Text(text)) => {
+                let plain = text.replace(['\n', '\t', '\r'], " ");
+                check_text(&plain, *most, node.span, name)
+            }
             (Self::Choice(choice), Value::Text(text)) => choice.check(text, node.span, name),
             (Self::Whole { least, most }, value) => {
                 check_whole(value, *least, *most, node.span, name)
@@ -191,7 +200,9 @@ impl Shape {
         match self {
             Self::Object(_) | Self::Variant(_) | Self::Open => matches!(value, Value::Map(_)),
             Self::List { .. } => matches!(value, Value::List(_)),
-            Self::Text { .. } | Self::Choice(_) => matches!(value, Value::Text(_)),
+            Self::Text { .. } | Self::Lines { .. } | Self::Choice(_) => {
+                matches!(value, Value::Text(_))
+            }
             Self::Whole { .. } | Self::Number { .. } | Self::NumberFrom { .. } => {
                 matches!(value, Value::Int(_) | Value::Float(_))
             }
@@ -213,7 +224,7 @@ impl Shape {
                 forms.collect::<Vec<_>>().join(" or ")
             }
             Self::List { .. } => "a list".to_owned(),
-            Self::Text { .. } => "text".to_owned(),
+            Self::Text { .. } | Self::Lines { .. } => "text".to_owned(),
             Self::Choice(choice) => choice.expected(),
             Self::Whole { .. } => "a whole number".to_owned(),
             Self::Number { .. } | Self::NumberFrom { .. } => "a number".to_owned(),

@@ -1,0 +1,583 @@
+//! Stage 2, the part that needs no box: what the text itself gives away. It is triage; the box is the boundary.
+
+use std::collections::BTreeMap;
+
+use unicode_normalization::UnicodeNormalization as _;
+
+use crate::config::Config;
+use crate::lang::{Ast, AstNode, Lang, is_comment, is_name};
+use crate::path::{TreePath, is_invisible};
+use crate::proposal::{Reason, Risk};
+use crate::scope::Change;
+use crate::tree::Entry;
+
+/// This stage's name.
+pub const STAGE: &str = "2-static";
+
+/// Names that a proposal may not bring in: code from text, ways around the interpreter, and around who judges.
+const DENIED_PYTHON: &[&str] = &[
+    "exec",
+    "eval",
+    "compile",
+    "__import__",
+    "import_module",
+    "importlib",
+    "__builtins__",
+    "builtins",
+    "__globals__",
+    "__subclasses__",
+    "__code__",
+    "__closure__",
+    "f_locals",
+    "f_globals",
+    "f_back",
+    "_getframe",
+    "_current_frames",
+    "settrace",
+    "setprofile",
+    "monitoring",
+    "get_objects",
+    "get_referrers",
+    "ctypes",
+    "cffi",
+    "_ctypes",
+    "system",
+    "popen",
+    "shell",
+    "_exit",
+    "abort",
+    "fork",
+    "forkpty",
+    "execv",
+    "execve",
+    "execvp",
+    "execvpe",
+    "posix_spawn",
+    "pickle",
+    "marshal",
+    "dill",
+    "cloudpickle",
+    "shelve",
+    "pty",
+    "pytest",
+    "_pytest",
+    "unittest",
+    "sitecustomize",
+    "usercustomize",
+    "addaudithook",
+    "meta_path",
+    "path_hooks",
+    "breakpoint",
+    "runpy",
+    "code",
+    "atexit",
+    "register_at_fork",
+];
+const DENIED_JAVASCRIPT: &[&str] = &[
+    "eval",
+    "Function",
+    "child_process",
+    "execSync",
+    "spawnSync",
+    "vm",
+    "runInThisContext",
+    "binding",
+    "dlopen",
+    "constructor",
+    "__proto__",
+    "setPrototypeOf",
+    "worker_threads",
+    "inspector",
+];
+const DENIED_RUST: &[&str] = &[
+    "unsafe",
+    "asm",
+    "global_asm",
+    "transmute",
+    "no_mangle",
+    "link_section",
+    "libloading",
+    "dlopen",
+];
+
+/// Names that make a proposal high, whatever else it is.
+const RAISED: &[&str] = &[
+    "getattr",
+    "setattr",
+    "delattr",
+    "globals",
+    "locals",
+    "vars",
+    "subprocess",
+    "Popen",
+    "socket",
+    "requests",
+    "urllib",
+    "httpx",
+    "aiohttp",
+    "open",
+    "unlink",
+    "rmtree",
+    "chmod",
+    "environ",
+    "modules",
+    "gc",
+    "inspect",
+    "__eq__",
+    "__ne__",
+    "__hash__",
+    "__class__",
+    "__dict__",
+    "__getattr__",
+    "__getattribute__",
+    "__init_subclass__",
+    "__set_name__",
+    "metaclass",
+    "signal",
+    "threading",
+    "multiprocessing",
+    "fetch",
+    "XMLHttpRequest",
+    "WebSocket",
+    "prototype",
+    "process",
+    "require",
+    "Command",
+    "TcpStream",
+];
+
+/// What turns a tool off, or tells it something, in a comment.
+const DIRECTIVES: &[&str] = &[
+    "noqa",
+    "nosec",
+    "type: ignore",
+    "type:ignore",
+    "pragma:",
+    "pylint:",
+    "mypy:",
+    "pyright:",
+    "pyre-",
+    "pytype:",
+    "ruff:",
+    "flake8:",
+    "isort:",
+    "fmt:",
+    "yapf:",
+    "nosemgrep",
+    "semgrep",
+    "bandit:",
+    "skipcq",
+    "noinspection",
+    "coding:",
+    "coding=",
+    "eslint",
+    "@ts-",
+    "tslint:",
+    "prettier-ignore",
+    "istanbul ignore",
+    "c8 ignore",
+    "v8 ignore",
+    "jshint",
+    "biome-ignore",
+    "nolint",
+    "sourcery",
+    "nopep8",
+    "lgtm",
+    "codeql",
+    "snyk",
+    "gitleaks:",
+    "pragma no cover",
+    "doctest:",
+    "cspell",
+    "lint:",
+    "vim:",
+    "clippy::",
+    "rustfmt",
+    "#!",
+];
+
+/// What was found in the text.
+#[derive(Clone, Debug)]
+pub struct Signals {
+    /// Why it is refused.
+    pub reasons: Vec<Reason>,
+    /// The least risk it has.
+    pub risk: Risk,
+    /// What made it so.
+    pub raised: Vec<Reason>,
+}
+
+/// Looks at every changed file.
+#[must_use]
+pub fn judge(changes: &[Change<'_>], config: &Config) -> Signals {
+    let mut signals = Signals {
+        reasons: Vec::new(),
+        risk: Risk::Low,
+        raised: Vec::new(),
+    };
+    for change in changes {
+        let Some(after) = change.after.and_then(Entry::text) else {
+            continue;
+        };
+        let before = change.before.and_then(Entry::text).unwrap_or_default();
+        signals.characters(change.path, before, after);
+        let Some(lang) = Lang::of(change.path) else {
+            continue;
+        };
+        let Ok(new) = lang.parse(after) else {
+            signals.refuse("syntax", change.path, 1, "it can't be read".into());
+            continue;
+        };
+        if let Some(line) = crate::lang::first_error(&new) {
+            signals.refuse("syntax", change.path, line, "it is not valid".into());
+        }
+        let Ok(old) = lang.parse(before) else {
+            continue;
+        };
+        signals.identifiers(change.path, &old, &new);
+        signals.names(change.path, lang, &old, &new, config);
+        signals.patched_modules(change.path, lang, &old, &new);
+        for (line, comment) in added(directives(&old), directives(&new)) {
+            signals.raise(
+                "directive_comment",
+                change.path,
+                line,
+                format!("a comment gives an order to a tool: {comment:?}"),
+            );
+        }
+    }
+    signals
+}
+
+impl Signals {
+    fn refuse(&mut self, code: &str, path: &TreePath, line: usize, message: String) {
+        self.reasons.push(reason(code, path, line, message));
+    }
+
+    fn raise(&mut self, code: &str, path: &TreePath, line: usize, message: String) {
+        self.risk = self.risk.max(Risk::High);
+        self.raised.push(reason(code, path, line, message));
+    }
+
+    /// Characters that nobody sees, or that turn a line around.
+    fn characters(&mut self, path: &TreePath, before: &str, after: &str) {
+        let find = |text: &str| -> Vec<(usize, String)> {
+            let lines = text.lines().enumerate();
+            lines
+                .flat_map(|(line, text)| {
+                    let odd =
+                        |c: &char| is_invisible(*c) || (c.is_control() && *c != '\t' && *c != '\r');
+                    text.chars()
+                        .filter(odd)
+                        .map(move |c| (line + 1, format!("U+{:04X}", u32::from(c))))
+                        .collect::<Vec<_>>()
+                })
+                .collect()
+        };
+        for (line, c) in added(find(before), find(after)) {
+            self.refuse(
+                "invisible_character",
+                path,
+                line,
+                format!("{c} can't be seen, or turns the line around"),
+            );
+        }
+    }
+
+    /// Code is ASCII outside of strings and comments: what looks alike is alike.
+    fn identifiers(&mut self, path: &TreePath, old: &Ast, new: &Ast) {
+        for (line, text) in added(foreign(old), foreign(new)) {
+            let plain: String = text.nfkc().collect();
+            let (code, message) = if plain == text {
+                (
+                    "non_ascii_identifier",
+                    format!("{text:?} has letters that may look like others"),
+                )
+            } else {
+                ("nfkc", format!("{text:?} is read as {plain:?}"))
+            };
+            self.refuse(code, path, line, message);
+        }
+    }
+
+    fn names(&mut self, path: &TreePath, lang: Lang, old: &Ast, new: &Ast, config: &Config) {
+        let denied = match lang {
+            Lang::Python => DENIED_PYTHON,
+            Lang::Rust => DENIED_RUST,
+            Lang::JavaScript | Lang::TypeScript | Lang::Tsx => DENIED_JAVASCRIPT,
+        };
+        for (line, name) in added(all_names(old), all_names(new)) {
+            let plain: String = name.nfkc().collect();
+            if config.allow_names.contains(&plain) {
+                continue;
+            }
+            if denied.contains(&plain.as_str()) || config.deny_names.contains(&plain) {
+                self.refuse(
+                    "denied_identifier",
+                    path,
+                    line,
+                    format!("{plain} may not be brought in"),
+                );
+            } else if RAISED.contains(&plain.as_str()) {
+                self.raise(
+                    "risky_identifier",
+                    path,
+                    line,
+                    format!("{plain} is brought in"),
+                );
+            }
+        }
+    }
+
+    /// `time.time = …`: what others use is changed under them.
+    fn patched_modules(&mut self, path: &TreePath, lang: Lang, old: &Ast, new: &Ast) {
+        if lang != Lang::Python {
+            return;
+        }
+        for (line, text) in added(patches(old), patches(new)) {
+            self.refuse(
+                "patched_module",
+                path,
+                line,
+                format!("{text} is another module's"),
+            );
+        }
+    }
+}
+
+fn reason(code: &str, path: &TreePath, line: usize, message: String) -> Reason {
+    Reason {
+        code: code.to_owned(),
+        stage: STAGE.to_owned(),
+        at: Some(format!("{path}:{line}")),
+        message,
+        hint: None,
+    }
+}
+
+/// What there is more of after than before, with its lines.
+fn added(before: Vec<(usize, String)>, after: Vec<(usize, String)>) -> Vec<(usize, String)> {
+    let mut known: BTreeMap<String, usize> = BTreeMap::new();
+    for (_, text) in before {
+        *known.entry(text).or_default() += 1;
+    }
+    let is_new = |(_, text): &(usize, String)| match known.get_mut(text) {
+        Some(left) if *left > 0 => {
+            *left -= 1;
+            false
+        }
+        _ => true,
+    };
+    after.into_iter().filter(is_new).collect()
+}
+
+fn line(node: &AstNode<'_>) -> usize {
+    node.start_pos().line() + 1
+}
+
+/// Leaves outside of strings and comments that are not ASCII.
+fn foreign(ast: &Ast) -> Vec<(usize, String)> {
+    let root = ast.root();
+    let is_free = |node: &AstNode<'_>| {
+        !std::iter::once(node.clone())
+            .chain(node.ancestors())
+            .any(|above| is_comment(&above) || is_text(&above))
+    };
+    let leaves = root
+        .dfs()
+        .filter(|node| node.is_leaf() && !node.text().is_ascii() && is_free(node));
+    leaves
+        .map(|node| (line(&node), node.text().into_owned()))
+        .collect()
+}
+
+fn is_text(node: &AstNode<'_>) -> bool {
+    let kind = node.kind();
+    // What stands between braces in a string is code again, but for what its own nodes say.
+    matches!(
+        &*kind,
+        "string_content"
+            | "string_fragment"
+            | "escape_sequence"
+            | "string_literal"
+            | "char_literal"
+            | "raw_string_literal"
+            | "jsx_text"
+            | "regex_pattern"
+            | "doc_comment"
+    )
+}
+
+/// Every name that is used, and the names inside strings that are a single word: `getattr(os, "system")`.
+fn all_names(ast: &Ast) -> Vec<(usize, String)> {
+    let root = ast.root();
+    let mut names = Vec::new();
+    for node in root.dfs() {
+        if is_name(&node) || matches!(&*node.kind(), "string_content" | "string_fragment") {
+            names.push((line(&node), node.text().into_owned()));
+        } else if matches!(&*node.kind(), "unsafe_block" | "unsafe") {
+            names.push((line(&node), "unsafe".to_owned()));
+        } else if node.kind() == "exec_statement" {
+            names.push((line(&node), "exec".to_owned()));
+        }
+    }
+    names
+}
+
+/// Assignments to what an imported module has.
+fn patches(ast: &Ast) -> Vec<(usize, String)> {
+    let root = ast.root();
+    let mut imported = Vec::new();
+    for node in root
+        .dfs()
+        .filter(|node| matches!(&*node.kind(), "import_statement" | "import_from_statement"))
+    {
+        imported.extend(
+            node.dfs()
+                .filter(is_name)
+                .map(|name| name.text().into_owned()),
+        );
+    }
+    let mut found = Vec::new();
+    for node in root.dfs().filter(|node| {
+        matches!(
+            &*node.kind(),
+            "assignment" | "augmented_assignment" | "delete_statement"
+        )
+    }) {
+        let left = node.field("left").unwrap_or_else(|| node.clone());
+        for target in left.dfs().filter(|part| part.kind() == "attribute") {
+            let first = target
+                .dfs()
+                .find(is_name)
+                .map(|name| name.text().into_owned())
+                .unwrap_or_default();
+            if imported.contains(&first) {
+                found.push((line(&node), target.text().into_owned()));
+            }
+        }
+    }
+    found
+}
+
+/// Comments that give orders to tools, with their lines.
+pub(crate) fn directives(ast: &Ast) -> Vec<(usize, String)> {
+    let root = ast.root();
+    let is_order = |text: &str| {
+        let plain: String = text.nfkc().flat_map(char::to_lowercase).collect();
+        let tight = plain.split_whitespace().collect::<Vec<_>>().join(" ");
+        DIRECTIVES.iter().any(|word| tight.contains(word))
+    };
+    let comments = root
+        .dfs()
+        .filter(|node| is_comment(node) && is_order(&node.text()));
+    comments
+        .map(|node| (line(&node), node.text().into_owned()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scope::changes;
+    use crate::tree::Tree;
+
+    fn found(file: &str, before: &str, after: &str) -> (Vec<String>, Vec<String>) {
+        let tree = |text: &str| {
+            let mut tree = Tree::default();
+            tree.put(TreePath::new(file).unwrap(), Entry::file(text));
+            tree
+        };
+        let (base, candidate) = (tree(before), tree(after));
+        let signals = judge(&changes(&base, &candidate), &Config::default());
+        let codes = |reasons: Vec<Reason>| reasons.into_iter().map(|reason| reason.code).collect();
+        (codes(signals.reasons), codes(signals.raised))
+    }
+
+    #[test]
+    fn letters_that_look_like_others_and_lines_that_turn_around_are_refused() {
+        for (after, code) in [
+            ("x = \u{ff45}val\n", "nfkc"),
+            ("def \u{430}dmin(): pass\n", "non_ascii_identifier"),
+            ("x = 1  # \u{202e} evil\n", "invisible_character"),
+            ("x = 'a\u{200b}b'\n", "invisible_character"),
+            ("x = 'a\u{2066}b'\n", "invisible_character"),
+        ] {
+            let (reasons, _) = found("a.py", "x = 1\n", after);
+            assert!(reasons.contains(&code.to_owned()), "{after:?}: {reasons:?}");
+        }
+        // Words of people are theirs.
+        assert_eq!(found("a.py", "x = 1\n", "x = 'é'  # naïve\n").0, [""; 0]);
+        assert!(
+            found("a.js", "", "let \u{430} = 1;\n")
+                .0
+                .contains(&"non_ascii_identifier".to_owned())
+        );
+    }
+
+    #[test]
+    fn names_that_lead_around_the_judge_are_refused_however_they_are_spelled() {
+        for after in [
+            "eval('1')\n",
+            "e = eval\ne('1')\n",
+            "\u{ff45}val('1')\n",
+            "getattr(os, 'system')('x')\n",
+            "import os\nos._exit(0)\n",
+            "from os import _exit as q\n",
+            "__builtins__['x']\n",
+            "import sys\nsys._getframe(1)\n",
+            "import gc\ngc.get_objects()\n",
+            "import importlib\n",
+            "import pytest\n",
+            "subprocess.run('x', shell=True)\n",
+            "import time\ntime.perf_counter = lambda: 0\n",
+            "import time as t\nt.time = 1\n",
+            "().__class__.__bases__[0].__subclasses__()\n",
+        ] {
+            assert!(!found("a.py", "", after).0.is_empty(), "{after:?}");
+        }
+        assert!(!found("a.js", "", "eval('1');\n").0.is_empty());
+        assert!(
+            !found("a.rs", "", "fn f() { unsafe { g() } }\n")
+                .0
+                .is_empty()
+        );
+        // What was there stays: it is the change that is judged.
+        assert_eq!(
+            found("a.py", "eval('1')\n", "eval('1')\nx = 1\n").0,
+            [""; 0]
+        );
+        assert_eq!(
+            found(
+                "a.py",
+                "",
+                "class A:\n    def __eq__(self, other):\n        return True\n"
+            )
+            .1,
+            ["risky_identifier"]
+        );
+    }
+
+    #[test]
+    fn a_comment_that_turns_a_tool_off_is_no_mere_comment() {
+        for comment in [
+            "# noqa",
+            "#NOQA: S101",
+            "# nosec",
+            "# type: ignore",
+            "#  pragma:  no cover",
+            "# -*- coding: rot13 -*-",
+        ] {
+            assert_eq!(
+                found("a.py", "x = 1\n", &format!("x = 1  {comment}\n")).1,
+                ["directive_comment"],
+                "{comment}"
+            );
+        }
+        assert_eq!(
+            found("a.ts", "f();\n", "// @ts-ignore\nf();\n").1,
+            ["directive_comment"]
+        );
+        assert_eq!(found("a.py", "x = 1\n", "x = 1  # one\n").1, [""; 0]);
+    }
+}
