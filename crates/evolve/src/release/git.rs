@@ -7,8 +7,6 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use sha1::Digest as _;
-
 use crate::tree::Tree;
 
 /// Where a proposal's branch is.
@@ -31,14 +29,6 @@ pub enum GitError {
         /// What it said.
         said: String,
     },
-    /// The tree git made is another one.
-    #[error("git made the tree {found} of what should be {expected}")]
-    OtherTree {
-        /// What it is.
-        found: String,
-        /// What it should be.
-        expected: String,
-    },
     /// Somebody has the branch checked out.
     #[error("the branch {0} is checked out, and moving it would change a working tree's meaning")]
     CheckedOut(String),
@@ -51,7 +41,6 @@ impl GitError {
         match self {
             Self::Start(_) => "install git",
             Self::Failed { .. } => "see that the project is a git repository that you can write to",
-            Self::OtherTree { .. } => "the repository uses SHA-256 names, or its objects are damaged; `git fsck` tells",
             Self::CheckedOut(_) => "check out another branch there",
         }
     }
@@ -112,39 +101,32 @@ impl History {
         Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned())
     }
 
-    /// Writes a tree's objects: blobs as they are, without filters, those alone that the repository lacks; then the
-    /// directories, by way of an index of our own.
-    fn write_tree(&self, tree: &Tree) -> Result<String, GitError> {
-        let entries: Vec<_> = tree
-            .iter()
-            .map(|(path, entry)| (path, entry, blob_name(&entry.blob)))
-            .collect();
-        let names: String = entries.iter().map(|(_, _, name)| format!("{name}\n")).collect();
-        let known = self.git(&["cat-file", "--batch-check"], names.as_bytes())?;
-        for ((_, entry, _), line) in entries.iter().zip(known.lines()) {
-            if line.ends_with(" missing") {
-                let words = ["hash-object", "-w", "-t", "blob", "--no-filters", "--stdin"];
-                self.git(&words, &entry.blob)?;
-            }
+    /// The tree of a commit with what differs between two trees of ours put in: blobs as they are, without filters, by way of
+    /// an index of our own. What the repository has besides, and we never look at, stays.
+    fn changed_tree(&self, onto: Option<&str>, from: &Tree, to: &Tree) -> Result<String, GitError> {
+        let prefix = self.git(&["rev-parse", "--show-prefix"], b"")?;
+        let gone = from.iter().filter(|(path, _)| to.get(path).is_none());
+        let mut lines: Vec<u8> = Vec::new();
+        for (path, _) in gone {
+            lines.extend(format!("0 {}\t{prefix}{}\0", "0".repeat(40), path.as_str()).bytes());
         }
-        let lines: String = entries
-            .iter()
-            .map(|(path, entry, name)| format!("{} {name}\t{}\0", entry.mode.as_git(), path.as_str()))
-            .collect();
+        for (path, entry) in to.iter().filter(|(path, entry)| from.get(path) != Some(*entry)) {
+            let words = ["hash-object", "-w", "-t", "blob", "--no-filters", "--stdin"];
+            let name = self.git(&words, &entry.blob)?;
+            lines.extend(format!("{} {name}\t{prefix}{}\0", entry.mode.as_git(), path.as_str()).bytes());
+        }
         let forget = || match std::fs::remove_file(&self.index) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(GitError::Start(error)),
             _ => Ok(()),
         };
         forget()?;
-        self.git(&["update-index", "-z", "--index-info"], lines.as_bytes())?;
-        let root = self.git(&["write-tree"], b"")?;
-        forget()?;
-        let expected = tree.git_hash();
-        if root == expected {
-            Ok(root)
-        } else {
-            Err(GitError::OtherTree { found: root, expected })
+        if let Some(onto) = onto {
+            self.git(&["read-tree", onto], b"")?;
         }
+        self.git(&["update-index", "-z", "--index-info"], &lines)?;
+        let tree = self.git(&["write-tree"], b"");
+        forget()?;
+        tree
     }
 
     fn tip(&self, name: &str) -> Option<String> {
@@ -162,63 +144,59 @@ impl History {
         self.git(&["update-ref", name, to, was.unwrap_or(&absent)], b"").map(drop)
     }
 
-    /// Commits a candidate to its proposal's branch, on top of what the repository has checked out. Gives the commit.
+    /// Commits a change to its proposal's branch, on top of what the repository has checked out. Gives the commit.
     ///
     /// # Errors
     /// When git refuses.
-    pub fn branch(&self, proposal: &str, candidate: &Tree, message: &str) -> Result<String, GitError> {
+    pub fn branch(&self, proposal: &str, base: &Tree, candidate: &Tree, message: &str) -> Result<String, GitError> {
         let name = format!("{BRANCHES}{proposal}");
-        let tree = self.write_tree(candidate)?;
         let was = self.tip(&name);
-        let parent = was.clone().or_else(|| self.tip("HEAD"));
-        let mut words = vec!["commit-tree", &tree];
-        if let Some(parent) = &parent {
-            words.extend(["-p", parent]);
-        }
-        let commit = self.git(&words, message.as_bytes())?;
-        self.advance(&name, &commit, was.as_deref())?;
-        Ok(commit)
+        let onto = self.tip("HEAD");
+        let tree = self.changed_tree(onto.as_deref(), base, candidate)?;
+        let parents: Vec<&str> = was.as_deref().or(onto.as_deref()).into_iter().collect();
+        self.commit(&name, &tree, &parents, was.as_deref(), message)
     }
 
-    /// Merges a proposal's branch into the branch of releases: what was promoted. The tree is the candidate's.
+    /// Merges a proposal's branch into the branch of releases: what was promoted.
     ///
     /// # Errors
     /// When git refuses, or the branch is not there.
-    pub fn merge(&self, proposal: &str, message: &str) -> Result<String, GitError> {
-        let branch = format!("{BRANCHES}{proposal}");
-        let commit = self.git(&["rev-parse", "--verify", &branch], b"")?;
-        self.record(&[&commit], &format!("{commit}^{{tree}}"), message)
+    pub fn merge(&self, proposal: &str, base: &Tree, candidate: &Tree, message: &str) -> Result<String, GitError> {
+        let branch = self.git(&["rev-parse", "--verify", &format!("{BRANCHES}{proposal}")], b"")?;
+        let was = self.tip(RELEASES);
+        let onto = was.clone().or_else(|| self.tip("HEAD"));
+        let tree = self.changed_tree(onto.as_deref(), base, candidate)?;
+        let parents: Vec<&str> = onto.as_deref().into_iter().chain([branch.as_str()]).collect();
+        self.commit(RELEASES, &tree, &parents, was.as_deref(), message)
     }
 
-    /// Puts the tree of an earlier release on top of the branch of releases: what was rolled back. Nothing is erased.
+    /// Puts what was before back on top of the branch of releases: what was rolled back. Nothing is erased.
     ///
     /// # Errors
     /// When git refuses.
-    pub fn restore(&self, tree: &Tree, message: &str) -> Result<String, GitError> {
-        let hash = self.write_tree(tree)?;
-        self.record(&[], &hash, message)
+    pub fn restore(&self, base: &Tree, candidate: &Tree, message: &str) -> Result<String, GitError> {
+        let was = self.tip(RELEASES);
+        let onto = was.clone().or_else(|| self.tip("HEAD"));
+        let tree = self.changed_tree(onto.as_deref(), candidate, base)?;
+        let parents: Vec<&str> = onto.as_deref().into_iter().collect();
+        self.commit(RELEASES, &tree, &parents, was.as_deref(), message)
     }
 
-    fn record(&self, parents: &[&str], tree: &str, message: &str) -> Result<String, GitError> {
-        let tree = self.git(&["rev-parse", "--verify", tree], b"")?;
-        let was = self.tip(RELEASES);
-        let first = was.clone().or_else(|| self.tip("HEAD"));
-        let mut words = vec!["commit-tree", &tree];
-        for parent in first.as_deref().into_iter().chain(parents.iter().copied()) {
+    /// Whether there is a repository at all.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        self.git(&["rev-parse", "--git-dir"], b"").is_ok()
+    }
+
+    fn commit(&self, name: &str, tree: &str, parents: &[&str], was: Option<&str>, message: &str) -> Result<String, GitError> {
+        let mut words = vec!["commit-tree", tree];
+        for parent in parents {
             words.extend(["-p", parent]);
         }
         let commit = self.git(&words, message.as_bytes())?;
-        self.advance(RELEASES, &commit, was.as_deref())?;
+        self.advance(name, &commit, was)?;
         Ok(commit)
     }
-}
-
-/// What git calls these contents.
-fn blob_name(bytes: &[u8]) -> String {
-    let mut hasher = sha1::Sha1::new();
-    hasher.update(format!("blob {}\0", bytes.len()));
-    hasher.update(bytes);
-    belljar_gate::record::hex(&hasher.finalize())
 }
 
 #[cfg(test)]
@@ -271,12 +249,12 @@ mod tests {
         let mut candidate = base.clone();
         candidate.put(TreePath::new("b/c.py").unwrap(), Entry::file("2\n"));
         let id = "ab".repeat(32);
-        let commit = history.branch(&id, &candidate, "Add c").unwrap();
+        let commit = history.branch(&id, &base, &candidate, "Add c").unwrap();
         assert_eq!(git(&project, &["rev-parse", &format!("{commit}^{{tree}}")]), candidate.git_hash());
-        let merged = history.merge(&id, "Release c").unwrap();
+        let merged = history.merge(&id, &base, &candidate, "Release c").unwrap();
         let parents = git(&project, &["rev-list", "--parents", "-n1", &merged]);
         assert_eq!(parents.split(' ').count(), 3, "a merge has two parents: {parents}");
-        let undone = history.restore(&base, "Take c back").unwrap();
+        let undone = history.restore(&base, &candidate, "Take c back").unwrap();
         assert_eq!(git(&project, &["rev-parse", &format!("{undone}^{{tree}}")]), base.git_hash());
         assert!(!mark.exists(), "a hook or a filter ran");
         let after = {
@@ -289,6 +267,6 @@ mod tests {
         git(&project, &["config", "core.hooksPath", "/dev/null"]);
         let beside = place.path().join("beside");
         git(&project, &["worktree", "add", "-q", beside.to_str().unwrap(), "belljar/releases"]);
-        assert!(matches!(history.restore(&base, "x"), Err(GitError::CheckedOut(_))));
+        assert!(matches!(history.restore(&base, &candidate, "x"), Err(GitError::CheckedOut(_))));
     }
 }

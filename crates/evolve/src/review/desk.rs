@@ -103,6 +103,38 @@ impl ReviewError {
     }
 }
 
+/// Reads a reviewer's key from a file that nobody else may read.
+///
+/// # Errors
+/// When it is not there, exposed, or no key.
+pub fn read_key(path: &Path) -> Result<SecretKey, ReviewError> {
+    let failed = |source| ReviewError::File {
+        path: path.to_owned(),
+        source,
+    };
+    if !disk::is_private(path).map_err(failed)? {
+        return Err(failed(std::io::Error::other("others may read it: chmod 600 it, or use another key")));
+    }
+    let bytes = disk::read_bounded(path, 1024).map_err(failed)?.unwrap_or_default();
+    let bytes = zeroize::Zeroizing::new(bytes);
+    SecretKey::parse(&bytes).map_err(|error| failed(std::io::Error::other(error)))
+}
+
+/// Makes a key and writes it to a new file that nobody else may read.
+///
+/// # Errors
+/// When something is there already, or the disk refuses.
+pub fn make_key(path: &Path) -> Result<SecretKey, ReviewError> {
+    let failed = |source| ReviewError::File {
+        path: path.to_owned(),
+        source,
+    };
+    let seed = disk::random().map_err(failed)?;
+    let key = SecretKey::ed25519(&seed);
+    disk::create(path, key.to_text().as_bytes()).map_err(failed)?;
+    Ok(key)
+}
+
 /// The reviewers of a state directory, and what they said.
 #[derive(Clone, Debug)]
 pub struct Desk {
@@ -140,6 +172,23 @@ impl Desk {
     /// When that can't be read.
     pub fn reviewers(&self) -> Result<Registry, RegistryError> {
         Registry::load(&self.reviewers_file())
+    }
+
+    /// How much review there must be: the operator's `evolve/review.toml`, where there is one.
+    ///
+    /// # Errors
+    /// When it can't be read, or asks for less than there must be.
+    pub fn policy(&self) -> Result<ReviewPolicy, ReviewError> {
+        let path = self.state.join("evolve/review.toml");
+        let failed = |source| ReviewError::File {
+            path: path.clone(),
+            source,
+        };
+        let Some(bytes) = disk::read_bounded(&path, 64 * 1024).map_err(failed)? else {
+            return Ok(ReviewPolicy::default());
+        };
+        let policy: ReviewPolicy = toml::from_slice(&bytes).map_err(|error| failed(std::io::Error::other(error)))?;
+        policy.checked().map_err(|error| failed(std::io::Error::other(error)))
     }
 
     fn note(&self, event: RunEvent) -> Result<u64, LogError> {

@@ -3,16 +3,20 @@
 //! [`standing`] decides and is pure. [`Desk`] is the one door to it: it checks who says something, spends one-time
 //! codes, signs, records and keeps. An [`Approved`] is the proof that enough people said yes; nothing else makes one.
 
+pub mod paint;
 pub mod registry;
 pub mod standing;
 pub mod statement;
+pub mod stats;
 pub mod totp;
 
 mod desk;
+mod dossier;
 #[cfg(test)]
 mod tests;
 
-pub use desk::{Desk, Opinion, ReviewError};
+pub use dossier::{DiffLine, Dossier, FileChange, Impact, Kind, NotReady};
+pub use desk::{Desk, Opinion, ReviewError, make_key, read_key};
 pub use registry::{Registry, Reviewer, ReviewerName};
 pub use standing::{Approved, Proposer, ReviewPolicy, Standing, Subject, Void, judge};
 pub use statement::{Envelope, Reason, Statement, Verdict};
