@@ -182,3 +182,34 @@ fn what_the_request_names_is_there() {
             .is_err()
     );
 }
+
+#[test]
+fn the_examples_go_as_their_readme_says() {
+    let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/evolve");
+    let read = |name: &str| std::fs::read_to_string(examples.join(name)).expect("an example");
+    let world = World::with(&[]);
+    for file in ["search.py", "bench.py", "tests/test_search.py"] {
+        world.write(file, &read(&format!("project/{file}")));
+    }
+    // Their own rules, with the Python of the tests.
+    let rules = read("project/evolve.toml").replace("/usr/bin/python3", &world.python());
+    let rest = rules.split_once("[[cases]]").expect("cases").1;
+    // The benchmark is for quiet machines.
+    let (cases, behaviour) = rest.split_once("[benchmark]").expect("a benchmark");
+    let behaviour = behaviour.split_once("[behaviour]").expect("a behaviour").1;
+    world.configure(&format!("[[cases]]{cases}[behaviour]{behaviour}"));
+    let judged = world.check(&read("requests/cache.yaml"));
+    judged.passes();
+    assert_eq!(judged.outcome.risk, Risk::Medium);
+    for (request, code) in [
+        ("cheat-tests", "immutable"),
+        ("cheat-exit", "denied_identifier"),
+        ("cheat-equal", "sentinel"),
+        ("cheat-conftest", "immutable"),
+        ("cheat-letters", "nfkc"),
+    ] {
+        world
+            .check(&read(&format!("requests/{request}.yaml")))
+            .is_refused_for(code);
+    }
+}
