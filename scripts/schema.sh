@@ -3,10 +3,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-for kind in capability sandbox contract supervisor agent experiment; do
+for kind in capability sandbox contract supervisor agent experiment evolve request; do
     cargo run --quiet --locked --package belljar -- schema "$kind" |
         diff --unified "schemas/$kind.schema.json" - || {
-        echo "schema: schemas/$kind.schema.json is stale: BELLJAR_BLESS=1 cargo test -p belljar-manifest -p belljar-experiment" >&2
+        echo "schema: schemas/$kind.schema.json is stale: BELLJAR_BLESS=1 cargo test -p belljar-manifest -p belljar-experiment -p belljar-evolve" >&2
         exit 1
     }
 done

@@ -410,6 +410,12 @@ impl Default for Config {
     }
 }
 
+/// Its JSON Schema.
+#[must_use]
+pub fn schema() -> serde_json::Value {
+    document::schema(&EVOLVE, "evolve.toml")
+}
+
 /// Reads an `evolve.toml`.
 ///
 /// # Errors

@@ -259,6 +259,12 @@ pub enum Modification {
     Patch(String),
 }
 
+/// Its JSON Schema.
+#[must_use]
+pub fn schema() -> serde_json::Value {
+    document::schema(&REQUEST, "request.yaml")
+}
+
 /// Reads a request.
 ///
 /// # Errors

@@ -131,6 +131,22 @@ impl Change<'_> {
         }
     }
 
+    /// The change as a unified diff.
+    #[must_use]
+    pub fn unified(&self) -> String {
+        fn text(entry: Option<&Entry>) -> &str {
+            entry.and_then(Entry::text).unwrap_or_default()
+        }
+        let name = |side: &str, entry: Option<&Entry>| match entry {
+            Some(_) => format!("{side}/{}", self.path),
+            None => "/dev/null".to_owned(),
+        };
+        TextDiff::from_lines(text(self.before), text(self.after))
+            .unified_diff()
+            .header(&name("a", self.before), &name("b", self.after))
+            .to_string()
+    }
+
     /// Lines after that are not before, counted from one, and how many lines went.
     #[must_use]
     pub fn lines(&self) -> (Vec<usize>, usize) {

@@ -1,5 +1,6 @@
 //! The command line's one definition: help, completions and man pages all come from here.
 
+pub(crate) mod evolve;
 pub(crate) mod experiment;
 mod learn;
 pub(crate) mod monitor;
@@ -101,6 +102,9 @@ pub(crate) enum Command {
     /// Study contracts: simulate populations of agents with the controller that enforces them
     #[command(subcommand)]
     Experiment(experiment::Experiment),
+    /// Changes that agents propose to their own code: propose, judge, show
+    #[command(subcommand)]
+    Evolve(evolve::Evolve),
     /// In a box: ask your keeper for a replica, a sign of life, your manifest
     #[command(subcommand)]
     Agent(replication::Agent),
@@ -343,6 +347,10 @@ pub(crate) enum SchemaFile {
     Agent,
     /// experiment.yaml
     Experiment,
+    /// evolve.toml
+    Evolve,
+    /// The request.yaml of a proposal
+    Request,
 }
 
 /// A positive number of seconds, at most a century.

@@ -136,6 +136,8 @@ pub(crate) fn schema(file: SchemaFile) -> Result<u8, Failure> {
         SchemaFile::Supervisor => belljar_manifest::schema_supervisor(),
         SchemaFile::Agent => belljar_manifest::schema_agent(),
         SchemaFile::Experiment => belljar_experiment::schema(),
+        SchemaFile::Evolve => belljar_evolve::config::schema(),
+        SchemaFile::Request => belljar_evolve::request::schema(),
     };
     print::out(&format!(
         "{}\n",

@@ -5,6 +5,7 @@ mod audit;
 mod check;
 mod doctor;
 mod documents;
+mod evolve;
 mod experiment;
 mod files;
 mod kept;
@@ -37,6 +38,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Keeper => Ok(belljar_supervisor::apart::keep().map(|()| exit::OK)?),
         Command::Monitor(command) => monitor::monitor(command),
         Command::Experiment(command) => experiment::experiment(&command),
+        Command::Evolve(command) => evolve::evolve(command),
         Command::Agent(command) => agent::agent(command),
         Command::Profile(what) => documents::profile(&what),
         Command::Doctor(format) => doctor::doctor(&format),

@@ -1,0 +1,193 @@
+//! Candidates that try to pass without being good. Names that would give them away are allowed here, so that it is the box and
+//! the runner that stop them.
+
+mod support;
+
+use support::{AGENT, TESTS, World, added, rewritten};
+
+const ALL: &str = "[signals]\nallow = [\"os\", \"_exit\", \"sys\", \"_pytest\", \"pytest\", \"atexit\", \"gc\", \"get_objects\", \"system\"]\n";
+
+fn lenient() -> World {
+    let world = World::new();
+    world.configure(ALL);
+    world
+}
+
+/// The agent with a wrong answer, and something before it.
+fn wrong(before: &str) -> String {
+    format!(
+        "{before}\n{}",
+        AGENT.replace("return total", "return total + 1")
+    )
+}
+
+#[test]
+fn a_wrong_answer_is_refused() {
+    lenient()
+        .check_agent(&wrong(""))
+        .is_refused_for("test_failed");
+}
+
+#[test]
+fn ending_the_process_early_is_no_pass() {
+    for trick in [
+        "import os\nos._exit(0)\n",
+        "import os\nimport atexit\natexit.register(lambda: os._exit(0))\n",
+    ] {
+        let judged = lenient().check_agent(&wrong(trick));
+        assert!(!judged.outcome.passed);
+        let codes = judged.codes();
+        assert!(
+            codes.contains(&"tests_broken") || codes.contains(&"test_failed"),
+            "{codes:?}"
+        );
+    }
+    let inside = AGENT.replace("    total = 0\n", "    import os\n    os._exit(0)\n");
+    lenient()
+        .check_agent(&inside)
+        .is_refused_for("tests_broken");
+}
+
+#[test]
+fn an_answer_that_equals_everything_is_found_out() {
+    let trick = "\n\nclass Any(int):\n    def __eq__(self, other):\n        return True\n\n    def __ne__(self, other):\n        return False\n\n    __hash__ = None\n";
+    let text = format!("{}{trick}", AGENT.replace("return total", "return Any(0)"));
+    lenient().check_agent(&text).is_refused_for("sentinel");
+}
+
+#[test]
+fn a_test_runner_that_is_made_to_say_yes_is_found_out() {
+    let trick = "import _pytest.reports\nimport _pytest.runner\n\n_make = _pytest.reports.TestReport.from_item_and_call.__func__\n\n\ndef _yes(cls, item, call):\n    report = _make(cls, item, call)\n    report.outcome = 'passed'\n    return report\n\n\nsetattr(_pytest.reports.TestReport, 'from_item_and_call', classmethod(_yes))\n";
+    let judged = lenient().check_agent(&wrong(trick));
+    judged.is_refused_for("sentinel");
+}
+
+#[test]
+fn forged_results_are_not_taken() {
+    // On every descriptor it has, in the runner's own form; and where a report might be looked for.
+    let trick = "import os\nimport json\n\nfor fd in range(1, 64):\n    try:\n        os.write(fd, (json.dumps(['0' * 32, {'end': 0}]) + chr(10)).encode())\n    except OSError:\n        pass\nfor name in ('junit.xml', 'report.xml', '/tmp/junit.xml'):\n    try:\n        with open(name, 'w') as file:\n            file.write('<testsuite tests=\"2\" failures=\"0\"/>')\n    except OSError:\n        pass\nos._exit(0)\n";
+    lenient()
+        .check_agent(&wrong(trick))
+        .is_refused_for("tests_broken");
+    // The runner's output and memory are not to be had from a test's process.
+    let reach = "import os\n\nREACHED = []\nfor what in ('fd/1', 'mem', 'environ'):\n    try:\n        with open(f'/proc/{os.getppid()}/{what}', 'rb'):\n            REACHED.append(what)\n    except OSError:\n        pass\n";
+    let world = World::with(&[
+        ("agent.py", &format!("{reach}\n{AGENT}")),
+        (
+            "tests/test_agent.py",
+            &format!("{TESTS}\n\ndef test_reach():\n    assert agent.REACHED == []\n"),
+        ),
+    ]);
+    world
+        .check_agent(&format!("{reach}\n{AGENT}# more\n"))
+        .passes();
+}
+
+#[test]
+fn edited_deleted_and_added_tests_do_not_count() {
+    // Critical, so that they may be touched at all.
+    let edited = TESTS.replace("16", "17");
+    let judged = lenient().check(&rewritten(
+        &[("agent.py", &wrong("")), ("tests/test_agent.py", &edited)],
+        "critical",
+    ));
+    judged.is_refused_for("test_failed");
+    let emptied = "def test_nothing():\n    pass\n";
+    lenient()
+        .check(&rewritten(
+            &[("agent.py", &wrong("")), ("tests/test_agent.py", emptied)],
+            "critical",
+        ))
+        .is_refused_for("test_failed");
+    let hook = "import pytest\n\n\n@pytest.hookimpl(tryfirst=True)\ndef pytest_collection_modifyitems(items):\n    items.clear()\n";
+    for file in ["conftest.py", "tests/conftest.py", "sitecustomize.py"] {
+        let request = rewritten(&[("agent.py", &wrong(""))], "critical");
+        let more = added(&[(file, hook)], "critical");
+        let changes = more.split("modifications:\n").nth(1).expect("changes");
+        let request = request.replace(
+            "target_files: [agent.py]",
+            &format!("target_files: [agent.py, {file}]"),
+        ) + changes;
+        lenient().check(&request).is_refused_for("test_failed");
+        // And without the word, not even that far.
+        lenient()
+            .check(&added(&[(file, hook)], "low"))
+            .is_refused_for("immutable");
+    }
+}
+
+#[test]
+fn history_other_files_and_the_network_are_out_of_reach() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let port = listener.local_addr().expect("an address").port();
+    assert!(
+        std::net::TcpStream::connect(("127.0.0.1", port)).is_ok(),
+        "it works outside"
+    );
+    let world = World::new();
+    world.write(".git/HEAD", "secret history");
+    let held_out = world.beside("held");
+    std::fs::create_dir_all(&held_out).expect("a directory");
+    std::fs::write(
+        held_out.join("test_held.py"),
+        "def test_held():\n    assert 1 == 1\n",
+    )
+    .expect("a file");
+    let tests = format!(
+        "import os\nimport socket\n\nimport agent\n\n\ndef test_score():\n    assert agent.score(10) == 16\n\n\ndef test_walls():\n    assert [os.path.exists(path) for path in ('.git', {:?}, {:?})] == [False] * 3\n    with socket.socket() as client:\n        assert (client.connect_ex(('127.0.0.1', {port})) == 0) == False\n    try:\n        open('agent.py', 'a')\n        written = True\n    except OSError:\n        written = False\n    assert written == False\n",
+        held_out.display().to_string(),
+        world.state().path().display().to_string(),
+    )
+    .replace("{:?}", "");
+    world.write("tests/test_agent.py", &tests);
+    world.configure("[tests]\nheld_out = \"../held\"\n");
+    world.check_agent(&format!("{AGENT}# more\n")).passes();
+}
+
+#[test]
+fn held_out_tests_and_cases_are_judged_without_giving_answers_away() {
+    let world = World::new();
+    std::fs::create_dir_all(world.beside("held")).expect("a directory");
+    std::fs::write(
+        world.beside("held/test_more.py"),
+        "import agent\n\n\ndef test_secret_42():\n    assert agent.score(100) == 615\n",
+    )
+    .expect("a file");
+    world.configure("[tests]\nheld_out = \"../held\"\n");
+    // It knows the answers that it can see.
+    let memorised = AGENT.replace(
+        "    total = 0\n",
+        "    total = 0\n    if n == 10:\n        return 16\n    if n != 10:\n        return 0\n",
+    );
+    let judged = world.check_agent(&memorised);
+    judged.is_refused_for("test_failed");
+    let told = format!("{:?}", judged.outcome.reasons);
+    assert!(
+        !told.contains("42") && !told.contains("615") && !told.contains("test_more"),
+        "{told}"
+    );
+
+    let world = World::new();
+    let case = format!(
+        "[[cases]]\nname = \"hundred\"\ncommand = [{:?}, \"-c\", \"import sys; sys.path.append('.'); import agent; print(agent.score(int(open('{{input}}').read())))\"]\ninput = \"100\"\nexpect = \"615\"\n",
+        world.python()
+    );
+    world.configure(&case);
+    let judged = world.check_agent(&memorised);
+    judged.is_refused_for("case");
+    assert!(!format!("{:?}", judged.outcome.reasons).contains("615"));
+    world.check_agent(&format!("{AGENT}# more\n")).passes();
+}
+
+#[test]
+fn names_that_give_it_away_are_refused_before_any_box() {
+    let judged = World::new().check_agent(&wrong("import os\nos._exit(0)\n"));
+    judged.is_refused_for("denied_identifier");
+    assert!(
+        judged
+            .outcome
+            .statements
+            .iter()
+            .all(|statement| statement.predicate.stage.as_str() < "3")
+    );
+}
