@@ -84,6 +84,8 @@ pub(crate) enum Failure {
     Token(TokenError),
     /// A message and a hint of a command's own.
     Invalid(String, String),
+    /// The same, where nothing is wrong with what was given but it may not be.
+    Refused(String, String),
 }
 
 impl From<RunError> for Failure {
@@ -208,7 +210,7 @@ impl Failure {
             Failure::Run(RunError::Invalid { .. } | RunError::UnknownId { .. })
             | Failure::Config(_)
             | Failure::Invalid(..) => INVALID,
-            Failure::Apply(ApplyError::Conflicts(_)) => REFUSED,
+            Failure::Apply(ApplyError::Conflicts(_)) | Failure::Refused(..) => REFUSED,
             Failure::Fleet(FleetError::Open(OpenFleetError::Condition(_))) => INVALID,
             Failure::Fleet(_) | Failure::Call(CallError::Refused { .. }) => REFUSED,
             Failure::Call(_) => INTERNAL,
@@ -232,6 +234,7 @@ impl Failure {
             Failure::Call(CallError::Refused { .. }) => "refused",
             Failure::Apply(_) | Failure::Call(_) => "internal",
             Failure::Invalid(..) => "invalid_input",
+            Failure::Refused(..) => "refused",
         }
     }
 
@@ -252,7 +255,7 @@ impl Failure {
             Failure::Fault(log, fault) => {
                 format!("the log of {}: {}", log.as_str(), in_full(fault))
             }
-            Failure::Invalid(message, _) => message.clone(),
+            Failure::Invalid(message, _) | Failure::Refused(message, _) => message.clone(),
         }
     }
 
@@ -277,7 +280,7 @@ impl Failure {
             Failure::Token(error) => Some(error.hint().to_owned()),
             Failure::Experiment(error) => Some(error.hint().to_owned()),
             Failure::Fault(log, fault) => Some(fault_hint(*log, fault)),
-            Failure::Invalid(_, hint) => Some(hint.clone()),
+            Failure::Invalid(_, hint) | Failure::Refused(_, hint) => Some(hint.clone()),
         }
     }
 

@@ -27,6 +27,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("monitor", &["api"]),
     ("web", &["api"]),
+    ("evolve", &["policy", "manifest", "gate", "supervisor"]),
     (
         "belljar",
         &[
@@ -42,6 +43,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "supervisor",
             "monitor",
             "web",
+            "evolve",
         ],
     ),
 ];

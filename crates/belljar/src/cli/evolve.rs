@@ -4,6 +4,7 @@ use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
 use super::Format;
+use super::evolve_review::EvolveReview;
 
 /// Exit codes of `belljar evolve check` and `propose`.
 const CHECK_HELP: &str = "\
@@ -42,6 +43,8 @@ pub(crate) enum Evolve {
         #[command(flatten)]
         format: Format,
     },
+    #[command(flatten)]
+    Review(EvolveReview),
 }
 
 #[derive(Debug, Args)]

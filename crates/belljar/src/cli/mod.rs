@@ -1,11 +1,13 @@
 //! The command line's one definition: help, completions and man pages all come from here.
 
 pub(crate) mod evolve;
+pub(crate) mod evolve_review;
 pub(crate) mod experiment;
 mod learn;
 pub(crate) mod monitor;
 mod proof;
 pub(crate) mod replication;
+pub(crate) mod reviewer;
 pub(crate) mod supervisor;
 mod token;
 
@@ -102,9 +104,12 @@ pub(crate) enum Command {
     /// Study contracts: simulate populations of agents with the controller that enforces them
     #[command(subcommand)]
     Experiment(experiment::Experiment),
-    /// Changes that agents propose to their own code: propose, judge, show
+    /// Changes that agents propose to their own code: propose, judge, review, roll out
     #[command(subcommand)]
     Evolve(evolve::Evolve),
+    /// The people who may review proposals
+    #[command(subcommand)]
+    Reviewer(reviewer::Reviewer),
     /// In a box: ask your keeper for a replica, a sign of life, your manifest
     #[command(subcommand)]
     Agent(replication::Agent),

@@ -6,6 +6,7 @@ mod check;
 mod doctor;
 mod documents;
 mod evolve;
+mod evolve_review;
 mod experiment;
 mod files;
 mod kept;
@@ -15,6 +16,7 @@ mod list;
 mod manifest;
 mod monitor;
 mod replication;
+mod reviewer;
 mod run;
 mod supervisor;
 mod token;
@@ -39,6 +41,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Monitor(command) => monitor::monitor(command),
         Command::Experiment(command) => experiment::experiment(&command),
         Command::Evolve(command) => evolve::evolve(command),
+        Command::Reviewer(what) => reviewer::reviewer(&what),
         Command::Agent(command) => agent::agent(command),
         Command::Profile(what) => documents::profile(&what),
         Command::Doctor(format) => doctor::doctor(&format),

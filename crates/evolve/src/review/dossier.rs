@@ -140,10 +140,13 @@ impl Dossier {
         })
     }
 
-    /// What is to be decided.
+    /// What is to be decided. The risk is at least what the evidence says, which an approval is bound to.
     #[must_use]
     pub fn subject(&self) -> Subject {
-        Subject::of(&self.proposal, self.digests.clone())
+        let raised = self.stages.iter().flat_map(|stage| &stage.raised).map(|(risk, _)| *risk);
+        let mut subject = Subject::of(&self.proposal, self.digests.clone());
+        subject.risk = raised.fold(subject.risk, std::cmp::max);
+        subject
     }
 
     /// The first stage that did not pass. Nobody approves such a proposal.

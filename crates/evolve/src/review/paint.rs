@@ -168,13 +168,8 @@ fn impact_lines(dossier: &Dossier) -> Vec<String> {
             lines.push(format!("{what}: {}", names(set)));
         }
     }
-    let walls: Vec<String> = dossier
-        .stages
-        .iter()
-        .flat_map(|stage| stage.violations.iter().map(|what| harmless(what)))
-        .collect();
-    if !walls.is_empty() {
-        lines.push(format!("walls it ran into: {}", walls.join("; ")));
+    for (risk, reason) in dossier.stages.iter().flat_map(|stage| &stage.raised) {
+        lines.push(format!("{risk} risk: {}: {}", harmless(&reason.code), harmless(&reason.message)));
     }
     if lines.is_empty() {
         lines.push("nothing that others use changes its name or its form".to_owned());

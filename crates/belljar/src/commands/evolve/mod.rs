@@ -27,6 +27,7 @@ pub(crate) fn evolve(command: Evolve) -> Result<u8, Failure> {
             let id = store.find(&id).map_err(failure)?;
             check(&state, &store, &id, format.output)
         }
+        Evolve::Review(what) => super::evolve_review::evolve_review(what),
         Evolve::List(format) => show::list(format.output),
         Evolve::Show { id, format } => show::show(&id, format.output),
     }
