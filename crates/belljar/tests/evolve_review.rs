@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use belljar_evolve::Risk;
-use belljar_evolve::evidence::{PREDICATE, STATEMENT, StageResult, Statement, Subject, TreeDigests, Verdict};
+use belljar_evolve::evidence::{
+    PREDICATE, STATEMENT, StageResult, Statement, Subject, TreeDigests, Verdict,
+};
 use belljar_evolve::pipeline::Outcome;
 use belljar_evolve::proposal::Proposal;
 use belljar_evolve::review::totp::{STEP_S, TotpSecret};
@@ -52,10 +54,25 @@ impl Place {
         let project = place.project();
         std::fs::create_dir_all(&project).unwrap();
         std::fs::create_dir_all(place.state()).unwrap();
-        std::fs::write(project.join("agent.py"), "def search(word):\n    return word\n").unwrap();
+        std::fs::write(
+            project.join("agent.py"),
+            "def search(word):\n    return word\n",
+        )
+        .unwrap();
         git(&project, &["init", "-q", "-b", "main"]);
         git(&project, &["add", "-A"]);
-        git(&project, &["-c", "user.name=x", "-c", "user.email=x@y", "commit", "-qm", "first"]);
+        git(
+            &project,
+            &[
+                "-c",
+                "user.name=x",
+                "-c",
+                "user.email=x@y",
+                "commit",
+                "-qm",
+                "first",
+            ],
+        );
         for name in ["ada", "bob"] {
             let key = place.key(name);
             place.good(&["reviewer", "add", name, "--key", key.to_str().unwrap()]);
@@ -86,7 +103,11 @@ impl Place {
 
     fn good(&self, arguments: &[&str]) -> String {
         let output = self.belljar(arguments);
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8(output.stdout).unwrap()
     }
 
@@ -103,7 +124,14 @@ impl Place {
     /// A proposal with what stages would have found, as the pipeline keeps it.
     fn propose(&self, risk: Risk, verdict: Verdict) -> Proposal {
         let store = Store::of(&self.state());
-        let mut proposal = store.propose(&self.project(), "request.yaml", REQUEST.as_bytes(), "agent:worker-7").unwrap();
+        let mut proposal = store
+            .propose(
+                &self.project(),
+                "request.yaml",
+                REQUEST.as_bytes(),
+                "agent:worker-7",
+            )
+            .unwrap();
         let stage = StageResult {
             proposal: proposal.id.clone(),
             stage: "3-unit".into(),
@@ -140,7 +168,13 @@ impl Place {
     fn enrol(&self, name: &str) -> TotpSecret {
         let shown = self.good(&["reviewer", "enrol", name]);
         assert!(shown.contains('█'), "there is a picture");
-        let secret = shown.split("secret=").nth(1).unwrap().split('&').next().unwrap();
+        let secret = shown
+            .split("secret=")
+            .nth(1)
+            .unwrap()
+            .split('&')
+            .next()
+            .unwrap();
         let bytes = base32(secret);
         let secret = TotpSecret::from_bytes(bytes);
         let code = code(&secret, -1);
@@ -151,7 +185,11 @@ impl Place {
     fn say(&self, what: &str, id: &str, name: &str, more: &[&str]) -> Vec<String> {
         let key = self.key(name).display().to_string();
         let words = ["evolve", what, id, "--as", name, "--key", &key];
-        words.iter().chain(more).map(|word| (*word).to_owned()).collect()
+        words
+            .iter()
+            .chain(more)
+            .map(|word| (*word).to_owned())
+            .collect()
     }
 }
 
@@ -160,7 +198,12 @@ fn words(list: &[String]) -> Vec<&str> {
 }
 
 fn git(at: &Path, words: &[&str]) -> String {
-    let done = Command::new("git").arg("-C").arg(at).args(words).output().unwrap();
+    let done = Command::new("git")
+        .arg("-C")
+        .arg(at)
+        .args(words)
+        .output()
+        .unwrap();
     assert!(done.status.success(), "{done:?}");
     String::from_utf8(done.stdout).unwrap().trim().to_owned()
 }
@@ -187,7 +230,11 @@ fn base32(text: &str) -> [u8; 20] {
 
 /// The code of a step beside the present one. A step may end while a test runs: those tests try the next.
 fn code(secret: &TotpSecret, beside: i64) -> String {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() / STEP_S;
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap()
+        .as_secs()
+        / STEP_S;
     format!("{:06}", secret.code(now.wrapping_add_signed(beside)))
 }
 
@@ -199,33 +246,56 @@ fn a_high_risk_is_approved_by_one_rolled_out_and_in_git_with_the_working_tree_un
     let plan = place.root.path().join("rollout.toml");
     let health = place.root.path().join("health.py");
     std::fs::write(&health, HEALTH).unwrap();
-    let text = format!("instances = ['a', 'b', 'c', 'd']\nhealth = ['python3', {health:?}, 'a', 'b', 'c', 'd']\n");
+    let text = format!(
+        "instances = ['a', 'b', 'c', 'd']\nhealth = ['python3', {health:?}, 'a', 'b', 'c', 'd']\n"
+    );
     std::fs::write(&plan, text).unwrap();
     let plan = plan.to_str().unwrap();
     let why = place.refused(&["evolve", "deploy", id, "--plan", plan]);
     assert!(why.contains("0 of 1 have approved"), "{why}");
 
     let review = place.good(&["evolve", "review", id]);
-    for part in ["return word", "3-unit", "Recommendation", "belljar evolve approve", "0 of 1"] {
+    for part in [
+        "return word",
+        "3-unit",
+        "Recommendation",
+        "belljar evolve approve",
+        "0 of 1",
+    ] {
         assert!(review.contains(part), "{part}: {review}");
     }
     place.good(&words(&place.say("approve", id, "ada", &[])));
-    let before = (git(&place.project(), &["rev-parse", "HEAD"]), git(&place.project(), &["status", "--porcelain"]));
+    let before = (
+        git(&place.project(), &["rev-parse", "HEAD"]),
+        git(&place.project(), &["status", "--porcelain"]),
+    );
     place.good(&["evolve", "deploy", id, "--plan", plan]);
     let status = place.json(&["evolve", "promote", id, "--rounds", "400", "--every", "0"]);
     assert_eq!(status["stage"], "done", "{status}");
     assert_eq!(status["current"], proposal.candidate_tree);
     let released = git(&place.project(), &["show", "belljar/releases:agent.py"]);
     assert!(released.contains("onerror"), "{released}");
-    assert_eq!(git(&place.project(), &["rev-parse", "belljar/releases^{tree}"]), proposal.git_tree);
+    assert_eq!(
+        git(&place.project(), &["rev-parse", "belljar/releases^{tree}"]),
+        proposal.git_tree
+    );
     // Back again, to the very tree, and in the history too.
     let status = place.json(&["evolve", "rollback", id, "--reason", "second thoughts"]);
     assert_eq!(status["stage"], "rolled back");
     assert_eq!(status["current"], proposal.base_tree);
     let current = Path::new(status["releases"].as_str().unwrap()).join("current/agent.py");
-    assert_eq!(std::fs::read_to_string(current).unwrap(), "def search(word):\n    return word\n");
-    assert_eq!(git(&place.project(), &["show", "belljar/releases:agent.py"]), "def search(word):\n    return word");
-    let after = (git(&place.project(), &["rev-parse", "HEAD"]), git(&place.project(), &["status", "--porcelain"]));
+    assert_eq!(
+        std::fs::read_to_string(current).unwrap(),
+        "def search(word):\n    return word\n"
+    );
+    assert_eq!(
+        git(&place.project(), &["show", "belljar/releases:agent.py"]),
+        "def search(word):\n    return word"
+    );
+    let after = (
+        git(&place.project(), &["rev-parse", "HEAD"]),
+        git(&place.project(), &["status", "--porcelain"]),
+    );
     assert_eq!(before, after);
     let again = place.refused(&["evolve", "deploy", id, "--plan", plan]);
     assert!(again.contains("rolled out before"), "{again}");
@@ -251,7 +321,10 @@ fn a_critical_risk_needs_two_people_and_fresh_codes() {
             let asked = place.say("approve", id, name, &["--code", code, "--output", "json"]);
             let output = place.belljar(&words(&asked));
             if output.status.success() {
-                said = Some((code.clone(), serde_json::from_slice::<Value>(&output.stdout).unwrap()));
+                said = Some((
+                    code.clone(),
+                    serde_json::from_slice::<Value>(&output.stdout).unwrap(),
+                ));
                 break;
             }
         }
@@ -277,10 +350,17 @@ fn what_did_not_pass_or_was_changed_since_is_not_approved() {
     // Other evidence than the one that was looked at.
     let evidence = directory.join("evidence.json");
     let text = std::fs::read_to_string(&evidence).unwrap();
-    std::fs::write(&evidence, text.replace("\"duration_ms\": 12", "\"duration_ms\": 13")).unwrap();
+    std::fs::write(
+        &evidence,
+        text.replace("\"duration_ms\": 12", "\"duration_ms\": 13"),
+    )
+    .unwrap();
     let told = place.json(&["evolve", "review", id]);
     assert_eq!(told["standing"]["state"], "waiting", "{told}");
-    assert!(told["standing"]["void"].to_string().contains("evidence"), "{told}");
+    assert!(
+        told["standing"]["void"].to_string().contains("evidence"),
+        "{told}"
+    );
     // Another tree.
     std::fs::write(directory.join("trees/candidate/agent.py"), "evil\n").unwrap();
     let why = place.refused(&words(&place.say("approve", id, "bob", &[])));
@@ -293,14 +373,31 @@ fn revoking_a_reviewer_voids_what_they_approved_and_rejecting_says_why() {
     let proposal = place.propose(Risk::High, Verdict::Pass);
     let id = proposal.id.short();
     place.good(&words(&place.say("approve", id, "ada", &[])));
-    assert_eq!(place.json(&["evolve", "review", id])["standing"]["state"], "approved");
+    assert_eq!(
+        place.json(&["evolve", "review", id])["standing"]["state"],
+        "approved"
+    );
     place.good(&["reviewer", "revoke", "ada"]);
-    assert_eq!(place.json(&["evolve", "review", id])["standing"]["state"], "waiting");
+    assert_eq!(
+        place.json(&["evolve", "review", id])["standing"]["state"],
+        "waiting"
+    );
     place.refused(&words(&place.say("approve", id, "ada", &[])));
-    let no = ["--reason", "tests", "--reason", "scope", "--message", "no test of it"];
+    let no = [
+        "--reason",
+        "tests",
+        "--reason",
+        "scope",
+        "--message",
+        "no test of it",
+    ];
     place.good(&words(&place.say("reject", id, "bob", &no)));
     let read = Store::of(&place.state()).read(&proposal.id).unwrap();
-    let codes: Vec<&str> = read.reasons.iter().map(|reason| reason.code.as_str()).collect();
+    let codes: Vec<&str> = read
+        .reasons
+        .iter()
+        .map(|reason| reason.code.as_str())
+        .collect();
     assert_eq!(codes, ["review_tests", "review_scope"], "the agent is told");
     assert_eq!(place.json(&["evolve", "stats"])["rejected_for"]["tests"], 1);
 }
@@ -310,8 +407,14 @@ fn the_page_shows_what_an_agent_wrote_and_runs_nothing_of_it() {
     let place = Place::new();
     let proposal = place.propose(Risk::High, Verdict::Pass);
     let page = place.good(&["evolve", "report", proposal.id.short(), "--html", "-"]);
-    assert!(page.contains("&lt;script&gt;") && page.contains("&lt;img"), "{page}");
-    assert!(!page.contains("<script") && !page.contains("<img") && !page.contains("http://"), "{page}");
+    assert!(
+        page.contains("&lt;script&gt;") && page.contains("&lt;img"),
+        "{page}"
+    );
+    assert!(
+        !page.contains("<script") && !page.contains("<img") && !page.contains("http://"),
+        "{page}"
+    );
 }
 
 #[test]

@@ -7,7 +7,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use belljar_evolve::release::{Place, ReleaseError, Store};
-use belljar_evolve::review::{Approved, Proposer, Registry, ReviewPolicy, Standing, Subject, judge};
+use belljar_evolve::review::{
+    Approved, Proposer, Registry, ReviewPolicy, Standing, Subject, judge,
+};
 use belljar_evolve::tree::{Entry, Tree};
 use belljar_evolve::{Digests, Risk, TreePath};
 
@@ -18,7 +20,11 @@ const NOW: u64 = 1_800_000_000;
 
 fn tree(text: &str) -> Tree {
     let mut tree = Tree::default();
-    for (name, text) in [("agent.py", text), ("lib/util.py", "x = 1\n"), ("run.sh", "true\n")] {
+    for (name, text) in [
+        ("agent.py", text),
+        ("lib/util.py", "x = 1\n"),
+        ("run.sh", "true\n"),
+    ] {
         tree.put(TreePath::new(name).unwrap(), Entry::file(text));
     }
     tree
@@ -40,7 +46,13 @@ fn approved(base: &str, candidate: &str) -> Approved {
             policy: "4".repeat(64),
         },
     };
-    match judge(&subject, &[], &Registry::default(), &ReviewPolicy::default(), NOW) {
+    match judge(
+        &subject,
+        &[],
+        &Registry::default(),
+        &ReviewPolicy::default(),
+        NOW,
+    ) {
         Standing::Approved(approved) => approved,
         other => panic!("{other:?}"),
     }
@@ -55,7 +67,9 @@ fn store(directory: &Path) -> (Store, String, String) {
 
 fn shown(directory: &Path) -> Option<Tree> {
     let current = directory.join("current");
-    current.exists().then(|| Tree::read(&current.canonicalize().unwrap(), &[]).unwrap())
+    current
+        .exists()
+        .then(|| Tree::read(&current.canonicalize().unwrap(), &[]).unwrap())
 }
 
 #[test]
@@ -79,12 +93,19 @@ fn a_release_is_promoted_from_its_parent_alone_and_rolled_back_to_the_exact_tree
     let (mut store, base, candidate) = self::store(directory.path());
     store.install(&current, &base).unwrap();
     let rehearsed = store.rehearse(&base, &candidate).unwrap();
-    assert_eq!(shown(directory.path()).unwrap().digest(), base, "a rehearsal moves nothing that counts");
+    assert_eq!(
+        shown(directory.path()).unwrap().digest(),
+        base,
+        "a rehearsal moves nothing that counts"
+    );
     store.promote(&current, &yes, &rehearsed, NOW).unwrap();
     assert_eq!(shown(directory.path()).unwrap(), tree("new\n"));
     assert_eq!(store.roll_back(&current).unwrap(), base);
     assert_eq!(shown(directory.path()).unwrap().digest(), base);
-    assert!(matches!(store.roll_back(&current), Err(ReleaseError::Nothing(_))));
+    assert!(matches!(
+        store.roll_back(&current),
+        Err(ReleaseError::Nothing(_))
+    ));
 }
 
 #[test]
@@ -94,7 +115,12 @@ fn what_was_rehearsed_is_what_is_promoted() {
     let other = store.keep(&tree("other\n")).unwrap();
     store.install(&Place::current(), &base).unwrap();
     let rehearsed = store.rehearse(&base, &other).unwrap();
-    let refused = store.promote(&Place::current(), &approved(&base, &candidate), &rehearsed, NOW);
+    let refused = store.promote(
+        &Place::current(),
+        &approved(&base, &candidate),
+        &rehearsed,
+        NOW,
+    );
     assert!(matches!(refused, Err(ReleaseError::NotThat { .. })));
     assert_eq!(shown(directory.path()).unwrap(), tree("old\n"));
 }
@@ -106,9 +132,17 @@ fn a_tree_that_was_changed_after_it_was_approved_is_not_shown() {
     store.install(&Place::current(), &base).unwrap();
     let rehearsed = store.rehearse(&base, &candidate).unwrap();
     std::fs::write(store.path(&candidate).join("agent.py"), "evil\n").unwrap();
-    let refused = store.promote(&Place::current(), &approved(&base, &candidate), &rehearsed, NOW);
+    let refused = store.promote(
+        &Place::current(),
+        &approved(&base, &candidate),
+        &rehearsed,
+        NOW,
+    );
     assert!(matches!(refused, Err(ReleaseError::Altered { .. })));
-    assert!(matches!(store.rehearse(&base, &candidate), Err(ReleaseError::Altered { .. })));
+    assert!(matches!(
+        store.rehearse(&base, &candidate),
+        Err(ReleaseError::Altered { .. })
+    ));
     assert_eq!(shown(directory.path()).unwrap(), tree("old\n"));
 }
 
@@ -118,12 +152,24 @@ fn a_version_that_was_given_up_is_not_tried_again_even_by_another_process() {
     let (mut store, base, candidate) = store(directory.path());
     store.install(&Place::current(), &base).unwrap();
     let rehearsed = store.rehearse(&base, &candidate).unwrap();
-    store.promote(&Place::current(), &approved(&base, &candidate), &rehearsed, NOW).unwrap();
+    store
+        .promote(
+            &Place::current(),
+            &approved(&base, &candidate),
+            &rehearsed,
+            NOW,
+        )
+        .unwrap();
     store.abort(&candidate, "it crashed").unwrap();
     store.roll_back(&Place::current()).unwrap();
     drop(store);
     let mut store = Store::open(directory.path()).unwrap();
-    let refused = store.promote(&Place::current(), &approved(&base, &candidate), &rehearsed, NOW);
+    let refused = store.promote(
+        &Place::current(),
+        &approved(&base, &candidate),
+        &rehearsed,
+        NOW,
+    );
     assert!(matches!(refused, Err(ReleaseError::Aborted { .. })));
     assert_eq!(shown(directory.path()).unwrap(), tree("old\n"));
 }
@@ -136,7 +182,10 @@ fn an_unfinished_line_of_the_journal_announces_nothing() {
     store.install(&Place::current(), &base).unwrap();
     drop(store);
     let journal = directory.path().join("journal");
-    let mut file = std::fs::OpenOptions::new().append(true).open(journal).unwrap();
+    let mut file = std::fs::OpenOptions::new()
+        .append(true)
+        .open(journal)
+        .unwrap();
     file.write_all(br#"{"line":"begin","n":1,"wha"#).unwrap();
     drop(file);
     let store = Store::open(directory.path()).unwrap();
@@ -162,7 +211,9 @@ fn role_move_until_killed() {
     let (base, candidate) = (tree("old\n").digest(), store.keep(&tree("new\n")).unwrap());
     let rehearsed = store.rehearse(&base, &candidate).unwrap();
     let yes = approved(&base, &candidate);
-    store.promote(&Place::current(), &yes, &rehearsed, NOW).unwrap();
+    store
+        .promote(&Place::current(), &yes, &rehearsed, NOW)
+        .unwrap();
     store.abort(&candidate, "it crash-loops").unwrap();
     store.roll_back(&Place::current()).unwrap();
 }
@@ -185,18 +236,26 @@ fn killed_at_any_change_to_the_disk_a_place_is_before_or_after_and_goes_on_from_
             .unwrap();
         // As a reader sees it, with nobody there to repair anything.
         let found = shown(directory.path()).expect("there is always a whole release");
-        assert!(found == old || found == new, "neither before nor after, killed at {kill_at}");
+        assert!(
+            found == old || found == new,
+            "neither before nor after, killed at {kill_at}"
+        );
         seen.insert(found.digest());
         // And whoever comes next finds it in order, and can go either way.
         let mut store = Store::open(directory.path()).unwrap();
-        assert_eq!(store.shows(&Place::current()).unwrap().unwrap(), found.digest());
+        assert_eq!(
+            store.shows(&Place::current()).unwrap().unwrap(),
+            found.digest()
+        );
         if found == new {
             assert_eq!(store.roll_back(&Place::current()).unwrap(), old.digest());
         } else if store.aborted(&new.digest()).is_none() {
             let candidate = store.keep(&new).unwrap();
             let rehearsed = store.rehearse(&base, &candidate).unwrap();
             let yes = approved(&base, &candidate);
-            store.promote(&Place::current(), &yes, &rehearsed, NOW).unwrap();
+            store
+                .promote(&Place::current(), &yes, &rehearsed, NOW)
+                .unwrap();
             store.roll_back(&Place::current()).unwrap();
         }
         assert_eq!(shown(directory.path()).unwrap(), old);
@@ -206,5 +265,9 @@ fn killed_at_any_change_to_the_disk_a_place_is_before_or_after_and_goes_on_from_
             break;
         }
     }
-    assert_eq!(seen.len(), 2, "some kills came before the move and some after");
+    assert_eq!(
+        seen.len(),
+        2,
+        "some kills came before the move and some after"
+    );
 }

@@ -7,7 +7,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use belljar_evolve::release::{Place, ReleaseError};
-use belljar_evolve::review::{Approved, Proposer, Registry, ReviewPolicy, Standing, Subject, judge};
+use belljar_evolve::review::{
+    Approved, Proposer, Registry, ReviewPolicy, Standing, Subject, judge,
+};
 use belljar_evolve::rollout::{Driver, Plan, RolloutError, Stage, Tick};
 use belljar_evolve::tree::{Entry, Tree};
 use belljar_evolve::{Digests, Risk, TreePath};
@@ -40,10 +42,11 @@ for name, version in shown.items():
     dice = random.Random(f"{turn} {name}")
     if scope.get("silent", lambda share: False)(share):
         continue
-    rate = scope["errors"](share)
+    rate = scope["errors"](share) / 1000
+    spread = (5000 * rate * (1 - rate)) ** 0.5
     print(json.dumps({
-        "instance": name, "version": version, "requests": 1000,
-        "errors": sum(dice.random() < rate / 1000 for _ in range(1000)), "violations": 0,
+        "instance": name, "version": version, "requests": 5000,
+        "errors": max(0, min(5000, round(dice.gauss(5000 * rate, spread)))), "violations": 0,
         "latency_ms": dice.lognormvariate(3, 0.05), "cost": 1,
     }))
 "#;
@@ -64,7 +67,10 @@ fn tree(text: &str) -> Tree {
 fn approved(candidate: &Tree) -> Approved {
     let subject = Subject {
         proposal: candidate.digest(),
-        proposer: Proposer { name: "worker".into(), key: None },
+        proposer: Proposer {
+            name: "worker".into(),
+            key: None,
+        },
         risk: Risk::Low,
         digests: Digests {
             base_tree: tree(OLD).digest(),
@@ -73,7 +79,13 @@ fn approved(candidate: &Tree) -> Approved {
             policy: "4".repeat(64),
         },
     };
-    match judge(&subject, &[], &Registry::default(), &ReviewPolicy::default(), NOW) {
+    match judge(
+        &subject,
+        &[],
+        &Registry::default(),
+        &ReviewPolicy::default(),
+        NOW,
+    ) {
         Standing::Approved(approved) => approved,
         other => panic!("{other:?}"),
     }
@@ -102,7 +114,9 @@ fn open(state: &Path) -> Driver {
 fn roll_out(state: &Path, candidate: &Tree) -> (Vec<Stage>, Tick) {
     let yes = approved(candidate);
     let plan = plan(state);
-    open(state).deploy(&yes, &tree(OLD), candidate, plan, NOW).unwrap();
+    open(state)
+        .deploy(&yes, &tree(OLD), candidate, plan, NOW)
+        .unwrap();
     let mut stages = vec![open(state).rollout().unwrap().stage()];
     for _ in 0..500 {
         // Another process each time, as far as anything on disk can tell.
@@ -117,10 +131,21 @@ fn roll_out(state: &Path, candidate: &Tree) -> (Vec<Stage>, Tick) {
 
 fn all_show(driver: &Driver, tree: &Tree) {
     let instances = names().into_iter().chain(["shadow".to_owned()]);
-    let places = instances.map(|name| Place::instance(&name).unwrap()).chain([Place::current()]);
+    let places = instances
+        .map(|name| Place::instance(&name).unwrap())
+        .chain([Place::current()]);
     for place in places {
-        let found = driver.directory().join(place.as_str()).canonicalize().unwrap();
-        assert_eq!(Tree::read(&found, &[]).unwrap().digest(), tree.digest(), "{}", place.as_str());
+        let found = driver
+            .directory()
+            .join(place.as_str())
+            .canonicalize()
+            .unwrap();
+        assert_eq!(
+            Tree::read(&found, &[]).unwrap().digest(),
+            tree.digest(),
+            "{}",
+            place.as_str()
+        );
     }
 }
 
@@ -130,7 +155,10 @@ fn a_good_candidate_takes_over_step_by_step() {
     let candidate = tree(SAME);
     let (stages, end) = roll_out(state.path(), &candidate);
     let steps = [5, 25, 50].map(Stage::Percent);
-    assert_eq!(stages, [&[Stage::Shadow][..], &steps, &[Stage::Done]].concat());
+    assert_eq!(
+        stages,
+        [&[Stage::Shadow][..], &steps, &[Stage::Done]].concat()
+    );
     assert_eq!(end, Tick::Ended);
     let mut driver = open(state.path());
     all_show(&driver, &candidate);
@@ -166,16 +194,31 @@ fn the_same_tree_under_another_proposal_is_not_tried_again_either() {
     all_show(&open(state.path()), &tree(OLD));
     let mut subject = Subject {
         proposal: "cd".repeat(32),
-        proposer: Proposer { name: "worker".into(), key: None },
+        proposer: Proposer {
+            name: "worker".into(),
+            key: None,
+        },
         risk: Risk::Low,
         digests: approved(&candidate).digests().clone(),
     };
     subject.digests.evidence = "5".repeat(64);
-    let Standing::Approved(yes) = judge(&subject, &[], &Registry::default(), &ReviewPolicy::default(), NOW) else {
+    let Standing::Approved(yes) = judge(
+        &subject,
+        &[],
+        &Registry::default(),
+        &ReviewPolicy::default(),
+        NOW,
+    ) else {
         panic!("not approved");
     };
     let again = open(state.path()).deploy(&yes, &tree(OLD), &candidate, plan(state.path()), NOW);
-    assert!(matches!(again, Err(RolloutError::Release(ReleaseError::Aborted { .. }))), "{again:?}");
+    assert!(
+        matches!(
+            again,
+            Err(RolloutError::Release(ReleaseError::Aborted { .. }))
+        ),
+        "{again:?}"
+    );
 }
 
 #[test]
@@ -198,8 +241,13 @@ fn going_on_needs_an_approval_that_still_counts_and_going_back_needs_none() {
     let mut driver = open(state.path());
     // Another tree than the one that was approved.
     let refused = driver.deploy(&yes, &tree(OLD), &tree(WORSE_AT_25), plan.clone(), NOW);
-    assert!(matches!(refused, Err(RolloutError::NotApproved("candidate"))));
-    driver.deploy(&yes, &tree(OLD), &candidate, plan.clone(), NOW).unwrap();
+    assert!(matches!(
+        refused,
+        Err(RolloutError::NotApproved("candidate"))
+    ));
+    driver
+        .deploy(&yes, &tree(OLD), &candidate, plan.clone(), NOW)
+        .unwrap();
     let refused = driver.deploy(&yes, &tree(OLD), &candidate, plan, NOW);
     assert!(matches!(refused, Err(RolloutError::Busy(_))));
     loop {
@@ -222,8 +270,20 @@ fn a_project_that_was_changed_meanwhile_is_not_rolled_over() {
     roll_out(state.path(), &candidate);
     // Made from the old tree, while the new one is current.
     let other = tree("def errors(share): return 19\n");
-    let refused = open(state.path()).deploy(&approved(&other), &tree(OLD), &other, plan(state.path()), NOW);
-    assert!(matches!(refused, Err(RolloutError::Release(ReleaseError::OtherParent { .. }))), "{refused:?}");
+    let refused = open(state.path()).deploy(
+        &approved(&other),
+        &tree(OLD),
+        &other,
+        plan(state.path()),
+        NOW,
+    );
+    assert!(
+        matches!(
+            refused,
+            Err(RolloutError::Release(ReleaseError::OtherParent { .. }))
+        ),
+        "{refused:?}"
+    );
 }
 
 /// Takes a candidate back; kills itself before the change to a place it is told.
@@ -259,7 +319,9 @@ fn a_rollback_that_is_killed_anywhere_is_ended_by_whoever_comes_next() {
             ..plan(state.path())
         };
         let mut driver = open(state.path());
-        driver.deploy(&yes, &tree(OLD), &candidate, plan, NOW).unwrap();
+        driver
+            .deploy(&yes, &tree(OLD), &candidate, plan, NOW)
+            .unwrap();
         let half = driver.rollout().unwrap().on_candidate().len();
         assert_eq!(half, names().len() / 2);
         drop(driver);
@@ -273,7 +335,10 @@ fn a_rollback_that_is_killed_anywhere_is_ended_by_whoever_comes_next() {
         let driver = open(state.path());
         assert_eq!(driver.rollout().unwrap().stage(), Stage::RolledBack);
         for name in names() {
-            let shows = driver.store().shows(&Place::instance(&name).unwrap()).unwrap();
+            let shows = driver
+                .store()
+                .shows(&Place::instance(&name).unwrap())
+                .unwrap();
             assert_eq!(shows, Some(tree(OLD).digest()));
             driver.store().verify(&tree(OLD).digest()).unwrap();
         }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use belljar_evolve::Status;
 use belljar_evolve::proposal::{Proposal, ProposalId, Reason as Refusal};
 use belljar_evolve::release::{History, Place};
 use belljar_evolve::review::paint::{self, Colours};
@@ -11,7 +12,6 @@ use belljar_evolve::review::{
 };
 use belljar_evolve::rollout::{Driver, Plan, Rollout, RolloutError, Stage, Tick};
 use belljar_evolve::store::Store;
-use belljar_evolve::Status;
 use belljar_gate::in_full;
 use belljar_manifest::read_bounded;
 use belljar_supervisor::{AGENT_SOCKET, StateDir, key_source};
@@ -99,7 +99,9 @@ impl Office {
 
     fn id(&self, given: &str) -> Result<ProposalId, Failure> {
         let found = self.store.find(given);
-        found.map_err(|error| Failure::Invalid(in_full(&error), "`belljar evolve list` names them".into()))
+        found.map_err(|error| {
+            Failure::Invalid(in_full(&error), "`belljar evolve list` names them".into())
+        })
     }
 
     fn standing(&self, dossier: &Dossier) -> Result<Standing, Failure> {
@@ -118,7 +120,11 @@ impl Office {
                 "recommendation": dossier.recommendation(), "standing": told(&standing),
             }));
         } else {
-            let colours = if print::stdout_colours() { Colours::On } else { Colours::Off };
+            let colours = if print::stdout_colours() {
+                Colours::On
+            } else {
+                Colours::Off
+            };
             print::out(&paint::text(&dossier, &standing, colours));
         }
         Ok(exit::OK)
@@ -132,7 +138,10 @@ impl Office {
             return Ok(exit::OK);
         }
         std::fs::write(to, page).map_err(|error| {
-            Failure::Invalid(format!("{}: {error}", to.display()), "name a file that can be written".into())
+            Failure::Invalid(
+                format!("{}: {error}", to.display()),
+                "name a file that can be written".into(),
+            )
         })?;
         Ok(exit::OK)
     }
@@ -142,7 +151,9 @@ impl Office {
         let key = read_key(&who.key).map_err(refused)?;
         let policy = self.desk.policy().map_err(refused)?;
         let id = &dossier.proposal.id;
-        let said = self.desk.say(id, &dossier.subject(), &policy, opinion, &key, now_s());
+        let said = self
+            .desk
+            .say(id, &dossier.subject(), &policy, opinion, &key, now_s());
         said.map_err(refused)?;
         self.standing(dossier)
     }
@@ -152,7 +163,10 @@ impl Office {
         proposal.status = status;
         proposal.reasons.extend(more);
         self.store.write(&proposal).map_err(|error| {
-            Failure::Invalid(in_full(&error), "see that BELLJAR_STATE_DIR can be written to".into())
+            Failure::Invalid(
+                in_full(&error),
+                "see that BELLJAR_STATE_DIR can be written to".into(),
+            )
         })
     }
 
@@ -185,7 +199,10 @@ impl Office {
         for name in &given.reasons {
             reasons.push(Reason::from_name(name).ok_or_else(|| {
                 let all: Vec<&str> = Reason::ALL.iter().map(|one| one.as_str()).collect();
-                Failure::Invalid(format!("{name} is no reason"), format!("one of {}", all.join(", ")))
+                Failure::Invalid(
+                    format!("{name} is no reason"),
+                    format!("one of {}", all.join(", ")),
+                )
             })?);
         }
         let opinion = Opinion {
@@ -254,7 +271,10 @@ impl Office {
         let name = plan.display().to_string();
         let bytes = read_bounded(plan, &name)?;
         let plan = Plan::parse(&String::from_utf8_lossy(&bytes)).map_err(|error| {
-            Failure::Invalid(format!("{name}: {}", in_full(&error)), "docs/evolve-review.md has one to start from".into())
+            Failure::Invalid(
+                format!("{name}: {}", in_full(&error)),
+                "docs/evolve-review.md has one to start from".into(),
+            )
         })?;
         let approved = self.approved(&dossier)?;
         let mut driver = self.driver(&dossier.proposal.project)?;
@@ -264,7 +284,12 @@ impl Office {
         self.set(&dossier.proposal, Status::Deployed, Vec::new())?;
         if let Some(history) = self.history(&dossier.proposal.project) {
             let message = message(&dossier.proposal, "Proposed");
-            note(history.branch(dossier.proposal.id.as_str(), &dossier.base, &dossier.candidate, &message));
+            note(history.branch(
+                dossier.proposal.id.as_str(),
+                &dossier.base,
+                &dossier.candidate,
+                &message,
+            ));
         }
         show(&driver, format)
     }
@@ -283,7 +308,9 @@ impl Office {
             self.follow(&dossier, before, &tick)?;
             match tick {
                 Tick::Observed => continue,
-                Tick::Advanced(Stage::Done) | Tick::Held(_) | Tick::Ended => return show(&driver, format),
+                Tick::Advanced(Stage::Done) | Tick::Held(_) | Tick::Ended => {
+                    return show(&driver, format);
+                }
                 Tick::Advanced(_) => {}
                 Tick::RolledBack(_) => {
                     show(&driver, format)?;
@@ -302,12 +329,19 @@ impl Office {
             Tick::Advanced(Stage::Done) => {
                 if let Some(history) = self.history(&proposal.project) {
                     let message = message(proposal, "Released");
-                    note(history.merge(proposal.id.as_str(), &dossier.base, &dossier.candidate, &message));
+                    note(history.merge(
+                        proposal.id.as_str(),
+                        &dossier.base,
+                        &dossier.candidate,
+                        &message,
+                    ));
                 }
                 Ok(())
             }
             Tick::RolledBack(why) => {
-                if let (Some(history), Some(Stage::Done)) = (self.history(&proposal.project), before) {
+                if let (Some(history), Some(Stage::Done)) =
+                    (self.history(&proposal.project), before)
+                {
                     let message = message(proposal, "Rolled back");
                     note(history.restore(&dossier.base, &dossier.candidate, &message));
                 }
@@ -343,7 +377,9 @@ impl Office {
     fn read(&self, id: &str) -> Result<Proposal, Failure> {
         let id = self.id(id)?;
         let read = self.store.read(&id);
-        read.map_err(|error| Failure::Invalid(in_full(&error), "`belljar evolve list` names them".into()))
+        read.map_err(|error| {
+            Failure::Invalid(in_full(&error), "`belljar evolve list` names them".into())
+        })
     }
 
     fn roll_back(&self, id: &str, reason: &str, format: &Format) -> Result<u8, Failure> {
@@ -368,7 +404,10 @@ impl Office {
 
     fn stats(&self, format: &Format) -> Result<u8, Failure> {
         let all = self.store.list().map_err(|error| {
-            Failure::Invalid(in_full(&error), "see that BELLJAR_STATE_DIR can be read".into())
+            Failure::Invalid(
+                in_full(&error),
+                "see that BELLJAR_STATE_DIR can be read".into(),
+            )
         })?;
         let counts = statistics(&all, &self.desk).map_err(refused)?;
         if format.output == OutputFormat::Json {
@@ -385,12 +424,17 @@ impl Office {
             }
         };
         let rows = |map: &std::collections::BTreeMap<&'static str, usize>| {
-            map.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+            map.iter()
+                .map(|(name, count)| ((*name).to_owned(), *count))
+                .collect()
         };
         section("by status", rows(&counts.by_status));
         section("by risk", rows(&counts.by_risk));
         section("by author", counts.by_author.clone().into_iter().collect());
-        section("refused by stages for", counts.refused_for.clone().into_iter().collect());
+        section(
+            "refused by stages for",
+            counts.refused_for.clone().into_iter().collect(),
+        );
         section("rejected by people for", rows(&counts.rejected_for));
         section("statements", rows(&counts.statements));
         Ok(exit::OK)
@@ -399,13 +443,19 @@ impl Office {
 
 fn message(proposal: &Proposal, what: &str) -> String {
     let first = proposal.description.lines().next().unwrap_or_default();
-    format!("{what}: {first}\n\nProposal: {}\nBy: {}\nTree: {}\n", proposal.id, proposal.by, proposal.candidate_tree)
+    format!(
+        "{what}: {first}\n\nProposal: {}\nBy: {}\nTree: {}\n",
+        proposal.id, proposal.by, proposal.candidate_tree
+    )
 }
 
 /// History is for people; that it can't be written keeps nothing from being released or taken back.
 fn note<T>(written: Result<T, belljar_evolve::release::GitError>) {
     if let Err(error) = written {
-        print::line(Line::Error, &format!("the history was not written: {}", in_full(&error)));
+        print::line(
+            Line::Error,
+            &format!("the history was not written: {}", in_full(&error)),
+        );
         print::line(Line::Hint, error.hint());
     }
 }
@@ -417,7 +467,9 @@ fn words(standing: &Standing) -> String {
         Standing::Waiting { by, needed, void } => {
             let mut text = format!("{} of {needed} have approved", by.len());
             for (who, why) in void {
-                let who = who.as_ref().map_or("somebody".to_owned(), ToString::to_string);
+                let who = who
+                    .as_ref()
+                    .map_or("somebody".to_owned(), ToString::to_string);
                 text.push_str(&format!("; what {who} said does not count: {why}"));
             }
             text
@@ -467,12 +519,26 @@ fn show(driver: &Driver, format: &Format) -> Result<u8, Failure> {
     if let Some(why) = rollout.why_back().or(rollout.paused()) {
         print::out(&format!("because    {}\n", print::harmless(why)));
     }
-    print::out(&format!("candidate  {}\nbefore     {}\n", short(&rollout.candidate), short(&rollout.base)));
-    print::out(&format!("current    {}\n", short(&current.unwrap_or_default())));
-    print::out(&format!("runs it    {}\n", rollout.on_candidate().join(" ")));
+    print::out(&format!(
+        "candidate  {}\nbefore     {}\n",
+        short(&rollout.candidate),
+        short(&rollout.base)
+    ));
+    print::out(&format!(
+        "current    {}\n",
+        short(&current.unwrap_or_default())
+    ));
+    print::out(&format!(
+        "runs it    {}\n",
+        rollout.on_candidate().join(" ")
+    ));
     if !rollout.has_ended() {
         let rounds = rollout.canary().rounds();
-        print::out(&format!("looked at  {rounds} times; errors {:.2} % before, {:.2} % with it\n", before * 100.0, after * 100.0));
+        print::out(&format!(
+            "looked at  {rounds} times; errors {:.2} % before, {:.2} % with it\n",
+            before * 100.0,
+            after * 100.0
+        ));
     }
     print::out(&format!("releases   {}\n", driver.directory().display()));
     Ok(exit::OK)

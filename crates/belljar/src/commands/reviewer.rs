@@ -29,7 +29,11 @@ pub(crate) fn reviewer(what: &Reviewer) -> Result<u8, Failure> {
 fn add(desk: &Desk, new: &AddReviewer) -> Result<u8, Failure> {
     let public = match (&new.key, &new.public) {
         (Some(file), _) => {
-            let key = if file.exists() { read_key(file) } else { make_key(file) };
+            let key = if file.exists() {
+                read_key(file)
+            } else {
+                make_key(file)
+            };
             key.map_err(refused)?.public_key().ok_or_else(|| {
                 Failure::Invalid(
                     "a reviewer's key is an Ed25519 key".into(),
@@ -37,10 +41,17 @@ fn add(desk: &Desk, new: &AddReviewer) -> Result<u8, Failure> {
                 )
             })?
         }
-        (None, Some(hex)) => PublicKey::from_hex(hex)
-            .map_err(|error| Failure::Invalid(error.to_string(), "`belljar reviewer list` shows some".into()))?,
+        (None, Some(hex)) => PublicKey::from_hex(hex).map_err(|error| {
+            Failure::Invalid(
+                error.to_string(),
+                "`belljar reviewer list` shows some".into(),
+            )
+        })?,
         (None, None) => {
-            return Err(Failure::Invalid("whose key?".into(), "give --key FILE or --public HEX".into()));
+            return Err(Failure::Invalid(
+                "whose key?".into(),
+                "give --key FILE or --public HEX".into(),
+            ));
         }
     };
     let one = desk.add(&new.name, public, now_s()).map_err(refused)?;
@@ -65,7 +76,10 @@ fn enrol(desk: &Desk, name: &str, code: Option<&str>) -> Result<u8, Failure> {
     }
     print::out(&format!("{}\n", uri.as_str()));
     let hint = format!("then: belljar reviewer enrol {name} --code 123456");
-    print::line(Line::Note, "read it with an authenticator; it is not shown again");
+    print::line(
+        Line::Note,
+        "read it with an authenticator; it is not shown again",
+    );
     print::line(Line::Hint, &hint);
     Ok(exit::OK)
 }
@@ -77,7 +91,10 @@ fn list(desk: &Desk, format: &Format) -> Result<u8, Failure> {
         print::json(&json!({ "reviewers": told }));
         return Ok(exit::OK);
     }
-    print::out(&format!("{:<34}{:<18}{:<9}{:<15}ADDED\n", "NAME", "KEY", "STATE", "SECOND FACTOR"));
+    print::out(&format!(
+        "{:<34}{:<18}{:<9}{:<15}ADDED\n",
+        "NAME", "KEY", "STATE", "SECOND FACTOR"
+    ));
     for one in all.iter() {
         let value = described(desk, one);
         let text = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
@@ -86,7 +103,11 @@ fn list(desk: &Desk, format: &Format) -> Result<u8, Failure> {
             one.name.as_str(),
             text("key"),
             text("state"),
-            if value["second_factor"] == true { "yes" } else { "no" },
+            if value["second_factor"] == true {
+                "yes"
+            } else {
+                "no"
+            },
             print::utc(one.added_s.saturating_mul(1000)),
         ));
     }
@@ -97,7 +118,11 @@ fn tell(desk: &Desk, one: &Person, format: &Format) -> Result<u8, Failure> {
     if format.output == OutputFormat::Json {
         print::json(&described(desk, one));
     } else {
-        let state = if one.revoked_s.is_some() { "revoked" } else { "added" };
+        let state = if one.revoked_s.is_some() {
+            "revoked"
+        } else {
+            "added"
+        };
         print::out(&format!("{}  {state}  key {}\n", one.name, one.key.id()));
     }
     Ok(exit::OK)

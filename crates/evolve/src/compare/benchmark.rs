@@ -78,7 +78,10 @@ pub struct Threshold {
 
 impl Default for Threshold {
     fn default() -> Self {
-        Self { effect: 0.05, p: 0.05 }
+        Self {
+            effect: 0.05,
+            p: 0.05,
+        }
     }
 }
 
@@ -130,7 +133,11 @@ fn median(values: &[f64]) -> f64 {
 /// Wilcoxon's signed-rank test, two-sided and exact: the distribution of the sum of ranks over all ways to flip the signs. Ties
 /// share their ranks, which are doubled to stay whole; differences of exactly zero say nothing and are left out.
 fn signed_rank(effects: &[f64]) -> f64 {
-    let mut sorted: Vec<f64> = effects.iter().copied().filter(|effect| *effect != 0.0).collect();
+    let mut sorted: Vec<f64> = effects
+        .iter()
+        .copied()
+        .filter(|effect| *effect != 0.0)
+        .collect();
     if sorted.is_empty() {
         return 1.0;
     }
@@ -138,13 +145,21 @@ fn signed_rank(effects: &[f64]) -> f64 {
     let mut doubled = vec![0usize; sorted.len()];
     let mut at = 0;
     while at < sorted.len() {
-        let same = sorted[at..].iter().take_while(|effect| effect.abs() == sorted[at].abs()).count();
+        let same = sorted[at..]
+            .iter()
+            .take_while(|effect| effect.abs() == sorted[at].abs())
+            .count();
         // Ranks at+1 ..= at+same, on average, twice.
         doubled[at..at + same].fill(2 * at + same + 1);
         at += same;
     }
     let total: usize = doubled.iter().sum();
-    let positive: usize = sorted.iter().zip(&doubled).filter(|(effect, _)| **effect > 0.0).map(|(_, rank)| rank).sum();
+    let positive: usize = sorted
+        .iter()
+        .zip(&doubled)
+        .filter(|(effect, _)| **effect > 0.0)
+        .map(|(_, rank)| rank)
+        .sum();
     // The chance of each sum.
     let mut chance = vec![0.0f64; total + 1];
     chance[0] = 1.0;
@@ -152,7 +167,11 @@ fn signed_rank(effects: &[f64]) -> f64 {
     for rank in &doubled {
         reach += rank;
         for sum in (0..=reach).rev() {
-            let with = if sum >= *rank { chance[sum - rank] } else { 0.0 };
+            let with = if sum >= *rank {
+                chance[sum - rank]
+            } else {
+                0.0
+            };
             chance[sum] = f64::midpoint(chance[sum], with);
         }
     }
@@ -204,14 +223,18 @@ mod tests {
 
     #[test]
     fn identical_code_is_called_different_less_than_one_time_in_a_hundred_on_a_noisy_machine() {
-        let different = (1..=1000).filter(|seed| matches!(speed(*seed, 1.0), Speed::Faster | Speed::Slower)).count();
+        let different = (1..=1000)
+            .filter(|seed| matches!(speed(*seed, 1.0), Speed::Faster | Speed::Slower))
+            .count();
         assert!(different < 10, "{different} of 1000");
     }
 
     #[test]
     fn a_seventh_slower_or_faster_is_found_nine_times_in_ten() {
         for (factor, expected) in [(1.15, Speed::Slower), (0.85, Speed::Faster)] {
-            let found = (1..=100).filter(|seed| speed(*seed, factor) == expected).count();
+            let found = (1..=100)
+                .filter(|seed| speed(*seed, factor) == expected)
+                .count();
             assert!(found >= 90, "{found} of 100 at {factor}");
         }
     }
@@ -220,7 +243,10 @@ mod tests {
     fn a_machine_that_finds_a_difference_where_there_is_none_decides_nothing() {
         let mut dice = Dice(9);
         let (blocks, control) = (dice.blocks(0.5, 20), dice.blocks(1.3, 20));
-        assert_eq!(compare(&blocks, &control, Threshold::default()).speed, Speed::Noisy);
+        assert_eq!(
+            compare(&blocks, &control, Threshold::default()).speed,
+            Speed::Noisy
+        );
     }
 
     #[test]
@@ -228,12 +254,21 @@ mod tests {
         let mut dice = Dice(9);
         let good = dice.blocks(0.5, 20);
         let few = &good[..LEAST_BLOCKS - 1];
-        assert_eq!(compare(few, &good, Threshold::default()).speed, Speed::TooLittle);
-        assert_eq!(compare(&good, few, Threshold::default()).speed, Speed::TooLittle);
+        assert_eq!(
+            compare(few, &good, Threshold::default()).speed,
+            Speed::TooLittle
+        );
+        assert_eq!(
+            compare(&good, few, Threshold::default()).speed,
+            Speed::TooLittle
+        );
         for time in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             let mut bad = good.clone();
             bad[3].b1 = time;
-            assert_eq!(compare(&bad, &good, Threshold::default()).speed, Speed::TooLittle);
+            assert_eq!(
+                compare(&bad, &good, Threshold::default()).speed,
+                Speed::TooLittle
+            );
         }
     }
 
@@ -245,7 +280,13 @@ mod tests {
         // From the published table: n = 10, the smaller sum 8 is significant at 0.05, 9 is not.
         let of = |negative: &[f64]| {
             let ranks = (1..=10).map(f64::from);
-            let signed = ranks.map(|rank| if negative.contains(&rank) { -rank } else { rank });
+            let signed = ranks.map(|rank| {
+                if negative.contains(&rank) {
+                    -rank
+                } else {
+                    rank
+                }
+            });
             signed_rank(&signed.collect::<Vec<_>>())
         };
         assert!(of(&[8.0]) < 0.05 && of(&[9.0]) > 0.05);

@@ -238,11 +238,16 @@ impl Canary {
         self.violations.observe(before, after);
         // Whoever was asked nothing has no latency. Each figure is used once: a pair is a trial of its own.
         let busy = |samples: &[Sample]| -> Vec<Sample> {
-            samples.iter().filter(|sample| sample.requests > 0).copied().collect()
+            samples
+                .iter()
+                .filter(|sample| sample.requests > 0)
+                .copied()
+                .collect()
         };
         for (before, after) in busy(&round.baseline).iter().zip(&busy(&round.candidate)) {
             let tolerated = self.bounds.slower;
-            self.latency.observe(before.latency_ms, after.latency_ms, tolerated);
+            self.latency
+                .observe(before.latency_ms, after.latency_ms, tolerated);
             self.cost.observe(before.cost, after.cost, tolerated);
         }
     }
@@ -257,8 +262,14 @@ impl Canary {
         let alarm = -bounds.false_alarm.ln();
         let failed: Vec<Metric> = [
             (Metric::ErrorRate, self.errors.is_worse(bounds)),
-            (Metric::Latency, self.latency.above.log_e() >= alarm && self.latency.above.share() > 0.5),
-            (Metric::Cost, self.cost.above.log_e() >= alarm && self.cost.above.share() > 0.5),
+            (
+                Metric::Latency,
+                self.latency.above.log_e() >= alarm && self.latency.above.share() > 0.5,
+            ),
+            (
+                Metric::Cost,
+                self.cost.above.log_e() >= alarm && self.cost.above.share() > 0.5,
+            ),
             (Metric::Violations, self.violations.is_worse(bounds)),
         ]
         .into_iter()
@@ -286,7 +297,10 @@ impl Canary {
     /// The shares of requests that failed, before and after.
     #[must_use]
     pub fn error_rates(&self) -> (f64, f64) {
-        (self.errors.worse.baseline.rate(), self.errors.worse.candidate.rate())
+        (
+            self.errors.worse.baseline.rate(),
+            self.errors.worse.candidate.rate(),
+        )
     }
 }
 
@@ -354,10 +368,14 @@ mod tests {
                 error_rate: world.error_rate * tide,
                 ..world
             };
-            let round_of = |dice: &mut Dice, world| (0..2).map(|_| sample(dice, at(world), 150)).collect();
+            let round_of =
+                |dice: &mut Dice, world| (0..2).map(|_| sample(dice, at(world), 150)).collect();
             let baseline = round_of(&mut dice, before);
             let candidate = round_of(&mut dice, after);
-            canary.observe(&Round { baseline, candidate });
+            canary.observe(&Round {
+                baseline,
+                candidate,
+            });
             match canary.outcome() {
                 Outcome::Hold => {}
                 outcome => return (outcome, round),
@@ -388,9 +406,15 @@ mod tests {
             for _ in 0..500 {
                 let mut side = || vec![sample(&mut dice, CALM, 60)];
                 let (baseline, candidate) = (side(), side());
-                canary.observe(&Round { baseline, candidate });
+                canary.observe(&Round {
+                    baseline,
+                    candidate,
+                });
                 let outcome = canary.outcome();
-                assert!(matches!(outcome, Outcome::Pass | Outcome::Hold), "seed {seed}: {outcome:?}");
+                assert!(
+                    matches!(outcome, Outcome::Pass | Outcome::Hold),
+                    "seed {seed}: {outcome:?}"
+                );
             }
         }
     }
@@ -419,9 +443,27 @@ mod tests {
     #[test]
     fn slower_dearer_and_lawless_candidates_are_found() {
         let worlds = [
-            (Metric::Latency, World { latency: CALM.latency * 1.5, ..CALM }),
-            (Metric::Cost, World { cost: CALM.cost * 1.5, ..CALM }),
-            (Metric::Violations, World { violation_rate: 0.01, ..CALM }),
+            (
+                Metric::Latency,
+                World {
+                    latency: CALM.latency * 1.5,
+                    ..CALM
+                },
+            ),
+            (
+                Metric::Cost,
+                World {
+                    cost: CALM.cost * 1.5,
+                    ..CALM
+                },
+            ),
+            (
+                Metric::Violations,
+                World {
+                    violation_rate: 0.01,
+                    ..CALM
+                },
+            ),
         ];
         for (metric, world) in worlds {
             for seed in 0..30 {
@@ -447,23 +489,43 @@ mod tests {
         let mut dice = Dice(5);
         let fine = sample(&mut dice, CALM, 100);
         let lies = [
-            Sample { errors: 101, ..fine },
-            Sample { latency_ms: f64::NAN, ..fine },
+            Sample {
+                errors: 101,
+                ..fine
+            },
+            Sample {
+                latency_ms: f64::NAN,
+                ..fine
+            },
             Sample { cost: -1.0, ..fine },
-            Sample { violations: 101, ..fine },
+            Sample {
+                violations: 101,
+                ..fine
+            },
         ];
         let rounds = lies.into_iter().map(|lie| vec![lie]).chain([vec![]]);
         for candidate in rounds {
             let mut canary = Canary::new(Bounds::default());
             let baseline = vec![fine];
-            canary.observe(&Round { baseline, candidate });
+            canary.observe(&Round {
+                baseline,
+                candidate,
+            });
             assert_eq!(canary.outcome(), Outcome::Blind);
         }
         // Nobody asked it anything: that is no evidence either way.
         let mut canary = Canary::new(Bounds::default());
-        let idle = Sample { requests: 0, errors: 0, violations: 0, ..fine };
+        let idle = Sample {
+            requests: 0,
+            errors: 0,
+            violations: 0,
+            ..fine
+        };
         for _ in 0..1000 {
-            canary.observe(&Round { baseline: vec![fine], candidate: vec![idle] });
+            canary.observe(&Round {
+                baseline: vec![fine],
+                candidate: vec![idle],
+            });
         }
         assert_eq!(canary.outcome(), Outcome::Hold);
     }

@@ -152,14 +152,19 @@ impl Often {
 
     pub(super) fn log_e(&self) -> f64 {
         let bets = self.odds.iter().map(|chance| {
-            self.hits as f64 * (2.0 * chance).ln() + self.misses as f64 * (2.0 * (1.0 - chance)).ln()
+            self.hits as f64 * (2.0 * chance).ln()
+                + self.misses as f64 * (2.0 * (1.0 - chance)).ln()
         });
         log_mean_exp(&bets.collect::<Vec<_>>())
     }
 
     pub(super) fn share(&self) -> f64 {
         let all = self.hits + self.misses;
-        if all == 0 { 0.0 } else { self.hits as f64 / all as f64 }
+        if all == 0 {
+            0.0
+        } else {
+            self.hits as f64 / all as f64
+        }
     }
 }
 

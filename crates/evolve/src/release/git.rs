@@ -69,8 +69,22 @@ impl History {
             .arg("-C")
             .arg(&self.repository)
             // Nothing that the repository, or somebody's settings, could have us run or fetch.
-            .args(["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "protocol.allow=never"])
-            .args(["-c", "commit.gpgSign=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false"])
+            .args([
+                "-c",
+                "core.hooksPath=/dev/null",
+                "-c",
+                "core.fsmonitor=false",
+                "-c",
+                "protocol.allow=never",
+            ])
+            .args([
+                "-c",
+                "commit.gpgSign=false",
+                "-c",
+                "gc.auto=0",
+                "-c",
+                "maintenance.auto=false",
+            ])
             .args(words)
             .env_remove("GIT_DIR")
             .env_remove("GIT_WORK_TREE")
@@ -81,7 +95,10 @@ impl History {
             .env("GIT_TERMINAL_PROMPT", "0")
             .env("GIT_OPTIONAL_LOCKS", "0")
             .envs(["AUTHOR", "COMMITTER"].map(|who| (format!("GIT_{who}_NAME"), "Belljar")))
-            .envs(["AUTHOR", "COMMITTER"].map(|who| (format!("GIT_{who}_EMAIL"), "belljar@localhost")))
+            .envs(
+                ["AUTHOR", "COMMITTER"]
+                    .map(|who| (format!("GIT_{who}_EMAIL"), "belljar@localhost")),
+            )
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -95,7 +112,11 @@ impl History {
         if !done.status.success() {
             return Err(GitError::Failed {
                 what: words.first().copied().unwrap_or_default().to_owned(),
-                said: String::from_utf8_lossy(&done.stderr).trim().chars().take(500).collect(),
+                said: String::from_utf8_lossy(&done.stderr)
+                    .trim()
+                    .chars()
+                    .take(500)
+                    .collect(),
             });
         }
         Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned())
@@ -110,13 +131,25 @@ impl History {
         for (path, _) in gone {
             lines.extend(format!("0 {}\t{prefix}{}\0", "0".repeat(40), path.as_str()).bytes());
         }
-        for (path, entry) in to.iter().filter(|(path, entry)| from.get(path) != Some(*entry)) {
+        for (path, entry) in to
+            .iter()
+            .filter(|(path, entry)| from.get(path) != Some(*entry))
+        {
             let words = ["hash-object", "-w", "-t", "blob", "--no-filters", "--stdin"];
             let name = self.git(&words, &entry.blob)?;
-            lines.extend(format!("{} {name}\t{prefix}{}\0", entry.mode.as_git(), path.as_str()).bytes());
+            lines.extend(
+                format!(
+                    "{} {name}\t{prefix}{}\0",
+                    entry.mode.as_git(),
+                    path.as_str()
+                )
+                .bytes(),
+            );
         }
         let forget = || match std::fs::remove_file(&self.index) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(GitError::Start(error)),
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(GitError::Start(error))
+            }
             _ => Ok(()),
         };
         forget()?;
@@ -131,24 +164,35 @@ impl History {
 
     fn tip(&self, name: &str) -> Option<String> {
         let spelled = format!("{name}^{{commit}}");
-        self.git(&["rev-parse", "--verify", "--quiet", &spelled], b"").ok()
+        self.git(&["rev-parse", "--verify", "--quiet", &spelled], b"")
+            .ok()
     }
 
     /// Moves a ref of ours, if it is still where it was and nobody has it checked out.
     fn advance(&self, name: &str, to: &str, was: Option<&str>) -> Result<(), GitError> {
         let trees = self.git(&["worktree", "list", "--porcelain"], b"")?;
-        if trees.lines().any(|line| line.strip_prefix("branch ") == Some(name)) {
+        if trees
+            .lines()
+            .any(|line| line.strip_prefix("branch ") == Some(name))
+        {
             return Err(GitError::CheckedOut(name.to_owned()));
         }
         let absent = "0".repeat(to.len());
-        self.git(&["update-ref", name, to, was.unwrap_or(&absent)], b"").map(drop)
+        self.git(&["update-ref", name, to, was.unwrap_or(&absent)], b"")
+            .map(drop)
     }
 
     /// Commits a change to its proposal's branch, on top of what the repository has checked out. Gives the commit.
     ///
     /// # Errors
     /// When git refuses.
-    pub fn branch(&self, proposal: &str, base: &Tree, candidate: &Tree, message: &str) -> Result<String, GitError> {
+    pub fn branch(
+        &self,
+        proposal: &str,
+        base: &Tree,
+        candidate: &Tree,
+        message: &str,
+    ) -> Result<String, GitError> {
         let name = format!("{BRANCHES}{proposal}");
         let was = self.tip(&name);
         let onto = self.tip("HEAD");
@@ -161,12 +205,25 @@ impl History {
     ///
     /// # Errors
     /// When git refuses, or the branch is not there.
-    pub fn merge(&self, proposal: &str, base: &Tree, candidate: &Tree, message: &str) -> Result<String, GitError> {
-        let branch = self.git(&["rev-parse", "--verify", &format!("{BRANCHES}{proposal}")], b"")?;
+    pub fn merge(
+        &self,
+        proposal: &str,
+        base: &Tree,
+        candidate: &Tree,
+        message: &str,
+    ) -> Result<String, GitError> {
+        let branch = self.git(
+            &["rev-parse", "--verify", &format!("{BRANCHES}{proposal}")],
+            b"",
+        )?;
         let was = self.tip(RELEASES);
         let onto = was.clone().or_else(|| self.tip("HEAD"));
         let tree = self.changed_tree(onto.as_deref(), base, candidate)?;
-        let parents: Vec<&str> = onto.as_deref().into_iter().chain([branch.as_str()]).collect();
+        let parents: Vec<&str> = onto
+            .as_deref()
+            .into_iter()
+            .chain([branch.as_str()])
+            .collect();
         self.commit(RELEASES, &tree, &parents, was.as_deref(), message)
     }
 
@@ -174,7 +231,12 @@ impl History {
     ///
     /// # Errors
     /// When git refuses.
-    pub fn restore(&self, base: &Tree, candidate: &Tree, message: &str) -> Result<String, GitError> {
+    pub fn restore(
+        &self,
+        base: &Tree,
+        candidate: &Tree,
+        message: &str,
+    ) -> Result<String, GitError> {
         let was = self.tip(RELEASES);
         let onto = was.clone().or_else(|| self.tip("HEAD"));
         let tree = self.changed_tree(onto.as_deref(), candidate, base)?;
@@ -188,7 +250,14 @@ impl History {
         self.git(&["rev-parse", "--git-dir"], b"").is_ok()
     }
 
-    fn commit(&self, name: &str, tree: &str, parents: &[&str], was: Option<&str>, message: &str) -> Result<String, GitError> {
+    fn commit(
+        &self,
+        name: &str,
+        tree: &str,
+        parents: &[&str],
+        was: Option<&str>,
+        message: &str,
+    ) -> Result<String, GitError> {
         let mut words = vec!["commit-tree", tree];
         for parent in parents {
             words.extend(["-p", parent]);
@@ -203,11 +272,16 @@ impl History {
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
-    use crate::tree::Entry;
     use crate::TreePath;
+    use crate::tree::Entry;
 
     fn git(at: &Path, words: &[&str]) -> String {
-        let done = Command::new("git").arg("-C").arg(at).args(words).output().unwrap();
+        let done = Command::new("git")
+            .arg("-C")
+            .arg(at)
+            .args(words)
+            .output()
+            .unwrap();
         assert!(done.status.success(), "{done:?}");
         String::from_utf8(done.stdout).unwrap().trim().to_owned()
     }
@@ -221,7 +295,18 @@ mod tests {
         git(&project, &["init", "-q", "-b", "main"]);
         std::fs::write(project.join("a.py"), "1\n").unwrap();
         git(&project, &["add", "-A"]);
-        git(&project, &["-c", "user.name=x", "-c", "user.email=x@y", "commit", "-qm", "first"]);
+        git(
+            &project,
+            &[
+                "-c",
+                "user.name=x",
+                "-c",
+                "user.email=x@y",
+                "commit",
+                "-qm",
+                "first",
+            ],
+        );
         // Unfinished work, a filter and hooks that would leave a mark.
         std::fs::write(project.join("a.py"), "mine\n").unwrap();
         let mark = place.path().join("mark");
@@ -232,12 +317,23 @@ mod tests {
             std::fs::write(&path, &script).unwrap();
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         }
-        git(&project, &["config", "filter.evil.clean", &format!("touch {}", mark.display())]);
+        git(
+            &project,
+            &[
+                "config",
+                "filter.evil.clean",
+                &format!("touch {}", mark.display()),
+            ],
+        );
         std::fs::write(project.join(".git/info/attributes"), "* filter=evil\n").unwrap();
         let _ = std::fs::remove_file(&mark);
         let before = {
             let index = std::fs::read(project.join(".git/index")).unwrap();
-            (git(&project, &["rev-parse", "HEAD"]), index, std::fs::read(project.join("a.py")).unwrap())
+            (
+                git(&project, &["rev-parse", "HEAD"]),
+                index,
+                std::fs::read(project.join("a.py")).unwrap(),
+            )
         };
         let _ = std::fs::remove_file(&mark);
         let history = History::of(&project, &scratch);
@@ -250,23 +346,49 @@ mod tests {
         candidate.put(TreePath::new("b/c.py").unwrap(), Entry::file("2\n"));
         let id = "ab".repeat(32);
         let commit = history.branch(&id, &base, &candidate, "Add c").unwrap();
-        assert_eq!(git(&project, &["rev-parse", &format!("{commit}^{{tree}}")]), candidate.git_hash());
+        assert_eq!(
+            git(&project, &["rev-parse", &format!("{commit}^{{tree}}")]),
+            candidate.git_hash()
+        );
         let merged = history.merge(&id, &base, &candidate, "Release c").unwrap();
         let parents = git(&project, &["rev-list", "--parents", "-n1", &merged]);
-        assert_eq!(parents.split(' ').count(), 3, "a merge has two parents: {parents}");
+        assert_eq!(
+            parents.split(' ').count(),
+            3,
+            "a merge has two parents: {parents}"
+        );
         let undone = history.restore(&base, &candidate, "Take c back").unwrap();
-        assert_eq!(git(&project, &["rev-parse", &format!("{undone}^{{tree}}")]), base.git_hash());
+        assert_eq!(
+            git(&project, &["rev-parse", &format!("{undone}^{{tree}}")]),
+            base.git_hash()
+        );
         assert!(!mark.exists(), "a hook or a filter ran");
         let after = {
             let index = std::fs::read(project.join(".git/index")).unwrap();
-            (git(&project, &["rev-parse", "HEAD"]), index, std::fs::read(project.join("a.py")).unwrap())
+            (
+                git(&project, &["rev-parse", "HEAD"]),
+                index,
+                std::fs::read(project.join("a.py")).unwrap(),
+            )
         };
         assert_eq!(before, after);
         assert!(!scratch.join("git-index").exists());
         // A branch that somebody looks at is not moved under them.
         git(&project, &["config", "core.hooksPath", "/dev/null"]);
         let beside = place.path().join("beside");
-        git(&project, &["worktree", "add", "-q", beside.to_str().unwrap(), "belljar/releases"]);
-        assert!(matches!(history.restore(&base, &candidate, "x"), Err(GitError::CheckedOut(_))));
+        git(
+            &project,
+            &[
+                "worktree",
+                "add",
+                "-q",
+                beside.to_str().unwrap(),
+                "belljar/releases",
+            ],
+        );
+        assert!(matches!(
+            history.restore(&base, &candidate, "x"),
+            Err(GitError::CheckedOut(_))
+        ));
     }
 }

@@ -71,7 +71,10 @@ impl Journal {
             .open(path)?;
         let mut text = Vec::new();
         (&mut file).take(MOST_BYTES).read_to_end(&mut text)?;
-        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let whole = text
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |at| at + 1);
         if whole < text.len() {
             text.truncate(whole);
             file.set_len(whole as u64)?;
@@ -110,9 +113,10 @@ impl Journal {
             Line::Begin { n, what } => Some((*n, what)),
             _ => None,
         })?;
-        let ended = self.lines.iter().any(|line| {
-            matches!(line, Line::Done { n } | Line::Undone { n } if *n == begun.0)
-        });
+        let ended = self
+            .lines
+            .iter()
+            .any(|line| matches!(line, Line::Done { n } | Line::Undone { n } if *n == begun.0));
         (!ended).then_some(begun)
     }
 
@@ -133,7 +137,10 @@ impl Journal {
     /// Why a tree was given up.
     pub(super) fn aborted(&self, tree: &str) -> Option<&str> {
         self.lines.iter().find_map(|line| match line {
-            Line::Abort { tree: given_up, why } if given_up == tree => Some(why.as_str()),
+            Line::Abort {
+                tree: given_up,
+                why,
+            } if given_up == tree => Some(why.as_str()),
             _ => None,
         })
     }

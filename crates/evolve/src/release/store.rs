@@ -32,7 +32,10 @@ impl Place {
     /// When the name is not one for a file.
     pub fn instance(name: &str) -> Result<Self, ReleaseError> {
         let good = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        let is_name = !name.is_empty() && name.len() <= 64 && !name.starts_with('.') && name.chars().all(good);
+        let is_name = !name.is_empty()
+            && name.len() <= 64
+            && !name.starts_with('.')
+            && name.chars().all(good);
         if !is_name {
             return Err(ReleaseError::Name(name.to_owned()));
         }
@@ -116,15 +119,25 @@ impl ReleaseError {
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::OtherParent { .. } => "something else was released meanwhile; propose the change anew, on top of it",
-            Self::Altered { .. } => "somebody changed a release where it is kept; nothing was moved onto it. Remove it and make it anew",
-            Self::Aborted { .. } => "a version that failed is not tried again; propose a changed one",
+            Self::OtherParent { .. } => {
+                "something else was released meanwhile; propose the change anew, on top of it"
+            }
+            Self::Altered { .. } => {
+                "somebody changed a release where it is kept; nothing was moved onto it. Remove it and make it anew"
+            }
+            Self::Aborted { .. } => {
+                "a version that failed is not tried again; propose a changed one"
+            }
             Self::Unknown(_) => "`belljar evolve status` names them",
             Self::Nothing(_) => "it is the first release",
             Self::Expired => "have it approved again",
-            Self::NotThat { .. } => "the tree was changed after it was looked at; have the new one looked at",
+            Self::NotThat { .. } => {
+                "the tree was changed after it was looked at; have the new one looked at"
+            }
             Self::Name(_) => "letters, digits, `.`, `-` and `_`, 64 at most",
-            Self::Tree(_) | Self::File { .. } => "see that the disk is not full and the state directory can be written to",
+            Self::Tree(_) | Self::File { .. } => {
+                "see that the disk is not full and the state directory can be written to"
+            }
         }
     }
 }
@@ -170,7 +183,10 @@ impl Store {
 
     /// The same, telling `steps` before each change to the disk.
     #[doc(hidden)]
-    pub fn open_watched(directory: &Path, steps: impl Fn(&str) + Send + Sync + 'static) -> Result<Self, ReleaseError> {
+    pub fn open_watched(
+        directory: &Path,
+        steps: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Result<Self, ReleaseError> {
         Self::open_with(directory, Some(Arc::new(steps)))
     }
 
@@ -220,7 +236,11 @@ impl Store {
             self.verify(&what.to)?;
             self.sync_place(&place)?;
         }
-        self.note(if made { Line::Done { n } } else { Line::Undone { n } })?;
+        self.note(if made {
+            Line::Done { n }
+        } else {
+            Line::Undone { n }
+        })?;
         self.recovered = Some(Recovered { what, made });
         Ok(())
     }
@@ -306,7 +326,10 @@ impl Store {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             read => read.map_err(failed(&path))?,
         };
-        let name = target.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let name = target
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
         if target != link(place, name) {
             let strange = io::Error::other("it is not a link into the store");
             return Err(failed(&path)(strange));
@@ -369,7 +392,9 @@ impl Store {
     /// # Errors
     /// When there is nothing to go back to, or it was altered.
     pub fn roll_back(&mut self, place: &Place) -> Result<String, ReleaseError> {
-        let shows = self.shows(place)?.ok_or_else(|| ReleaseError::Nothing(place.0.clone()))?;
+        let shows = self
+            .shows(place)?
+            .ok_or_else(|| ReleaseError::Nothing(place.0.clone()))?;
         let before = self
             .journal
             .moves(&place.0)
@@ -408,7 +433,13 @@ impl Store {
     }
 
     /// The one way in which a place is moved.
-    fn go(&mut self, place: &Place, from: Option<&str>, to: &str, kind: MoveKind) -> Result<(), ReleaseError> {
+    fn go(
+        &mut self,
+        place: &Place,
+        from: Option<&str>,
+        to: &str,
+        kind: MoveKind,
+    ) -> Result<(), ReleaseError> {
         if kind != MoveKind::RollBack
             && let Some(why) = self.journal.aborted(to)
         {
@@ -465,13 +496,19 @@ impl Store {
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store").field("directory", &self.directory).finish_non_exhaustive()
+        f.debug_struct("Store")
+            .field("directory", &self.directory)
+            .finish_non_exhaustive()
     }
 }
 
 /// Where the link of a place leads: relative, so that a state directory can be moved.
 fn link(place: &Place, tree: &str) -> PathBuf {
-    let up = if place.0.contains('/') { "../objects" } else { "objects" };
+    let up = if place.0.contains('/') {
+        "../objects"
+    } else {
+        "objects"
+    };
     Path::new(up).join(tree)
 }
 

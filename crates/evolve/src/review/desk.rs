@@ -62,7 +62,9 @@ pub enum ReviewError {
     #[error("a rejection says why")]
     NoReason,
     /// Too much of it.
-    #[error("that is more than a review may hold: {MOST_TEXT_BYTES} bytes, {MOST_STATEMENTS} statements")]
+    #[error(
+        "that is more than a review may hold: {MOST_TEXT_BYTES} bytes, {MOST_STATEMENTS} statements"
+    )]
     TooMuch,
     /// It can't be signed.
     #[error("it can't be signed")]
@@ -90,7 +92,9 @@ impl ReviewError {
             Self::Log(error) => error.hint(),
             Self::Name(_) => "`ada` say".to_owned(),
             Self::Void(Void::OwnProposal) => "somebody else has to look at it".to_owned(),
-            Self::Void(Void::NoSecondFactor) => "give the code that your authenticator shows: --code 123456".to_owned(),
+            Self::Void(Void::NoSecondFactor) => {
+                "give the code that your authenticator shows: --code 123456".to_owned()
+            }
             Self::Void(Void::Revoked) => "`belljar reviewer list` says since when".to_owned(),
             Self::Void(_) => "look at it again: `belljar evolve review ID`".to_owned(),
             Self::WrongKey(_) => "give the file with your own key: --key FILE".to_owned(),
@@ -113,9 +117,13 @@ pub fn read_key(path: &Path) -> Result<SecretKey, ReviewError> {
         source,
     };
     if !disk::is_private(path).map_err(failed)? {
-        return Err(failed(std::io::Error::other("others may read it: chmod 600 it, or use another key")));
+        return Err(failed(std::io::Error::other(
+            "others may read it: chmod 600 it, or use another key",
+        )));
     }
-    let bytes = disk::read_bounded(path, 1024).map_err(failed)?.unwrap_or_default();
+    let bytes = disk::read_bounded(path, 1024)
+        .map_err(failed)?
+        .unwrap_or_default();
     let bytes = zeroize::Zeroizing::new(bytes);
     SecretKey::parse(&bytes).map_err(|error| failed(std::io::Error::other(error)))
 }
@@ -187,8 +195,11 @@ impl Desk {
         let Some(bytes) = disk::read_bounded(&path, 64 * 1024).map_err(failed)? else {
             return Ok(ReviewPolicy::default());
         };
-        let policy: ReviewPolicy = toml::from_slice(&bytes).map_err(|error| failed(std::io::Error::other(error)))?;
-        policy.checked().map_err(|error| failed(std::io::Error::other(error)))
+        let policy: ReviewPolicy =
+            toml::from_slice(&bytes).map_err(|error| failed(std::io::Error::other(error)))?;
+        policy
+            .checked()
+            .map_err(|error| failed(std::io::Error::other(error)))
     }
 
     fn note(&self, event: RunEvent) -> Result<u64, LogError> {
@@ -252,7 +263,9 @@ impl Desk {
 
     fn active(&self, name: &str) -> Result<Reviewer, ReviewError> {
         let all = self.reviewers()?;
-        let one = all.named(name).ok_or_else(|| RegistryError::Unknown(name.to_owned()))?;
+        let one = all
+            .named(name)
+            .ok_or_else(|| RegistryError::Unknown(name.to_owned()))?;
         if one.revoked_s.is_some() {
             return Err(ReviewError::Void(Void::Revoked));
         }
@@ -273,7 +286,8 @@ impl Desk {
                 path: path.clone(),
                 source,
             };
-            let Some(bytes) = disk::read_bounded(&path, MOST_ENVELOPE_BYTES).map_err(failed)? else {
+            let Some(bytes) = disk::read_bounded(&path, MOST_ENVELOPE_BYTES).map_err(failed)?
+            else {
                 break;
             };
             said.push(serde_json::from_slice(&bytes).map_err(|error| failed(error.into()))?);
@@ -292,7 +306,13 @@ impl Desk {
         policy: &ReviewPolicy,
         now_s: u64,
     ) -> Result<Standing, ReviewError> {
-        Ok(judge(subject, &self.said(id)?, &self.reviewers()?, policy, now_s))
+        Ok(judge(
+            subject,
+            &self.said(id)?,
+            &self.reviewers()?,
+            policy,
+            now_s,
+        ))
     }
 
     /// Says something: looks whether it would count, spends the code, signs, records, keeps. In this order, so that a
@@ -344,7 +364,8 @@ impl Desk {
         }
         let reviewers = self.reviewers()?;
         if opinion.verdict == Verdict::Approve {
-            if let Standing::Rejected { by, .. } = judge(subject, &said, &reviewers, policy, now_s) {
+            if let Standing::Rejected { by, .. } = judge(subject, &said, &reviewers, policy, now_s)
+            {
                 return Err(ReviewError::Rejected(by));
             }
             let as_if = Envelope::sign(&statement, key)?;

@@ -56,7 +56,9 @@ impl NotReady {
         match self {
             Self::Store(_) => "`belljar evolve list` names the proposals",
             Self::NoEvidence(_) => "wait for its stages to end",
-            Self::OtherEvidence(_) => "somebody put another proposal's evidence there; propose the change anew",
+            Self::OtherEvidence(_) => {
+                "somebody put another proposal's evidence there; propose the change anew"
+            }
         }
     }
 }
@@ -143,7 +145,11 @@ impl Dossier {
     /// What is to be decided. The risk is at least what the evidence says, which an approval is bound to.
     #[must_use]
     pub fn subject(&self) -> Subject {
-        let raised = self.stages.iter().flat_map(|stage| &stage.raised).map(|(risk, _)| *risk);
+        let raised = self
+            .stages
+            .iter()
+            .flat_map(|stage| &stage.raised)
+            .map(|(risk, _)| *risk);
         let mut subject = Subject::of(&self.proposal, self.digests.clone());
         subject.risk = raised.fold(subject.risk, std::cmp::max);
         subject
@@ -152,8 +158,14 @@ impl Dossier {
     /// The first stage that did not pass. Nobody approves such a proposal.
     #[must_use]
     pub fn failed(&self) -> Option<&str> {
-        let failed = self.stages.iter().find(|stage| stage.verdict == Verdict::Fail);
-        let by_status = matches!(self.proposal.status, Status::Draft | Status::Checking | Status::Rejected);
+        let failed = self
+            .stages
+            .iter()
+            .find(|stage| stage.verdict == Verdict::Fail);
+        let by_status = matches!(
+            self.proposal.status,
+            Status::Draft | Status::Checking | Status::Rejected
+        );
         match failed {
             Some(stage) => Some(&stage.stage),
             None if by_status => Some(self.proposal.status.as_str()),
@@ -167,30 +179,48 @@ impl Dossier {
         if let Some(stage) = self.failed() {
             return format!("reject: {stage} did not pass");
         }
-        let unasked = self.stages.iter().filter(|stage| stage.verdict == Verdict::NotAsked).count();
+        let unasked = self
+            .stages
+            .iter()
+            .filter(|stage| stage.verdict == Verdict::NotAsked)
+            .count();
         let removed = self.impact.api_removed.len() + self.impact.api_changed.len();
         let mut look = Vec::new();
         if unasked > 0 {
-            look.push(format!("{unasked} stages that the project declares nothing for"));
+            look.push(format!(
+                "{unasked} stages that the project declares nothing for"
+            ));
         }
         if removed > 0 && !self.impact.callers.is_empty() {
-            look.push(format!("{removed} names that others may use are gone or declared otherwise"));
+            look.push(format!(
+                "{removed} names that others may use are gone or declared otherwise"
+            ));
         }
         if look.is_empty() {
             "every stage passed; read the difference, and decide".to_owned()
         } else {
-            format!("every stage that was asked passed; look at {}", look.join(", and at "))
+            format!(
+                "every stage that was asked passed; look at {}",
+                look.join(", and at ")
+            )
         }
     }
 }
 
 fn is_about(statement: &Statement, proposal: &Proposal) -> bool {
     statement.predicate.proposal == proposal.id
-        && statement.subject.iter().all(|one| one.digest.sha256 == proposal.candidate_tree)
+        && statement
+            .subject
+            .iter()
+            .all(|one| one.digest.sha256 == proposal.candidate_tree)
 }
 
 fn changes(base: &Tree, candidate: &Tree) -> Vec<FileChange> {
-    let paths: BTreeSet<_> = base.iter().chain(candidate.iter()).map(|(path, _)| path).collect();
+    let paths: BTreeSet<_> = base
+        .iter()
+        .chain(candidate.iter())
+        .map(|(path, _)| path)
+        .collect();
     let mut files = Vec::new();
     for path in paths {
         let (before, after) = (base.get(path), candidate.get(path));
@@ -219,7 +249,9 @@ fn difference(before: Option<&Entry>, after: Option<&Entry>) -> FileChange {
         lines: Vec::new(),
         cut: 0,
     };
-    let text = |entry: Option<&Entry>| entry.map_or(Some(String::new()), |entry| entry.text().map(str::to_owned));
+    let text = |entry: Option<&Entry>| {
+        entry.map_or(Some(String::new()), |entry| entry.text().map(str::to_owned))
+    };
     let (Some(old), Some(new)) = (text(before), text(after)) else {
         return file;
     };
@@ -227,7 +259,9 @@ fn difference(before: Option<&Entry>, after: Option<&Entry>) -> FileChange {
     for group in diff.grouped_ops(AROUND) {
         let mut part = vec![DiffLine {
             mark: '@',
-            text: group.first().map_or(String::new(), |op| format!("line {}", op.new_range().start + 1)),
+            text: group.first().map_or(String::new(), |op| {
+                format!("line {}", op.new_range().start + 1)
+            }),
         }];
         for change in group.iter().flat_map(|op| diff.iter_changes(op)) {
             let mark = match change.tag() {
@@ -252,15 +286,30 @@ fn difference(before: Option<&Entry>, after: Option<&Entry>) -> FileChange {
 fn declared(path: &str, text: &str) -> Vec<(String, String)> {
     let starts: &[&str] = match path.rsplit_once('.').map(|(_, end)| end) {
         Some("py" | "pyi") => &["def ", "async def ", "class "],
-        Some("rs") => &["pub fn ", "pub async fn ", "pub struct ", "pub enum ", "pub trait ", "pub const ", "pub type "],
-        Some("js" | "mjs" | "ts" | "tsx" | "jsx") => {
-            &["export function ", "export async function ", "export class ", "export const ", "export default function "]
-        }
+        Some("rs") => &[
+            "pub fn ",
+            "pub async fn ",
+            "pub struct ",
+            "pub enum ",
+            "pub trait ",
+            "pub const ",
+            "pub type ",
+        ],
+        Some("js" | "mjs" | "ts" | "tsx" | "jsx") => &[
+            "export function ",
+            "export async function ",
+            "export class ",
+            "export const ",
+            "export default function ",
+        ],
         _ => return Vec::new(),
     };
     let of = |line: &str| {
         let rest = starts.iter().find_map(|start| line.strip_prefix(start))?;
-        let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        let name: String = rest
+            .chars()
+            .take_while(|c| c.is_alphanumeric() || *c == '_')
+            .collect();
         (!name.is_empty() && !name.starts_with('_')).then(|| (name, line.to_owned()))
     };
     text.lines().filter_map(of).collect()
@@ -271,9 +320,14 @@ fn impact(base: &Tree, candidate: &Tree, files: &[FileChange]) -> Impact {
     for file in files {
         let text = |tree: &Tree| {
             let found = tree.iter().find(|(path, _)| path.as_str() == file.path);
-            found.and_then(|(_, entry)| entry.text().map(str::to_owned)).unwrap_or_default()
+            found
+                .and_then(|(_, entry)| entry.text().map(str::to_owned))
+                .unwrap_or_default()
         };
-        let (old, new) = (declared(&file.path, &text(base)), declared(&file.path, &text(candidate)));
+        let (old, new) = (
+            declared(&file.path, &text(base)),
+            declared(&file.path, &text(candidate)),
+        );
         for (name, line) in &old {
             match new.iter().find(|(other, _)| other == name) {
                 None => drop(impact.api_removed.insert(name.clone())),
@@ -282,9 +336,15 @@ fn impact(base: &Tree, candidate: &Tree, files: &[FileChange]) -> Impact {
             }
         }
         let is_new = |name: &String| !old.iter().any(|(other, _)| other == name);
-        impact.api_added.extend(new.into_iter().map(|(name, _)| name).filter(is_new));
+        impact
+            .api_added
+            .extend(new.into_iter().map(|(name, _)| name).filter(is_new));
     }
-    let touched: Vec<&String> = impact.api_removed.iter().chain(&impact.api_changed).collect();
+    let touched: Vec<&String> = impact
+        .api_removed
+        .iter()
+        .chain(&impact.api_changed)
+        .collect();
     for (path, entry) in candidate.iter() {
         let changed = files.iter().any(|file| file.path == path.as_str());
         if let (false, Some(text)) = (changed, entry.text())
@@ -314,12 +374,18 @@ mod tests {
             tree
         };
         let base = make(&[
-            ("a.py", "def search(x):\n    return x\n\ndef gone():\n    pass\n"),
+            (
+                "a.py",
+                "def search(x):\n    return x\n\ndef gone():\n    pass\n",
+            ),
             ("b.py", "from a import search\n"),
             ("c.py", "research = 1\n"),
         ]);
         let candidate = make(&[
-            ("a.py", "def search(x, y):\n    return x\n\ndef fresh():\n    pass\n"),
+            (
+                "a.py",
+                "def search(x, y):\n    return x\n\ndef fresh():\n    pass\n",
+            ),
             ("b.py", "from a import search\n"),
             ("c.py", "research = 1\n"),
         ]);
@@ -327,7 +393,12 @@ mod tests {
         assert_eq!(files.len(), 1);
         assert_eq!((files[0].added, files[0].removed), (2, 2));
         let impact = impact(&base, &candidate, &files);
-        let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        let set = |names: &[&str]| {
+            names
+                .iter()
+                .map(|name| (*name).to_owned())
+                .collect::<BTreeSet<_>>()
+        };
         assert_eq!(impact.api_added, set(&["fresh"]));
         assert_eq!(impact.api_removed, set(&["gone"]));
         assert_eq!(impact.api_changed, set(&["search"]));

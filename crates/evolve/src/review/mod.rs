@@ -15,8 +15,8 @@ mod dossier;
 #[cfg(test)]
 mod tests;
 
-pub use dossier::{DiffLine, Dossier, FileChange, Impact, Kind, NotReady};
 pub use desk::{Desk, Opinion, ReviewError, make_key, read_key};
+pub use dossier::{DiffLine, Dossier, FileChange, Impact, Kind, NotReady};
 pub use registry::{Registry, Reviewer, ReviewerName};
 pub use standing::{Approved, Proposer, ReviewPolicy, Standing, Subject, Void, judge};
 pub use statement::{Envelope, Reason, Statement, Verdict};

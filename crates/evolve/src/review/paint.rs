@@ -27,10 +27,11 @@ enum Tint {
 }
 
 const KEYWORDS: &[&str] = &[
-    "and", "as", "assert", "async", "await", "break", "class", "const", "continue", "def", "del", "elif", "else", "enum", "except",
-    "export", "extends", "finally", "fn", "for", "from", "function", "if", "impl", "import", "in", "is", "lambda", "let", "loop",
-    "match", "mod", "mut", "new", "not", "or", "pass", "pub", "raise", "return", "self", "static", "struct", "throw", "trait",
-    "try", "type", "unsafe", "use", "var", "where", "while", "with", "yield",
+    "and", "as", "assert", "async", "await", "break", "class", "const", "continue", "def", "del",
+    "elif", "else", "enum", "except", "export", "extends", "finally", "fn", "for", "from",
+    "function", "if", "impl", "import", "in", "is", "lambda", "let", "loop", "match", "mod", "mut",
+    "new", "not", "or", "pass", "pub", "raise", "return", "self", "static", "struct", "throw",
+    "trait", "try", "type", "unsafe", "use", "var", "where", "while", "with", "yield",
 ];
 
 /// Cuts a line into parts of one colour: keywords, texts, comments, numbers. Enough for a reader; no parser.
@@ -43,7 +44,9 @@ fn tints(line: &str, comment: &str) -> Vec<(Tint, String)> {
         } else if matches!(first, '"' | '\'' | '`') {
             (Tint::Text, text_length(rest, first))
         } else if first.is_alphanumeric() || first == '_' {
-            let length = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
+            let length = rest
+                .find(|c: char| !(c.is_alphanumeric() || c == '_'))
+                .unwrap_or(rest.len());
             let word = &rest[..length];
             let tint = match word {
                 _ if KEYWORDS.contains(&word) => Tint::Keyword,
@@ -121,19 +124,27 @@ fn kind(file: &FileChange) -> &'static str {
 
 fn standing_words(standing: &Standing) -> Vec<String> {
     match standing {
-        Standing::Approved(yes) if yes.by().is_empty() => vec!["approved: this risk asks for nobody".to_owned()],
+        Standing::Approved(yes) if yes.by().is_empty() => {
+            vec!["approved: this risk asks for nobody".to_owned()]
+        }
         Standing::Approved(yes) => {
             let names: Vec<&str> = yes.by().iter().map(|name| name.as_str()).collect();
             vec![format!("approved by {}", names.join(", "))]
         }
         Standing::Rejected { by, reasons, text } => {
             let why: Vec<&str> = reasons.iter().map(|reason| reason.as_str()).collect();
-            vec![format!("rejected by {by} ({}): {}", why.join(", "), harmless(text))]
+            vec![format!(
+                "rejected by {by} ({}): {}",
+                why.join(", "),
+                harmless(text)
+            )]
         }
         Standing::Waiting { by, needed, void } => {
             let mut lines = vec![format!("{} of {needed} have approved", by.len())];
             for (who, why) in void {
-                let who = who.as_ref().map_or("somebody".to_owned(), ToString::to_string);
+                let who = who
+                    .as_ref()
+                    .map_or("somebody".to_owned(), ToString::to_string);
                 lines.push(format!("what {who} said does not count: {why}"));
             }
             lines
@@ -143,7 +154,11 @@ fn standing_words(standing: &Standing) -> Vec<String> {
 
 fn commands(dossier: &Dossier) -> [String; 3] {
     let id = dossier.proposal.id.short();
-    let code = if dossier.proposal.risk == Risk::Critical { " --code 123456" } else { "" };
+    let code = if dossier.proposal.risk == Risk::Critical {
+        " --code 123456"
+    } else {
+        ""
+    };
     [
         format!("belljar evolve approve {id} --as NAME --key FILE{code}"),
         format!("belljar evolve reject {id} --as NAME --key FILE --reason tests --message '…'"),
@@ -152,7 +167,10 @@ fn commands(dossier: &Dossier) -> [String; 3] {
 }
 
 fn names(set: &std::collections::BTreeSet<String>) -> String {
-    set.iter().map(|name| harmless(name)).collect::<Vec<_>>().join(", ")
+    set.iter()
+        .map(|name| harmless(name))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn impact_lines(dossier: &Dossier) -> Vec<String> {
@@ -169,7 +187,11 @@ fn impact_lines(dossier: &Dossier) -> Vec<String> {
         }
     }
     for (risk, reason) in dossier.stages.iter().flat_map(|stage| &stage.raised) {
-        lines.push(format!("{risk} risk: {}: {}", harmless(&reason.code), harmless(&reason.message)));
+        lines.push(format!(
+            "{risk} risk: {}: {}",
+            harmless(&reason.code),
+            harmless(&reason.message)
+        ));
     }
     if lines.is_empty() {
         lines.push("nothing that others use changes its name or its form".to_owned());
@@ -179,7 +201,11 @@ fn impact_lines(dossier: &Dossier) -> Vec<String> {
 
 fn stage_line(stage: &StageResult) -> String {
     let time = format!("{:.1} s", stage.duration_ms as f64 / 1000.0);
-    let cached = if stage.cached { ", from an earlier run on the same inputs" } else { "" };
+    let cached = if stage.cached {
+        ", from an earlier run on the same inputs"
+    } else {
+        ""
+    };
     format!("{time}{cached}")
 }
 
@@ -196,17 +222,35 @@ pub fn text(dossier: &Dossier, standing: &Standing, colours: Colours) -> String 
         page.push_str(&text);
         page.push('\n');
     };
-    line(format!("{}  {}", style("1", &format!("Proposal {}", proposal.id.short())), harmless(&proposal.by)));
+    line(format!(
+        "{}  {}",
+        style("1", &format!("Proposal {}", proposal.id.short())),
+        harmless(&proposal.by)
+    ));
     for part in proposal.description.lines() {
         line(format!("  {}", harmless(part)));
     }
-    line(format!("  risk {}   project {}", style("1", proposal.risk.as_str()), harmless(&proposal.project)));
+    line(format!(
+        "  risk {}   project {}",
+        style("1", proposal.risk.as_str()),
+        harmless(&proposal.project)
+    ));
     for reason in &proposal.reasons {
-        line(format!("  - {}: {}", harmless(&reason.code), harmless(&reason.message)));
+        line(format!(
+            "  - {}: {}",
+            harmless(&reason.code),
+            harmless(&reason.message)
+        ));
     }
     line(format!("\n{}", style("1", "Changes")));
     for file in &dossier.files {
-        line(format!("\n  {} ({}, +{} -{})", style("1", &harmless(&file.path)), kind(file), file.added, file.removed));
+        line(format!(
+            "\n  {} ({}, +{} -{})",
+            style("1", &harmless(&file.path)),
+            kind(file),
+            file.added,
+            file.removed
+        ));
         let comment = comment_of(&file.path);
         for one in &file.lines {
             line(format!("  {}", coloured(one, comment, colours)));
@@ -219,7 +263,9 @@ pub fn text(dossier: &Dossier, standing: &Standing, colours: Colours) -> String 
         }
     }
     line(format!("\n{}", style("1", "Impact")));
-    impact_lines(dossier).into_iter().for_each(|text| line(format!("  {text}")));
+    impact_lines(dossier)
+        .into_iter()
+        .for_each(|text| line(format!("  {text}")));
     line(format!("\n{}", style("1", "Stages")));
     for stage in &dossier.stages {
         let code = match stage.verdict {
@@ -228,17 +274,33 @@ pub fn text(dossier: &Dossier, standing: &Standing, colours: Colours) -> String 
             Verdict::NotAsked => "2",
         };
         let verdict = style(code, &format!("{:<9}", word(stage.verdict)));
-        line(format!("  {:<16} {verdict} {}", harmless(&stage.stage), stage_line(stage)));
+        line(format!(
+            "  {:<16} {verdict} {}",
+            harmless(&stage.stage),
+            stage_line(stage)
+        ));
         for reason in &stage.reasons {
-            let at = reason.at.as_deref().map_or(String::new(), |at| format!(" at {at}"));
-            line(format!("      {}{}: {}", harmless(&reason.code), harmless(&at), harmless(&reason.message)));
+            let at = reason
+                .at
+                .as_deref()
+                .map_or(String::new(), |at| format!(" at {at}"));
+            line(format!(
+                "      {}{}: {}",
+                harmless(&reason.code),
+                harmless(&at),
+                harmless(&reason.message)
+            ));
         }
     }
     line(format!("\n{}", style("1", "Recommendation")));
     line(format!("  {}", dossier.recommendation()));
     line(format!("\n{}", style("1", "Decision")));
-    standing_words(standing).into_iter().for_each(|text| line(format!("  {text}")));
-    commands(dossier).into_iter().for_each(|text| line(format!("    {text}")));
+    standing_words(standing)
+        .into_iter()
+        .for_each(|text| line(format!("  {text}")));
+    commands(dossier)
+        .into_iter()
+        .for_each(|text| line(format!("    {text}")));
     page
 }
 
@@ -304,7 +366,12 @@ pub fn html(dossier: &Dossier, standing: &Standing) -> String {
         id = escaped(proposal.id.short()),
         by = escaped(&proposal.by),
         risk = proposal.risk.as_str(),
-        description = proposal.description.lines().map(escaped).collect::<Vec<_>>().join("<br>"),
+        description = proposal
+            .description
+            .lines()
+            .map(escaped)
+            .collect::<Vec<_>>()
+            .join("<br>"),
     );
     page.push_str("<h2>Changes</h2>");
     for file in &dossier.files {
@@ -325,12 +392,29 @@ pub fn html(dossier: &Dossier, standing: &Standing) -> String {
             let _ = write!(page, "<p>… {} lines more</p>", file.cut);
         }
     }
-    let items = |lines: Vec<String>| lines.iter().map(|line| format!("<li>{}", escaped(line))).collect::<String>();
-    let _ = write!(page, "<h2>Impact</h2><ul>{}</ul>", items(impact_lines(dossier)));
+    let items = |lines: Vec<String>| {
+        lines
+            .iter()
+            .map(|line| format!("<li>{}", escaped(line)))
+            .collect::<String>()
+    };
+    let _ = write!(
+        page,
+        "<h2>Impact</h2><ul>{}</ul>",
+        items(impact_lines(dossier))
+    );
     page.push_str("<h2>Stages</h2><table><tr><th>stage<th>result<th>time<th>why</tr>");
     for stage in &dossier.stages {
-        let why: Vec<String> = stage.reasons.iter().map(|reason| escaped(&format!("{}: {}", reason.code, reason.message))).collect();
-        let class = if stage.verdict == Verdict::Fail { " class=\"f\"" } else { "" };
+        let why: Vec<String> = stage
+            .reasons
+            .iter()
+            .map(|reason| escaped(&format!("{}: {}", reason.code, reason.message)))
+            .collect();
+        let class = if stage.verdict == Verdict::Fail {
+            " class=\"f\""
+        } else {
+            ""
+        };
         let _ = write!(
             page,
             "<tr><td>{}<td{class}>{}<td>{}<td>{}</tr>",
@@ -340,8 +424,16 @@ pub fn html(dossier: &Dossier, standing: &Standing) -> String {
             why.join("<br>")
         );
     }
-    let _ = write!(page, "</table><h2>Recommendation</h2><p>{}</p>", escaped(&dossier.recommendation()));
-    let _ = write!(page, "<h2>Decision</h2><ul>{}</ul>", items(standing_words(standing)));
+    let _ = write!(
+        page,
+        "</table><h2>Recommendation</h2><p>{}</p>",
+        escaped(&dossier.recommendation())
+    );
+    let _ = write!(
+        page,
+        "<h2>Decision</h2><ul>{}</ul>",
+        items(standing_words(standing))
+    );
     for command in commands(dossier) {
         let _ = write!(page, "<pre>{}</pre>", escaped(&command));
     }
@@ -365,7 +457,10 @@ fn html_line(line: &DiffLine, comment: &str) -> String {
         '@' => "a",
         _ => "s",
     };
-    let mut html = format!("<div class=\"{class}\">{} ", escaped(&line.mark.to_string()));
+    let mut html = format!(
+        "<div class=\"{class}\">{} ",
+        escaped(&line.mark.to_string())
+    );
     for (tint, part) in tints(&harmless(&line.text), comment) {
         let class = match tint {
             Tint::Plain => "",
@@ -390,7 +485,13 @@ mod tests {
 
     #[test]
     fn lines_are_cut_into_parts_that_make_the_line_again() {
-        for line in ["def f(x): return \"a\\\"b\" # why", "let x = 'y", "é = 12", "", "if a == b: pass"] {
+        for line in [
+            "def f(x): return \"a\\\"b\" # why",
+            "let x = 'y",
+            "é = 12",
+            "",
+            "if a == b: pass",
+        ] {
             let joined: String = tints(line, "#").into_iter().map(|(_, part)| part).collect();
             assert_eq!(joined, line);
         }
@@ -403,11 +504,21 @@ mod tests {
     fn what_an_agent_wrote_is_shown_and_never_obeyed() {
         let evil = "\u{1b}[2J\u{202e}<script>alert('x')</script>\"&\u{200b}";
         for shown in [harmless(evil), escaped(evil)] {
-            assert!(!shown.contains('\u{1b}') && !shown.contains('\u{202e}') && !shown.contains('\u{200b}'));
+            assert!(
+                !shown.contains('\u{1b}')
+                    && !shown.contains('\u{202e}')
+                    && !shown.contains('\u{200b}')
+            );
         }
-        let line = DiffLine { mark: '+', text: format!("x = '{evil}' # {evil}") };
+        let line = DiffLine {
+            mark: '+',
+            text: format!("x = '{evil}' # {evil}"),
+        };
         let html = html_line(&line, "#");
-        assert!(!html.contains("<script") && !html.contains('\u{1b}'), "{html}");
+        assert!(
+            !html.contains("<script") && !html.contains('\u{1b}'),
+            "{html}"
+        );
         assert!(!coloured(&line, "#", Colours::Off).contains('\u{1b}'));
         assert!(!coloured(&line, "#", Colours::On).contains("\u{1b}[2J"));
     }

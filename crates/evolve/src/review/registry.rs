@@ -156,7 +156,9 @@ impl RegistryError {
             Self::KeyTaken { .. } => "each person has a key of their own, which nobody else has",
             Self::Unknown(_) => "`belljar reviewer list` names them",
             Self::Full => "start a new state directory",
-            Self::Key { .. } | Self::Form { .. } => "restore the file from a copy; `belljar audit list` says who was added when",
+            Self::Key { .. } | Self::Form { .. } => {
+                "restore the file from a copy; `belljar audit list` says who was added when"
+            }
             Self::File { .. } => "run it as the user whose state directory it is",
         }
     }
@@ -273,7 +275,10 @@ impl Registry {
     /// # Errors
     /// When there is nobody of that name.
     pub fn revoke(&mut self, name: &str, now_s: u64) -> Result<&Reviewer, RegistryError> {
-        let found = self.reviewers.iter_mut().find(|one| one.name.as_str() == name);
+        let found = self
+            .reviewers
+            .iter_mut()
+            .find(|one| one.name.as_str() == name);
         let one = found.ok_or_else(|| RegistryError::Unknown(name.to_owned()))?;
         one.revoked_s.get_or_insert(now_s);
         Ok(one)

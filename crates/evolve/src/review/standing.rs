@@ -107,8 +107,14 @@ impl ReviewPolicy {
             ("medium", self.medium < least.medium),
             ("high", self.high < least.high),
             ("critical", self.critical < least.critical),
-            ("second_factor_from", self.second_factor_from > least.second_factor_from),
-            ("lifetime_hours", self.lifetime_hours > 24 * 30 || self.lifetime_hours == 0),
+            (
+                "second_factor_from",
+                self.second_factor_from > least.second_factor_from,
+            ),
+            (
+                "lifetime_hours",
+                self.lifetime_hours > 24 * 30 || self.lifetime_hours == 0,
+            ),
         ];
         match lax.into_iter().find(|(_, is_lax)| *is_lax) {
             Some((name, _)) => Err(TooLax(name)),
@@ -178,9 +184,6 @@ pub enum Void {
     /// One person counts once.
     #[error("its reviewer has approved already")]
     Again,
-    /// It is not on record: it did not come through the door where codes are checked.
-    #[error("it is not on record")]
-    Unrecorded,
 }
 
 /// Proof that enough people approved exactly this. It has no public constructor.

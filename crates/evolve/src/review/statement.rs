@@ -19,7 +19,11 @@ pub const MOST_TEXT_BYTES: usize = 16 * 1024;
 pub fn difference(ours: &Digests, theirs: &Digests) -> Option<&'static str> {
     let parts = [
         ("base_tree", &ours.base_tree, &theirs.base_tree),
-        ("candidate_tree", &ours.candidate_tree, &theirs.candidate_tree),
+        (
+            "candidate_tree",
+            &ours.candidate_tree,
+            &theirs.candidate_tree,
+        ),
         ("evidence", &ours.evidence, &theirs.evidence),
         ("policy", &ours.policy, &theirs.policy),
     ];

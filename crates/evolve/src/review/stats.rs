@@ -37,11 +37,18 @@ pub fn statistics(proposals: &[Proposal], desk: &Desk) -> Result<Statistics, Rev
     };
     let reviewers = desk.reviewers()?;
     for proposal in proposals {
-        *counts.by_status.entry(proposal.status.as_str()).or_default() += 1;
+        *counts
+            .by_status
+            .entry(proposal.status.as_str())
+            .or_default() += 1;
         *counts.by_risk.entry(proposal.risk.as_str()).or_default() += 1;
         *counts.by_author.entry(proposal.by.clone()).or_default() += 1;
         if proposal.status.as_str() == "rejected" {
-            for reason in proposal.reasons.iter().filter(|reason| reason.stage != "review") {
+            for reason in proposal
+                .reasons
+                .iter()
+                .filter(|reason| reason.stage != "review")
+            {
                 *counts.refused_for.entry(reason.code.clone()).or_default() += 1;
             }
         }
@@ -53,7 +60,10 @@ pub fn statistics(proposals: &[Proposal], desk: &Desk) -> Result<Statistics, Rev
             *counts.statements.entry(said.verdict.as_str()).or_default() += 1;
             if said.verdict == Verdict::Reject {
                 for reason in said.reasons {
-                    *counts.rejected_for.entry(Reason::as_str(reason)).or_default() += 1;
+                    *counts
+                        .rejected_for
+                        .entry(Reason::as_str(reason))
+                        .or_default() += 1;
                 }
             }
         }

@@ -25,7 +25,8 @@ fn office(names: &[(&str, u8)]) -> Office {
     let state = tempfile::tempdir().unwrap();
     let desk = Desk::of(state.path(), KeySource::Directory);
     for (name, seed) in names {
-        desk.add(name, key(*seed).public_key().unwrap(), NOW).unwrap();
+        desk.add(name, key(*seed).public_key().unwrap(), NOW)
+            .unwrap();
     }
     Office { state, desk }
 }
@@ -63,9 +64,16 @@ fn opinion(verdict: Verdict, reviewer: &str) -> Opinion<'_> {
 }
 
 impl Office {
-    fn say(&self, subject: &Subject, opinion: Opinion<'_>, seed: u8, now: u64) -> Result<Envelope, ReviewError> {
+    fn say(
+        &self,
+        subject: &Subject,
+        opinion: Opinion<'_>,
+        seed: u8,
+        now: u64,
+    ) -> Result<Envelope, ReviewError> {
         let policy = ReviewPolicy::default();
-        self.desk.say(&id(), subject, &policy, opinion, &key(seed), now)
+        self.desk
+            .say(&id(), subject, &policy, opinion, &key(seed), now)
     }
 
     fn approve(&self, subject: &Subject, who: &str, seed: u8) -> Result<Envelope, ReviewError> {
@@ -73,7 +81,9 @@ impl Office {
     }
 
     fn standing(&self, subject: &Subject, now: u64) -> Standing {
-        self.desk.standing(&id(), subject, &ReviewPolicy::default(), now).unwrap()
+        self.desk
+            .standing(&id(), subject, &ReviewPolicy::default(), now)
+            .unwrap()
     }
 
     fn enrol(&self, who: &str) -> TotpSecret {
@@ -96,14 +106,20 @@ fn voids(standing: Standing) -> Vec<Void> {
 fn one_person_is_enough_for_high_and_none_is_needed_for_low() {
     let office = office(&[("ada", 1)]);
     let high = subject(Risk::High);
-    assert!(matches!(office.standing(&high, NOW), Standing::Waiting { needed: 1, .. }));
+    assert!(matches!(
+        office.standing(&high, NOW),
+        Standing::Waiting { needed: 1, .. }
+    ));
     office.approve(&high, "ada", 1).unwrap();
     let Standing::Approved(approved) = office.standing(&high, NOW) else {
         panic!("not approved");
     };
     assert_eq!(approved.by().len(), 1);
     assert!(approved.is_good(NOW + HOUR - 1) && !approved.is_good(NOW + HOUR));
-    assert!(matches!(office.standing(&subject(Risk::Low), NOW), Standing::Approved(_)));
+    assert!(matches!(
+        office.standing(&subject(Risk::Low), NOW),
+        Standing::Approved(_)
+    ));
 }
 
 #[test]
@@ -146,7 +162,10 @@ fn approvals_expire_and_never_last_longer_than_the_policy_allows() {
     let refused = office.say(&high, long, 1, NOW);
     assert!(matches!(refused, Err(ReviewError::Void(Void::TooLong))));
     office.approve(&high, "ada", 1).unwrap();
-    assert!(matches!(office.standing(&high, NOW + HOUR - 1), Standing::Approved(_)));
+    assert!(matches!(
+        office.standing(&high, NOW + HOUR - 1),
+        Standing::Approved(_)
+    ));
     assert_eq!(voids(office.standing(&high, NOW + HOUR)), [Void::Expired]);
     assert_eq!(voids(office.standing(&high, NOW - HOUR)), [Void::Future]);
 }
@@ -181,7 +200,10 @@ fn critical_needs_two_people_each_with_a_second_factor() {
     let office = office(&[("ada", 1), ("bob", 2)]);
     let critical = subject(Risk::Critical);
     let without = office.approve(&critical, "ada", 1);
-    assert!(matches!(without, Err(ReviewError::Void(Void::NoSecondFactor))));
+    assert!(matches!(
+        without,
+        Err(ReviewError::Void(Void::NoSecondFactor))
+    ));
     let mut said = 0;
     for (who, seed) in [("ada", 1), ("bob", 2)] {
         let secret = office.enrol(who);
@@ -193,7 +215,10 @@ fn critical_needs_two_people_each_with_a_second_factor() {
         office.say(&critical, with.clone(), seed, NOW).unwrap();
         // The same code again, for the same thing.
         let again = office.say(&critical, with, seed, NOW);
-        assert!(matches!(again, Err(ReviewError::Totp(totp::TotpError::Used))));
+        assert!(matches!(
+            again,
+            Err(ReviewError::Totp(totp::TotpError::Used))
+        ));
         said += 1;
         let approved = matches!(office.standing(&critical, NOW), Standing::Approved(_));
         assert_eq!(approved, said == 2);
@@ -234,7 +259,13 @@ fn a_second_factor_that_was_only_claimed_for_another_time_is_void() {
     };
     let envelope = Envelope::sign(&statement, &key(1)).unwrap();
     let reviewers = office.desk.reviewers().unwrap();
-    let standing = judge(&critical, &[envelope], &reviewers, &ReviewPolicy::default(), NOW);
+    let standing = judge(
+        &critical,
+        &[envelope],
+        &reviewers,
+        &ReviewPolicy::default(),
+        NOW,
+    );
     assert_eq!(voids(standing), [Void::StaleSecondFactor]);
 }
 
@@ -246,20 +277,40 @@ fn signatures_are_checked_and_belong_to_their_reviewer() {
     let reviewers = office.desk.reviewers().unwrap();
     let judged = |text: &str| {
         let envelope = serde_json::from_str(text).unwrap();
-        voids(judge(&high, &[envelope], &reviewers, &ReviewPolicy::default(), NOW))
+        voids(judge(
+            &high,
+            &[envelope],
+            &reviewers,
+            &ReviewPolicy::default(),
+            NOW,
+        ))
     };
     let text = serde_json::to_string(&said).unwrap();
     let (ada, bob) = (key(1).id().to_string(), key(2).id().to_string());
     assert_eq!(judged(&text.replace(&ada, &bob)), [Void::Signature]);
-    assert_eq!(judged(&text.replace(&ada, "0123456789abcdef")), [Void::UnknownKey]);
-    assert_eq!(judged(&text.replace("review.v1", "review.v2")), [Void::Signature]);
+    assert_eq!(
+        judged(&text.replace(&ada, "0123456789abcdef")),
+        [Void::UnknownKey]
+    );
+    assert_eq!(
+        judged(&text.replace("review.v1", "review.v2")),
+        [Void::Signature]
+    );
     // Bob's key under Ada's name.
     let mut statement = said.open(&key(1).public_key().unwrap()).unwrap();
     let forged = Envelope::sign(&statement, &key(2)).unwrap();
-    assert_eq!(judged(&serde_json::to_string(&forged).unwrap()), [Void::OtherReviewer]);
+    assert_eq!(
+        judged(&serde_json::to_string(&forged).unwrap()),
+        [Void::OtherReviewer]
+    );
     statement.text = "changed".into();
     let other = Envelope::sign(&statement, &key(1)).unwrap();
-    let payload = |envelope: &Envelope| serde_json::to_value(envelope).unwrap()["payload"].as_str().unwrap().to_owned();
+    let payload = |envelope: &Envelope| {
+        serde_json::to_value(envelope).unwrap()["payload"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
     let swapped = text.replace(&payload(&said), &payload(&other));
     assert_eq!(judged(&swapped), [Void::Signature]);
 }
@@ -272,24 +323,48 @@ fn a_rejection_stands_for_its_tree_and_has_a_reason() {
         reasons: vec![],
         ..opinion(Verdict::Reject, "ada")
     };
-    assert!(matches!(office.say(&high, bare, 1, NOW), Err(ReviewError::NoReason)));
-    office.say(&high, opinion(Verdict::Reject, "ada"), 1, NOW).unwrap();
-    assert!(matches!(office.standing(&high, NOW), Standing::Rejected { .. }));
-    assert!(matches!(office.approve(&high, "bob", 2), Err(ReviewError::Rejected(_))));
+    assert!(matches!(
+        office.say(&high, bare, 1, NOW),
+        Err(ReviewError::NoReason)
+    ));
+    office
+        .say(&high, opinion(Verdict::Reject, "ada"), 1, NOW)
+        .unwrap();
+    assert!(matches!(
+        office.standing(&high, NOW),
+        Standing::Rejected { .. }
+    ));
+    assert!(matches!(
+        office.approve(&high, "bob", 2),
+        Err(ReviewError::Rejected(_))
+    ));
     // Neither time nor the reviewer's own end turns it into a yes.
     office.desk.revoke("ada", NOW).unwrap();
-    assert!(matches!(office.standing(&high, NOW + 100 * HOUR), Standing::Rejected { .. }));
+    assert!(matches!(
+        office.standing(&high, NOW + 100 * HOUR),
+        Standing::Rejected { .. }
+    ));
     let mut low = high;
     low.risk = Risk::Low;
-    assert!(matches!(office.standing(&low, NOW), Standing::Rejected { .. }));
+    assert!(matches!(
+        office.standing(&low, NOW),
+        Standing::Rejected { .. }
+    ));
 }
 
 #[test]
 fn a_statement_that_can_not_be_read_is_an_error_and_not_silence() {
     let office = office(&[("ada", 1)]);
     let high = subject(Risk::High);
-    office.say(&high, opinion(Verdict::Reject, "ada"), 1, NOW).unwrap();
-    let file = office.state.path().join("evolve/reviews").join(id().as_str()).join("000.json");
+    office
+        .say(&high, opinion(Verdict::Reject, "ada"), 1, NOW)
+        .unwrap();
+    let file = office
+        .state
+        .path()
+        .join("evolve/reviews")
+        .join(id().as_str())
+        .join("000.json");
     std::fs::write(file, "{").unwrap();
     assert!(office.desk.said(&id()).is_err());
 }
@@ -310,9 +385,18 @@ fn a_policy_may_ask_for_more_and_never_for_less() {
     };
     assert!(strict.checked().is_ok());
     for lax in [
-        ReviewPolicy { critical: 1, ..ReviewPolicy::default() },
-        ReviewPolicy { medium: 0, ..ReviewPolicy::default() },
-        ReviewPolicy { lifetime_hours: 24 * 31, ..ReviewPolicy::default() },
+        ReviewPolicy {
+            critical: 1,
+            ..ReviewPolicy::default()
+        },
+        ReviewPolicy {
+            medium: 0,
+            ..ReviewPolicy::default()
+        },
+        ReviewPolicy {
+            lifetime_hours: 24 * 31,
+            ..ReviewPolicy::default()
+        },
     ] {
         assert!(lax.checked().is_err());
     }

@@ -142,9 +142,15 @@ impl TotpError {
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::NotEnrolled(_) => "`belljar reviewer enrol NAME` shows the picture; show it a code to finish",
-            Self::Enrolled(_) => "revoke the reviewer and add them again under a new key if the phone is lost",
-            Self::Form | Self::Wrong => "type the six digits that the authenticator shows now; see that both clocks are right",
+            Self::NotEnrolled(_) => {
+                "`belljar reviewer enrol NAME` shows the picture; show it a code to finish"
+            }
+            Self::Enrolled(_) => {
+                "revoke the reviewer and add them again under a new key if the phone is lost"
+            }
+            Self::Form | Self::Wrong => {
+                "type the six digits that the authenticator shows now; see that both clocks are right"
+            }
             Self::Used => "wait for the next code",
             Self::Locked(_) => "somebody is guessing, or a clock is wrong",
             Self::Exposed(_) => "chmod 600 it, and enrol anew: somebody may have read it",
@@ -340,7 +346,10 @@ fn matching_step(secret: &TotpSecret, code: u32, now_s: u64) -> Option<u64> {
     let now = now_s / STEP_S;
     (now.saturating_sub(DRIFT_STEPS)..=now + DRIFT_STEPS)
         .map(|step| (step, secret.code(step) == code))
-        .fold(None, |found, (step, fits)| if fits { Some(step) } else { found })
+        .fold(
+            None,
+            |found, (step, fits)| if fits { Some(step) } else { found },
+        )
 }
 
 #[cfg(test)]
@@ -380,8 +389,14 @@ mod tests {
         assert_eq!(totp.spend("ada", &code(105), now).unwrap(), 105);
         // Another handle is what another process would have: nothing is in memory.
         let again = Totp::at(directory.path());
-        assert!(matches!(again.spend("ada", &code(105), now), Err(TotpError::Used)));
-        assert!(matches!(again.spend("ada", &code(104), now), Err(TotpError::Used)));
+        assert!(matches!(
+            again.spend("ada", &code(105), now),
+            Err(TotpError::Used)
+        ));
+        assert!(matches!(
+            again.spend("ada", &code(104), now),
+            Err(TotpError::Used)
+        ));
         assert_eq!(again.spend("ada", &code(106), now).unwrap(), 106);
     }
 
@@ -411,12 +426,18 @@ mod tests {
         let (totp, secret) = enrolled(directory.path());
         let now = 300 * STEP_S;
         let late = format!("{:06}", secret.code(298));
-        assert!(matches!(totp.spend("ada", &late, now), Err(TotpError::Wrong)));
+        assert!(matches!(
+            totp.spend("ada", &late, now),
+            Err(TotpError::Wrong)
+        ));
         for _ in 0..4 {
             let _ = totp.spend("ada", &late, now);
         }
         let right = format!("{:06}", secret.code(300));
-        assert!(matches!(totp.spend("ada", &right, now), Err(TotpError::Locked(_))));
+        assert!(matches!(
+            totp.spend("ada", &right, now),
+            Err(TotpError::Locked(_))
+        ));
         let later = now + LOCKED_S;
         let right = format!("{:06}", secret.code(later / STEP_S));
         assert!(totp.spend("ada", &right, later).is_ok());
@@ -429,7 +450,10 @@ mod tests {
         let secret = totp.begin("ada").unwrap();
         let code = format!("{:06}", secret.code(100));
         let now = 100 * STEP_S;
-        assert!(matches!(totp.spend("ada", &code, now), Err(TotpError::NotEnrolled(_))));
+        assert!(matches!(
+            totp.spend("ada", &code, now),
+            Err(TotpError::NotEnrolled(_))
+        ));
         totp.confirm("ada", &code, now).unwrap();
         assert!(matches!(totp.begin("ada"), Err(TotpError::Enrolled(_))));
     }

@@ -121,7 +121,12 @@ impl Driver {
         Self::with(state, KeySource::Directory, store, directory)
     }
 
-    fn with(state: &Path, source: KeySource, store: Store, directory: PathBuf) -> Result<Self, RolloutError> {
+    fn with(
+        state: &Path,
+        source: KeySource,
+        store: Store,
+        directory: PathBuf,
+    ) -> Result<Self, RolloutError> {
         let mut driver = Self {
             state: state.to_owned(),
             source,
@@ -130,7 +135,10 @@ impl Driver {
             directory,
         };
         driver.rollout = driver.load()?;
-        let going_back = driver.rollout.as_ref().filter(|one| one.stage() == Stage::GoingBack);
+        let going_back = driver
+            .rollout
+            .as_ref()
+            .filter(|one| one.stage() == Stage::GoingBack);
         if let Some(why) = going_back.map(|one| one.why_back().unwrap_or_default().to_owned()) {
             driver.take_back(&why)?;
         }
@@ -173,18 +181,27 @@ impl Driver {
 
     fn load(&self) -> Result<Option<Rollout>, RolloutError> {
         let failed = self.failed();
-        let Some(mut bytes) = disk::read_bounded(&self.journal(), MOST_JOURNAL_BYTES).map_err(&failed)? else {
+        let Some(mut bytes) =
+            disk::read_bounded(&self.journal(), MOST_JOURNAL_BYTES).map_err(&failed)?
+        else {
             return Ok(None);
         };
         // A last line that was not finished was never acted on.
-        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let whole = bytes
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |at| at + 1);
         if whole < bytes.len() {
             bytes.truncate(whole);
             disk::replace(&self.journal(), &bytes).map_err(&failed)?;
         }
         let mut rollout: Option<Rollout> = None;
-        for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-            let event: Event = serde_json::from_slice(line).map_err(|error| failed(error.into()))?;
+        for line in bytes
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty())
+        {
+            let event: Event =
+                serde_json::from_slice(line).map_err(|error| failed(error.into()))?;
             match &mut rollout {
                 Some(rollout) => rollout.apply(&event)?,
                 empty => *empty = Some(Rollout::begin(&event)?),
@@ -212,7 +229,9 @@ impl Driver {
             .mode(0o600)
             .open(self.journal())
             .map_err(&failed)?;
-        file.write_all(&line).and_then(|()| file.sync_all()).map_err(&failed)?;
+        file.write_all(&line)
+            .and_then(|()| file.sync_all())
+            .map_err(&failed)?;
         disk::sync_directory(&self.directory).map_err(&failed)?;
         self.rollout = Some(after);
         Ok(())
@@ -335,7 +354,9 @@ impl Driver {
         }
         match self.take_up(&rollout.plan, &moved) {
             Ok(()) => Ok(()),
-            Err(error) => self.roll_back(&format!("the candidate could not be taken up: {error}")).map(drop),
+            Err(error) => self
+                .roll_back(&format!("the candidate could not be taken up: {error}"))
+                .map(drop),
         }
     }
 
@@ -373,7 +394,10 @@ impl Driver {
                     did = Tick::Observed;
                 }
                 Err(error) => {
-                    let why = format!("its figures can't be had: {}", belljar_gate::in_full(&error));
+                    let why = format!(
+                        "its figures can't be had: {}",
+                        belljar_gate::in_full(&error)
+                    );
                     return self.roll_back(&why);
                 }
             }
@@ -414,12 +438,25 @@ impl Driver {
             .filter(is_asked)
             .map(|name| {
                 let new = on_candidate.contains(&name.as_str());
-                (name.as_str(), if new { rollout.candidate.as_str() } else { rollout.base.as_str() })
+                (
+                    name.as_str(),
+                    if new {
+                        rollout.candidate.as_str()
+                    } else {
+                        rollout.base.as_str()
+                    },
+                )
             })
             .collect();
         let timeout = Duration::from_secs(rollout.plan.timeout_seconds);
         let samples = hook::ask(&rollout.plan.health, &self.directory, timeout, &expected)?;
-        let of = |names: Vec<&str>| names.into_iter().filter_map(|name| samples.get(name)).copied().collect();
+        let of = |names: Vec<&str>| {
+            names
+                .into_iter()
+                .filter_map(|name| samples.get(name))
+                .copied()
+                .collect()
+        };
         let rest = rollout.plan.instances.iter().map(String::as_str);
         Ok(Round {
             baseline: of(rest.filter(|name| !on_candidate.contains(name)).collect()),
@@ -433,7 +470,9 @@ impl Driver {
     /// When there is none under way.
     pub fn pause(&mut self, why: Option<&str>) -> Result<(), RolloutError> {
         self.happen(&match why {
-            Some(why) => Event::Paused { why: why.to_owned() },
+            Some(why) => Event::Paused {
+                why: why.to_owned(),
+            },
             None => Event::Resumed,
         })?;
         self.record(why.unwrap_or("resumed"))
@@ -446,7 +485,9 @@ impl Driver {
     pub fn roll_back(&mut self, why: &str) -> Result<Tick, RolloutError> {
         let rollout = self.rollout.as_ref().ok_or(RolloutError::None)?;
         if rollout.stage() != Stage::GoingBack {
-            self.happen(&Event::GoingBack { why: why.to_owned() })?;
+            self.happen(&Event::GoingBack {
+                why: why.to_owned(),
+            })?;
         }
         self.take_back(why)?;
         Ok(Tick::RolledBack(why.to_owned()))
@@ -486,6 +527,8 @@ fn directory_of(state: &Path, project: &str) -> PathBuf {
 
 impl std::fmt::Debug for Driver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Driver").field("directory", &self.directory).finish_non_exhaustive()
+        f.debug_struct("Driver")
+            .field("directory", &self.directory)
+            .finish_non_exhaustive()
     }
 }

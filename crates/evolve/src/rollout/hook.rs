@@ -79,7 +79,11 @@ pub(super) fn ask(
     let text = run(command, &[], releases, timeout)?;
     let name = || command.first().cloned().unwrap_or_default();
     let mut samples = BTreeMap::new();
-    for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+    for (at, line) in text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty())
+    {
         let bad = |why: String| HookError::Report {
             command: name(),
             line: at + 1,
@@ -149,13 +153,17 @@ pub(super) fn run(
     if is_late || is_long {
         end(&mut child);
     }
-    let status = child.wait().map_err(|error| HookError::Start(program.clone(), error))?;
+    let status = child
+        .wait()
+        .map_err(|error| HookError::Start(program.clone(), error))?;
     match said {
         _ if is_long => Err(HookError::Long(program.clone())),
         Err(_) => Err(HookError::Late(program.clone())),
         Ok(_) if is_late => Err(HookError::Late(program.clone())),
         Ok(Err(error)) => Err(HookError::Start(program.clone(), error)),
-        Ok(Ok(_)) if !status.success() => Err(HookError::Failed(program.clone(), status.to_string())),
+        Ok(Ok(_)) if !status.success() => {
+            Err(HookError::Failed(program.clone(), status.to_string()))
+        }
         Ok(Ok(bytes)) => String::from_utf8(bytes)
             .map_err(|_| HookError::Failed(program.clone(), "it did not print text".to_owned())),
     }
@@ -180,7 +188,10 @@ fn ends_within(child: &Child, timeout: Duration) -> bool {
 }
 
 fn end(child: &mut Child) {
-    if let Some(group) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
+    if let Some(group) = i32::try_from(child.id())
+        .ok()
+        .and_then(rustix::process::Pid::from_raw)
+    {
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     }
     let _ = child.kill();
@@ -206,22 +217,43 @@ mod tests {
         assert_eq!(say(&[A, B]).unwrap().len(), 2);
         assert!(matches!(say(&[A]), Err(HookError::Missing(_))));
         assert!(matches!(say(&[A, A, B]), Err(HookError::Report { .. })));
-        assert!(matches!(say(&[A, B, &A.replace("\"a\"", "\"c\"")]), Err(HookError::Report { .. })));
-        assert!(matches!(say(&[A, &B.replace("v2", "v1")]), Err(HookError::OtherVersion { .. })));
-        assert!(matches!(say(&[A, &B.replace(",\"cost\":1", "")]), Err(HookError::Report { .. })));
+        assert!(matches!(
+            say(&[A, B, &A.replace("\"a\"", "\"c\"")]),
+            Err(HookError::Report { .. })
+        ));
+        assert!(matches!(
+            say(&[A, &B.replace("v2", "v1")]),
+            Err(HookError::OtherVersion { .. })
+        ));
+        assert!(matches!(
+            say(&[A, &B.replace(",\"cost\":1", "")]),
+            Err(HookError::Report { .. })
+        ));
     }
 
     #[test]
     fn commands_that_fail_linger_or_babble_are_no_report() {
         let both = format!("printf '%s\\n' '{A}' '{B}'");
-        assert!(matches!(asked(&format!("{both}; exit 3")), Err(HookError::Failed(..))));
+        assert!(matches!(
+            asked(&format!("{both}; exit 3")),
+            Err(HookError::Failed(..))
+        ));
         assert!(matches!(asked("exec yes"), Err(HookError::Long(_))));
         let short = |script: &str| {
             let command = ["sh", "-c", script].map(str::to_owned);
-            ask(&command, Path::new("/"), Duration::from_secs(1), &BTreeMap::new())
+            ask(
+                &command,
+                Path::new("/"),
+                Duration::from_secs(1),
+                &BTreeMap::new(),
+            )
         };
         // One that never ends, one whose child never does, and one that closes its output and stays.
-        for script in ["exec sleep 1000", "sleep 1000 & exit 0", "exec >&- 2>&-; exec sleep 1000"] {
+        for script in [
+            "exec sleep 1000",
+            "sleep 1000 & exit 0",
+            "exec >&- 2>&-; exec sleep 1000",
+        ] {
             assert!(matches!(short(script), Err(HookError::Late(_))), "{script}");
         }
     }

@@ -255,8 +255,12 @@ impl Rollout {
         let shadow = self.plan.shadow.iter().map(String::as_str);
         match self.stage {
             Stage::Shadow => shadow.collect(),
-            Stage::Percent(share) => shadow.chain(self.plan.chosen(&self.candidate, share)).collect(),
-            Stage::Done => shadow.chain(self.plan.instances.iter().map(String::as_str)).collect(),
+            Stage::Percent(share) => shadow
+                .chain(self.plan.chosen(&self.candidate, share))
+                .collect(),
+            Stage::Done => shadow
+                .chain(self.plan.instances.iter().map(String::as_str))
+                .collect(),
             Stage::GoingBack | Stage::RolledBack => Vec::new(),
         }
     }
@@ -291,7 +295,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn started(shadow: &str) -> Event {
-        let text = format!("instances = ['a', 'b', 'c', 'd', 'e']\nshadow = [{shadow}]\nhealth = ['true']\n");
+        let text = format!(
+            "instances = ['a', 'b', 'c', 'd', 'e']\nshadow = [{shadow}]\nhealth = ['true']\n"
+        );
         Event::Started {
             proposal: "p".into(),
             base: "old".into(),
@@ -301,11 +307,20 @@ mod tests {
     }
 
     fn sample(errors: u64) -> Sample {
-        Sample { requests: 1000, errors, violations: 0, latency_ms: 5.0, cost: 1.0 }
+        Sample {
+            requests: 1000,
+            errors,
+            violations: 0,
+            latency_ms: 5.0,
+            cost: 1.0,
+        }
     }
 
     fn observed(before: u64, after: u64) -> Event {
-        let round = Round { baseline: vec![sample(before)], candidate: vec![sample(after)] };
+        let round = Round {
+            baseline: vec![sample(before)],
+            candidate: vec![sample(after)],
+        };
         Event::Observed { round }
     }
 
@@ -332,13 +347,26 @@ mod tests {
     #[test]
     fn a_step_is_never_skipped_and_an_end_is_an_end() {
         let mut rollout = Rollout::begin(&started("'s'")).unwrap();
-        let jump = Event::Advanced { to: Stage::Percent(50) };
+        let jump = Event::Advanced {
+            to: Stage::Percent(50),
+        };
         assert!(rollout.apply(&jump).is_err());
         assert!(rollout.apply(&Event::Advanced { to: Stage::Done }).is_err());
-        assert!(rollout.apply(&Event::RolledBack).is_err(), "nothing was taken back");
-        rollout.apply(&Event::GoingBack { why: "x".into() }).unwrap();
+        assert!(
+            rollout.apply(&Event::RolledBack).is_err(),
+            "nothing was taken back"
+        );
+        rollout
+            .apply(&Event::GoingBack { why: "x".into() })
+            .unwrap();
         assert!(rollout.on_candidate().is_empty());
-        assert!(rollout.apply(&Event::Advanced { to: Stage::Percent(5) }).is_err());
+        assert!(
+            rollout
+                .apply(&Event::Advanced {
+                    to: Stage::Percent(5)
+                })
+                .is_err()
+        );
         assert_eq!(rollout.next(), Next::RollBack("x".into()));
         rollout.apply(&Event::RolledBack).unwrap();
         assert_eq!(rollout.next(), Next::Nothing);
@@ -348,7 +376,11 @@ mod tests {
     #[test]
     fn a_paused_rollout_waits_but_a_failing_one_still_goes_back() {
         let mut rollout = Rollout::begin(&started("")).unwrap();
-        rollout.apply(&Event::Paused { why: "lunch".into() }).unwrap();
+        rollout
+            .apply(&Event::Paused {
+                why: "lunch".into(),
+            })
+            .unwrap();
         assert_eq!(rollout.next(), Next::Hold("paused"));
         for _ in 0..3 {
             rollout.apply(&observed(5, 900)).unwrap();

@@ -49,7 +49,9 @@ pub enum InvalidPlan {
     #[error("the plan can't be read")]
     Form(#[from] toml::de::Error),
     /// Nothing to compare with.
-    #[error("a plan needs two instances or more, and {MOST_INSTANCES} at most: some run the candidate, some what it replaces")]
+    #[error(
+        "a plan needs two instances or more, and {MOST_INSTANCES} at most: some run the candidate, some what it replaces"
+    )]
     Instances,
     /// A name that is none, or twice.
     #[error("{0:?} can't be an instance's name, or is there twice")]
@@ -105,7 +107,10 @@ impl Plan {
         // Each may be made stricter at will, and laxer only so far.
         let within = |value: f64, most: f64| value.is_finite() && (0.0..=most).contains(&value);
         let bad = [
-            ("false_alarm", !within(false_alarm, 0.05) || false_alarm == 0.0),
+            (
+                "false_alarm",
+                !within(false_alarm, 0.05) || false_alarm == 0.0,
+            ),
             ("missed", !within(missed, 0.2) || missed == 0.0),
             ("floor", !within(floor, 0.2)),
             ("error_margin", !within(error_margin, 0.05)),
@@ -134,8 +139,16 @@ impl Plan {
         order.sort();
         let all = order.len();
         let share = (all * usize::from(percent)).div_ceil(100);
-        let count = if percent >= 100 { all } else { share.clamp(1, all - 1) };
-        order.into_iter().take(count).map(|(_, name)| name).collect()
+        let count = if percent >= 100 {
+            all
+        } else {
+            share.clamp(1, all - 1)
+        };
+        order
+            .into_iter()
+            .take(count)
+            .map(|(_, name)| name)
+            .collect()
     }
 }
 
