@@ -25,6 +25,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "egress",
         ],
     ),
+    ("evolve", &["policy", "manifest", "gate", "supervisor"]),
     ("monitor", &["api"]),
     ("web", &["api"]),
     (
@@ -40,6 +41,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "sandbox",
             "egress",
             "supervisor",
+            "evolve",
             "monitor",
             "web",
         ],
