@@ -8,9 +8,10 @@ use crate::types::{
     ClockAcknowledged, ContractView, Done, Empty, EngageRequest, EpochBumped, EventList,
     EventQuery, FleetQuery, HeartbeatReply, KillReport, KillRequest, KillSwitchView, LedgerEntries,
     LedgerQuery, LedgerReport, ManifestReply, MetricsQuery, MetricsReply, OutputQuery, OutputReply,
-    Problem, ProcessList, ProofReply, ReplicasReply, ReplicateRequest, Replicated, ResetRequest,
-    RevokeRequest, Revoked, ShutdownRequest, StartRequest, StatusView, StopRequest, UsageReply,
-    UsageReport, WorkerId, WorkerList, WorkerView,
+    Problem, ProcessList, ProofReply, ProposalsReply, ProposeRequest, Proposed, ReplicasReply,
+    ReplicateRequest, Replicated, ResetRequest, RevokeRequest, Revoked, ShutdownRequest,
+    StartRequest, StatusView, StopRequest, UsageReply, UsageReport, WorkerId, WorkerList,
+    WorkerView,
 };
 use crate::{Method, Status};
 
@@ -146,6 +147,10 @@ routes! {
     ReportUsage = Post "/v1/usage" (NoTarget) UsageReport => OK Done, by Agent;
     /// The agent's live children.
     Replicas = Get "/v1/replicas" (NoTarget) Empty => OK ReplicasReply, by Agent;
+    /// Proposes a change to the agent's own code. It is kept until an operator has it judged.
+    Propose = Post "/v1/proposals" (NoTarget) ProposeRequest => CREATED Proposed, by Agent;
+    /// What the agent proposed, and what became of it.
+    Proposals = Get "/v1/proposals" (NoTarget) Empty => OK ProposalsReply, by Agent;
     /// Ends the agent and everything in its box.
     Shutdown = Post "/v1/shutdown" (NoTarget) ShutdownRequest => OK Done, by Agent;
 }

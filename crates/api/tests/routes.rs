@@ -195,6 +195,12 @@ fn answer_agent(call: AgentCall) {
                 replicas: vec![child],
             });
         }
+        AgentCall::Propose(asked) => {
+            assert_eq!(asked.request.request.as_str(), "description: x\n");
+            let name = "w-1".to_owned();
+            asked.responder.reply(&Proposed { name });
+        }
+        AgentCall::Proposals(asked) => asked.responder.reply(&ProposalsReply::default()),
         AgentCall::Shutdown(asked) => {
             assert_eq!(asked.request.reason, reason("done"));
             asked.responder.reply(&Done::DONE);
@@ -293,6 +299,12 @@ fn ask_as_agent(client: &mut Client) {
     assert!(client.call::<ReportUsage>(&used).unwrap().ok);
     let replicas = client.call::<Replicas>(&Empty {}).unwrap().replicas;
     assert_eq!(replicas[0].state, WorkerState::Starting);
+    let proposed = client.call::<Propose>(&ProposeRequest {
+        request: StateText::new("description: x\n").unwrap(),
+    });
+    assert_eq!(proposed.unwrap().name, "w-1");
+    let mine = client.call::<Proposals>(&Empty {}).unwrap();
+    assert!(mine.proposals.is_empty());
     let goodbye = ShutdownRequest {
         reason: reason("done"),
     };

@@ -25,9 +25,9 @@ const EDGES: &[(&str, &[&str])] = &[
             "egress",
         ],
     ),
+    ("evolve", &["policy", "manifest", "gate", "supervisor"]),
     ("monitor", &["api"]),
     ("web", &["api"]),
-    ("evolve", &["policy", "manifest", "gate", "supervisor"]),
     (
         "belljar",
         &[
@@ -41,9 +41,9 @@ const EDGES: &[(&str, &[&str])] = &[
             "sandbox",
             "egress",
             "supervisor",
+            "evolve",
             "monitor",
             "web",
-            "evolve",
         ],
     ),
 ];

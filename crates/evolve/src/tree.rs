@@ -376,14 +376,14 @@ fn git_tree(entries: &[(&str, &Entry)]) -> [u8; 20] {
             other.len() > start && other.starts_with(name) && other.as_bytes()[start - 1] == b'/'
         };
         // Others may sort in between (`a-b` before `a/c`), so all of a directory are gathered at its first.
-        if !rows.contains_key(&format!("{name}/")) {
+        rows.entry(format!("{name}/")).or_insert_with(|| {
             let below: Vec<(&str, &Entry)> = rest
                 .iter()
                 .filter(|(other, _)| inside(other))
                 .map(|(other, entry)| (&other[start..], *entry))
                 .collect();
-            rows.insert(format!("{name}/"), ("40000", name, git_tree(&below)));
-        }
+            ("40000", name, git_tree(&below))
+        });
         rest = &rest[1..];
     }
     let mut bytes = Vec::new();

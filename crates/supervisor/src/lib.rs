@@ -22,6 +22,7 @@ mod door;
 mod environment;
 mod error;
 pub mod fleet;
+pub mod inbox;
 mod keeper;
 pub mod learn;
 mod lone;

@@ -123,7 +123,7 @@ impl JsonSchema for StateText {
         json_schema!({
             "type": "string",
             "maxLength": StateText::MOST,
-            "description": "Text for the child, at most 1 MiB of UTF-8.",
+            "description": "Text, at most 1 MiB of UTF-8.",
         })
     }
 }
@@ -133,6 +133,38 @@ impl JsonSchema for StateText {
 pub struct Replicated {
     /// The child.
     pub worker_id: WorkerId,
+}
+
+/// Proposes a change to the asking agent's own code. Nothing is changed by it: it is kept for an operator, who has it judged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ProposeRequest {
+    /// A request.yaml.
+    pub request: StateText,
+}
+
+/// The proposal is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Proposed {
+    /// What it is called from now on. The same request has the same name.
+    pub name: String,
+}
+
+/// What the asking agent proposed, and what became of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ProposalsReply {
+    /// Each, by name.
+    pub proposals: Vec<ProposalView>,
+}
+
+/// One proposal of an agent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ProposalView {
+    /// What it is called.
+    pub name: String,
+    /// Its status, its risk and the reasons for both; nothing as long as nobody has had it judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<Map<String, Value>>,
 }
 
 /// The keeper knows that the agent lives.

@@ -34,6 +34,19 @@ pub(crate) enum Evolve {
         #[command(flatten)]
         format: Format,
     },
+    /// List what agents proposed from inside their boxes (`belljar agent propose`)
+    Inbox(Format),
+    /// Propose what an agent asked for, in its name, and tell it what became of it
+    #[command(after_help = CHECK_HELP)]
+    Take {
+        /// Its name in the inbox
+        name: String,
+        /// The agent's project
+        #[arg(long, value_name = "DIR")]
+        project: PathBuf,
+        #[command(flatten)]
+        format: Format,
+    },
     /// List proposals
     List(Format),
     /// Show a proposal: what it changes, what each stage found, and why it is as risky as it is

@@ -141,6 +141,15 @@ pub(crate) enum Agent {
     },
     /// List your replicas
     Replicas(Format),
+    /// Propose a change to your own code; an operator has it judged
+    Propose {
+        /// A request.yaml; - for standard input
+        request: PathBuf,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// What you proposed, and what became of it
+    Proposals(Format),
     /// End yourself, and with you your replicas unless the contract keeps them
     Shutdown {
         /// Why; it goes on record

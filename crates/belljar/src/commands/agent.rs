@@ -4,8 +4,9 @@ use std::io::Read as _;
 use std::path::Path;
 
 use belljar_api::{
-    Budget, CallError, Client, Command, Empty, Heartbeat, Manifest, Reason, Replicas, Replicate,
-    ReplicateRequest, ReportUsage, Shutdown, ShutdownRequest, StateText, Usage, UsageReport,
+    Budget, CallError, Client, Command, Empty, Heartbeat, Manifest, Proposals, Propose,
+    ProposeRequest, Reason, Replicas, Replicate, ReplicateRequest, ReportUsage, Shutdown,
+    ShutdownRequest, StateText, Usage, UsageReport,
 };
 use serde_json::json;
 
@@ -19,10 +20,13 @@ const DOOR: &str = "/belljar/agent.sock";
 
 pub(crate) fn agent(command: Agent) -> Result<u8, Failure> {
     let format = match &command {
-        Agent::Replicate { format, .. } | Agent::Usage { format, .. } => format.output,
-        Agent::Heartbeat(format) | Agent::Manifest(format) | Agent::Replicas(format) => {
-            format.output
-        }
+        Agent::Replicate { format, .. }
+        | Agent::Usage { format, .. }
+        | Agent::Propose { format, .. }
+        | Agent::Heartbeat(format)
+        | Agent::Manifest(format)
+        | Agent::Replicas(format)
+        | Agent::Proposals(format) => format.output,
         Agent::Shutdown { .. } => OutputFormat::Text,
     };
     match ask(command, format) {
@@ -118,6 +122,30 @@ fn ask(command: Agent, format: OutputFormat) -> Result<u8, Failure> {
                     )
                 };
                 list.replicas.iter().map(line).collect()
+            });
+        }
+        Agent::Propose { request, .. } => {
+            let request = ProposeRequest {
+                request: read_state(&request)?,
+            };
+            let kept = client.call::<Propose>(&request)?;
+            show(format, &kept, || format!("{}\n", kept.name));
+        }
+        Agent::Proposals(_) => {
+            let list = client.call::<Proposals>(&Empty {})?;
+            show(format, &list, || {
+                let word = |proposal: &belljar_api::ProposalView| {
+                    let status = proposal
+                        .answer
+                        .as_ref()
+                        .and_then(|answer| answer.get("status")?.as_str().map(str::to_owned));
+                    format!(
+                        "{}  {}\n",
+                        proposal.name,
+                        status.unwrap_or_else(|| "kept".into())
+                    )
+                };
+                list.proposals.iter().map(word).collect()
             });
         }
         Agent::Shutdown { reason } => {

@@ -6,7 +6,7 @@
 use serde_json::json;
 
 use super::chamber::{ChamberError, Chambers, Job, Watched};
-use super::{Finding, finding};
+use super::finding::{Finding, finding};
 use crate::config::Benchmark;
 use crate::tree::Tree;
 

@@ -8,7 +8,7 @@ use belljar_supervisor::RunResult;
 use serde_json::json;
 
 use super::chamber::{ChamberError, Chambers, Job, Watched};
-use super::{Finding, finding};
+use super::finding::{Finding, finding};
 use crate::proposal::Risk;
 use crate::tree::Tree;
 

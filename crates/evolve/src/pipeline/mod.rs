@@ -2,8 +2,10 @@
 
 mod bench;
 mod chamber;
+mod finding;
 mod footprint;
 mod scan;
+mod statics;
 mod trial;
 
 use std::collections::BTreeMap;
@@ -26,7 +28,8 @@ use crate::scope::{self, Change};
 use crate::store::Loaded;
 use crate::tree::Tree;
 use crate::{risk, signals};
-use chamber::{ChamberError, Chambers, Job, Watched};
+use chamber::Chambers;
+use finding::{Finding, finding, not_asked, reason};
 use trial::Coverage;
 
 /// The rules' own version: another one is another judge, and no earlier result counts.
@@ -88,52 +91,6 @@ impl Work<'_> {
         there
             .map(|change| (change.path.to_string(), change.lines().0))
             .collect()
-    }
-}
-
-/// What a stage found.
-#[derive(Clone, Debug)]
-pub(crate) struct Finding {
-    reasons: Vec<Reason>,
-    raised: Vec<(Risk, Reason)>,
-    facts: serde_json::Value,
-    not_asked: bool,
-}
-
-fn finding() -> Finding {
-    Finding {
-        reasons: Vec::new(),
-        raised: Vec::new(),
-        facts: json!({}),
-        not_asked: false,
-    }
-}
-
-fn not_asked() -> Finding {
-    Finding {
-        not_asked: true,
-        ..finding()
-    }
-}
-
-fn reason(code: &str, at: Option<String>, message: &str, hint: &str) -> Reason {
-    Reason {
-        code: code.to_owned(),
-        stage: String::new(),
-        at,
-        message: message.to_owned(),
-        hint: (!hint.is_empty()).then(|| hint.to_owned()),
-    }
-}
-
-impl Finding {
-    fn refuse(&mut self, code: &str, at: Option<String>, message: &str, hint: &str) {
-        self.reasons.push(reason(code, at, message, hint));
-    }
-
-    fn raise(&mut self, risk: Risk, code: &str, at: &str, message: &str) {
-        self.raised
-            .push((risk, reason(code, Some(at.to_owned()), message, "")));
     }
 }
 
@@ -217,7 +174,7 @@ impl<'a> Pipeline<'a> {
             .map_err(|error| PipelineError::Boxes(error.to_string()))?;
         let trusted = trial::trusted(base, candidate, &config.test_files);
         judged.stage(signals::STAGE, &[], || {
-            static_checks(&work, &chambers, &trusted)
+            statics::check(&work, &chambers, &trusted)
         })?;
         if judged.has_failed() {
             return Ok(judged.outcome());
@@ -246,7 +203,18 @@ impl<'a> Pipeline<'a> {
             Some(Ok((_, after, _))) => after.digest(),
             _ => String::new(),
         };
-        let unit = || trial::compare(work, chambers, base, trusted, &files, Coverage::Counts);
+        let unit = || match (config.test_files.is_empty(), config.cases.is_empty()) {
+            (false, _) => trial::compare(work, chambers, base, trusted, &files, Coverage::Counts),
+            // Exit codes of other languages' tests are a candidate's to choose; what a case prints is compared here.
+            (true, false) => not_asked(),
+            (true, true) => {
+                let mut found = finding();
+                let hint =
+                    "declare `cases` in evolve.toml: what they print is compared outside the box";
+                found.refuse("no_tests", None, "there is nothing to judge it by", hint);
+                found
+            }
+        };
         let behaviour = || {
             if held_out.is_none() && config.cases.is_empty() {
                 return not_asked();
@@ -515,102 +483,5 @@ impl Judged<'_> {
             reasons,
             statements: self.results,
         }
-    }
-}
-
-fn static_checks(work: &Work<'_>, chambers: &Chambers, tree: &Tree) -> Finding {
-    let signals = signals::judge(&work.changes, work.config);
-    let mut found = finding();
-    found.reasons = signals.reasons;
-    found.raised = signals
-        .raised
-        .into_iter()
-        .map(|reason| (Risk::High, reason))
-        .collect();
-    let place = match chambers.place(tree) {
-        Ok(place) => place,
-        Err(error) => {
-            found.refuse("tree", None, &error.to_string(), "");
-            return found;
-        }
-    };
-    let python = work.changed_python(tree);
-    if !python.is_empty() {
-        let words = [
-            work.config.python.as_str(),
-            "-I",
-            "-B",
-            "/belljar/evolve/syntax.py",
-        ]
-        .map(str::to_owned);
-        let job = json!({"root": place, "changed": python.keys().collect::<Vec<_>>()});
-        let shows = vec![
-            (
-                "evolve/syntax.py",
-                include_str!("../python/syntax.py").as_bytes().to_vec(),
-            ),
-            ("evolve/job.json", job.to_string().into_bytes()),
-        ];
-        must_end_well(
-            &mut found,
-            chambers,
-            &place,
-            "syntax",
-            &Job {
-                words: &words,
-                shows,
-                watched: Watched::No,
-            },
-        );
-    }
-    for check in &work.config.checks {
-        must_end_well(
-            &mut found,
-            chambers,
-            &place,
-            &check.name,
-            &Job {
-                words: &check.command,
-                shows: Vec::new(),
-                watched: Watched::No,
-            },
-        );
-    }
-    found.facts = json!({"checks": work.config.checks.len()});
-    found
-}
-
-fn must_end_well(
-    found: &mut Finding,
-    chambers: &Chambers,
-    place: &Path,
-    name: &str,
-    job: &Job<'_>,
-) {
-    let at = Some(name.to_owned());
-    match chambers.run(place, job) {
-        Ok(result) if result.exit_code == Some(0) => {}
-        Ok(result) => {
-            let said = [result.stderr.as_deref(), result.stdout.as_deref()]
-                .into_iter()
-                .flatten()
-                .find(|text| !text.trim().is_empty());
-            let last = said
-                .and_then(|text| text.trim_end().lines().last())
-                .unwrap_or("it said nothing");
-            found.refuse(
-                "check",
-                at,
-                &format!("it ended with {:?}: {last}", result.exit_code),
-                "",
-            );
-        }
-        Err(error @ ChamberError::Run(_)) => found.refuse(
-            "missing_tool",
-            at,
-            &error.to_string(),
-            "install it, or take it out of evolve.toml",
-        ),
-        Err(error) => found.refuse("check", at, &error.to_string(), ""),
     }
 }

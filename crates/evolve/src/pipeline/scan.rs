@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::chamber::{ChamberError, Chambers, Job, Watched};
-use super::{Finding, finding};
+use super::finding::{Finding, finding};
 use crate::config::Scanner;
 use crate::scope::Change;
 use crate::tree::{Entry, Tree};

@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::Work;
 use super::chamber::{ChamberError, Chambers, Job, Watched};
-use super::{Finding, Work, finding};
+use super::finding::{Finding, finding};
 use crate::config::Case;
 use crate::glob::{self, Glob};
 use crate::path::TreePath;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use belljar_api::{
     AgentCall, Asked, Budget as AskedBudget, Child, ChildUsage, Done, HeartbeatReply,
-    ManifestReply, Narrowing, Problem, ReplicasReply, ReplicateRequest, Replicated, Route, Status,
-    Tag, UsageReply, UsageReport,
+    ManifestReply, Narrowing, Problem, ProposalView, ProposalsReply, ProposeRequest, Proposed,
+    ReplicasReply, ReplicateRequest, Replicated, Route, Status, Tag, UsageReply, UsageReport,
 };
 use belljar_egress::PicoUsd;
 use belljar_policy::{Amount, Capability};
@@ -17,6 +17,7 @@ use super::crew::Employed;
 use super::post::{Candidate, HireError, Keeping, Post};
 use crate::apart::words::Card;
 use crate::attend::Output;
+use crate::inbox::{Inbox, InboxError};
 use crate::lower::Command;
 
 impl Post {
@@ -35,6 +36,8 @@ impl Post {
                 answer(asked, |report| self.charge_reported(&asker, &report))
             }
             AgentCall::Replicas(asked) => answer(asked, |_| self.replicas(&asker)),
+            AgentCall::Propose(asked) => answer(asked, |request| self.propose(&asker, &request)),
+            AgentCall::Proposals(asked) => answer(asked, |_| self.proposals(&asker)),
             AgentCall::Shutdown(asked) => {
                 let reason = asked.request.reason.as_str().to_owned();
                 // Answered first: afterwards there is nobody left to hear it.
@@ -96,6 +99,34 @@ impl Post {
         }
         Ok(Replicated {
             worker_id: convert::id(worker),
+        })
+    }
+
+    /// Keeps what an agent proposes. That is all: who has it judged, and for which project, is an operator's to say.
+    fn propose(&self, asker: &Employed, request: &ProposeRequest) -> Result<Proposed, Refused> {
+        let inbox = Inbox::of(self.state.path());
+        let put = inbox.put(&asker.worker.to_string(), request.request.as_str());
+        let name = put.map_err(|error| {
+            let (status, code) = match error {
+                InboxError::Full => (Status::FORBIDDEN, "deny_inbox_full"),
+                InboxError::Io(_) => (Status::UNAVAILABLE, "unavailable"),
+            };
+            Refused(
+                status,
+                Problem::new(code, error.to_string()).hint("wait until an operator has looked"),
+            )
+        })?;
+        Ok(Proposed { name })
+    }
+
+    fn proposals(&self, asker: &Employed) -> Result<ProposalsReply, Refused> {
+        let all = Inbox::of(self.state.path()).of_worker(&asker.worker.to_string());
+        let view = |letter: crate::inbox::Letter| ProposalView {
+            name: letter.name,
+            answer: letter.answer,
+        };
+        Ok(ProposalsReply {
+            proposals: all.into_iter().map(view).collect(),
         })
     }
 

@@ -1,5 +1,6 @@
 //! `belljar evolve`: proposals, their stages, and what became of them.
 
+mod inbox;
 mod show;
 
 use crate::cli::OutputFormat;
@@ -28,6 +29,12 @@ pub(crate) fn evolve(command: Evolve) -> Result<u8, Failure> {
             check(&state, &store, &id, format.output)
         }
         Evolve::Review(what) => super::evolve_review::evolve_review(what),
+        Evolve::Inbox(format) => inbox::list(format.output),
+        Evolve::Take {
+            name,
+            project,
+            format,
+        } => inbox::take(&name, &project, format.output),
         Evolve::List(format) => show::list(format.output),
         Evolve::Show { id, format } => show::show(&id, format.output),
     }
