@@ -438,10 +438,10 @@ pub fn html(dossier: &Dossier, standing: &Standing) -> String {
         let _ = write!(page, "<pre>{}</pre>", escaped(&command));
     }
     let digests = &dossier.digests;
-    let _ = write!(
+    let _ = writeln!(
         page,
         "<h2>What an approval is about</h2><table><tr><td>tree before<td><code>{}</code></tr><tr><td>tree after<td><code>{}</code></tr>\
-         <tr><td>evidence<td><code>{}</code></tr><tr><td>rules<td><code>{}</code></tr></table></html>\n",
+         <tr><td>evidence<td><code>{}</code></tr><tr><td>rules<td><code>{}</code></tr></table></html>",
         escaped(&digests.base_tree),
         escaped(&digests.candidate_tree),
         escaped(&digests.evidence),

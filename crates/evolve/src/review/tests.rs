@@ -127,7 +127,8 @@ fn an_approval_is_void_when_any_digest_differs() {
     let office = office(&[("ada", 1)]);
     let approved = subject(Risk::High);
     office.approve(&approved, "ada", 1).unwrap();
-    let changes: [(&str, fn(&mut Digests)); 4] = [
+    type Change = fn(&mut Digests);
+    let changes: [(&str, Change); 4] = [
         ("base_tree", |d| d.base_tree = "a".repeat(64)),
         ("candidate_tree", |d| d.candidate_tree = "a".repeat(64)),
         ("evidence", |d| d.evidence = "a".repeat(64)),

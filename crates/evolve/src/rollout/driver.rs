@@ -275,10 +275,13 @@ impl Driver {
                 return Err(RolloutError::NotApproved(name));
             }
         }
-        if let Some(past) = &self.rollout {
-            if past.proposal == approved.proposal() || self.past(approved.proposal()).exists() {
-                return Err(RolloutError::Again(approved.proposal().to_owned()));
-            }
+        let id = approved.proposal();
+        let is_last = self
+            .rollout
+            .as_ref()
+            .is_some_and(|last| last.proposal == id);
+        if is_last || self.past(id).exists() {
+            return Err(RolloutError::Again(id.to_owned()));
         }
         let (base, candidate) = (self.store.keep(base)?, self.store.keep(candidate)?);
         if self.store.shows(&Place::current())?.is_none() {
@@ -306,7 +309,7 @@ impl Driver {
             proposal: approved.proposal().to_owned(),
             base,
             candidate,
-            plan,
+            plan: Box::new(plan),
         })?;
         self.record("approved")?;
         self.settle(approved, now_s)

@@ -49,7 +49,7 @@ pub enum Event {
         /// The tree after.
         candidate: String,
         /// How it is done.
-        plan: Plan,
+        plan: Box<Plan>,
     },
     /// The instances were looked at.
     Observed {
@@ -147,7 +147,7 @@ impl Rollout {
             base: base.clone(),
             candidate: candidate.clone(),
             canary: Canary::new(plan.bounds),
-            plan: plan.clone(),
+            plan: (**plan).clone(),
             stage: first,
             paused: None,
             why_back: None,
@@ -302,7 +302,7 @@ mod tests {
             proposal: "p".into(),
             base: "old".into(),
             candidate: "new".into(),
-            plan: Plan::parse(&text).unwrap(),
+            plan: Box::new(Plan::parse(&text).unwrap()),
         }
     }
 
