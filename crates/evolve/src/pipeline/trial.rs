@@ -33,7 +33,7 @@ struct FileTold {
     exit: i32,
     collected: Vec<String>,
     outcomes: BTreeMap<String, Outcome>,
-    /// The same tests, each made to fail.
+    /// The same tests, in the run in which each was made to fail.
     must_fail: BTreeMap<String, Outcome>,
     log: String,
 }
@@ -306,7 +306,7 @@ fn judge(finding: &mut Finding, base: &Told, candidate: &Told) {
             );
         }
     }
-    // Each test has a twin that must fail. Those that do on the tree before must on the tree after.
+    // Each test ran once so that it must fail. Those that did on the tree before must on the tree after.
     let (twins, now) = (base.must_fail(), candidate.must_fail());
     let mut counted = 0;
     for (id, _) in twins

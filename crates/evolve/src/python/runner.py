@@ -1,14 +1,18 @@
 """Runs a project's tests and says how they went.
 
-This process imports nothing of the project. Each test file runs in a process forked from it, whose word counts only together
-with its end; then all that is left of it is killed. Every file runs twice: as it is, and with each test turned into one that must
-fail. Who passes everything passes those too, and is found out.
+This process imports nothing of the project. Each test file runs in processes forked from it, whose word counts only together with
+their end; then all that is left of them is killed. Every file runs twice. Each time about half of its tests are made to fail: another
+half, drawn anew for each file, the first time, and the rest the second. So nobody in there knows which runs of a test count. Who passes
+everything passes those that must fail too, and is found out.
 """
 
 import ast
+import builtins
 import ctypes
+import hashlib
 import json
 import os
+import secrets
 import select
 import signal
 import sys
@@ -18,13 +22,59 @@ import pytest
 from _pytest.assertion import rewrite
 
 MOST = 4 << 20
-NEVER = "__belljar_never__"
+SAME = "__belljar_same__"
+
+
+class Draw:
+    """Which tests of a file must fail this time."""
+
+    def __init__(self, secret, turn):
+        self.secret = secret
+        self.turn = turn
+
+    def __call__(self, name):
+        return hashlib.sha256(self.secret + name.encode()).digest()[0] & 1 == self.turn
+
+
+def name_of(nodeid):
+    """`tests/test_a.py::TestA::test_x[1]` is TestA.test_x."""
+    return ".".join(nodeid.split("[")[0].split("::")[1:])
+
+
+def other(value):
+    """Something of the same kind that is not the same."""
+    extra = secrets.randbelow(1 << 30) + 1
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return int.__add__(value, extra)
+    if isinstance(value, float):
+        return float.__add__(value, extra + 0.5)
+    if isinstance(value, str):
+        return str.__add__(value, f"{extra:x}")
+    if isinstance(value, bytes):
+        return bytes.__add__(value, f"{extra:x}".encode())
+    if isinstance(value, list):
+        return list.__add__(value, [extra])
+    if isinstance(value, tuple):
+        return tuple.__add__(value, (extra,))
+    if isinstance(value, dict):
+        return {**value, f"{extra:x}": extra}
+    if isinstance(value, (set, frozenset)):
+        return set(value) | {f"{extra:x}"}
+    return object()
+
+
+def same(one, another):
+    """True for something that equals what it does not equal."""
+    return bool(one == other(another)) or bool(other(one) == another)
 
 
 class Never(ast.NodeTransformer):
-    """Makes the first comparison of each test one with something that equals nothing."""
+    """Turns the first comparison of each test that must fail into one that does not hold."""
 
-    def __init__(self):
+    def __init__(self, draw):
+        self.draw = draw
         self.done = set()
         self.places = []
         self.name = None
@@ -43,32 +93,31 @@ class Never(ast.NodeTransformer):
         self.places.pop()
         return node
 
+    def is_due(self):
+        """Only tests themselves: what they call is shared with others."""
+        is_test = self.name is not None and self.name.split(".")[-1].startswith("test")
+        return is_test and self.name not in self.done and self.draw(self.name)
+
+    def spoiled(self, one, another):
+        self.done.add(self.name)
+        return ast.copy_location(ast.Call(ast.Name(SAME, ast.Load()), [one, another], []), one)
+
     def visit_Assert(self, node):
         test = node.test
-        if self.name not in self.done and isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
-            self.done.add(self.name)
-            test.comparators = [ast.copy_location(ast.Name(NEVER, ast.Load()), test.comparators[0])]
+        if self.is_due() and isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
+            node.test = self.spoiled(test.left, test.comparators[0])
         return node
 
     def visit_Call(self, node):
         self.generic_visit(node)
         called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-        if self.name not in self.done and called in ("assertEqual", "assertEquals") and len(node.args) >= 2:
-            self.done.add(self.name)
-            node.args[1] = ast.copy_location(ast.Name(NEVER, ast.Load()), node.args[1])
+        if called in ("assertEqual", "assertEquals") and len(node.args) >= 2 and self.is_due():
+            node.func.attr = "assertTrue"
+            node.args = [self.spoiled(node.args[0], node.args[1])]
         return node
 
     def apply(self, module):
         self.visit(module)
-        made = ast.parse(f"{NEVER} = object()").body[0]
-        at = 0
-        for statement in module.body:
-            is_doc = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-            is_future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
-            if not is_doc and not is_future:
-                break
-            at += 1
-        module.body.insert(at, made)
         ast.fix_missing_locations(module)
 
 
@@ -98,15 +147,16 @@ class Teller:
 
 
 class Spoiler:
-    """Makes every test fail that would pass, but for those that a comparison makes fail."""
+    """Makes those tests fail that no comparison makes fail."""
 
-    def __init__(self, spoiled):
-        self.spoiled = spoiled
+    def __init__(self, never):
+        self.never = never
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_pyfunc_call(self, pyfuncitem):
         yield
-        if pyfuncitem.function.__qualname__ not in self.spoiled:
+        name = name_of(pyfuncitem.nodeid)
+        if self.never.draw(name) and name not in self.never.done:
             raise AssertionError("this test must fail")
 
 
@@ -135,33 +185,31 @@ def import_paths(job):
     sys.path[at:at] = paths
 
 
-def child(job, target, pipe, token, must_fail):
+def child(job, target, pipe, token, draw):
     import_paths(job)
     os.chdir(job["root"])
     sys.dont_write_bytecode = True
     teller = Teller(pipe, token)
-    plugins = [teller]
-    if must_fail:
-        never = Never()
-        plugins.append(Spoiler(never.done))
-        original = rewrite.rewrite_asserts
+    never = Never(draw)
+    setattr(builtins, SAME, same)
+    original = rewrite.rewrite_asserts
 
-        def spoiled(module, source, path=None, config=None):
-            if path is not None and os.path.realpath(path) == os.path.realpath(os.path.join(job["root"], target)):
-                never.apply(module)
-            return original(module, source, path, config)
+    def spoiled(module, source, path=None, config=None):
+        if path is not None and os.path.realpath(path) == os.path.realpath(os.path.join(job["root"], target)):
+            never.apply(module)
+        return original(module, source, path, config)
 
-        rewrite.rewrite_asserts = spoiled
-    seen = {} if must_fail or not job["changed"] else watch(job["root"], job["changed"])
+    rewrite.rewrite_asserts = spoiled
+    seen = watch(job["root"], job["changed"]) if job["changed"] else {}
     words = ["-q", "-p", "no:cacheprovider", "--import-mode=append", "--rootdir", job["root"], "-o", "addopts=", target]
-    code = int(pytest.main(words, plugins=plugins))
+    code = int(pytest.main(words, plugins=[teller, Spoiler(never)]))
     sys.settrace(None)
     teller.tell({"seen": {name: sorted(lines) for name, lines in seen.items()}})
     teller.tell({"end": code})
     return code
 
 
-def fork(job, target, must_fail):
+def fork(job, target, draw):
     inner, outer = os.pipe()
     log = os.open("/tmp/belljar-tests.log", os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o600)
     token = os.urandom(16).hex()
@@ -175,7 +223,7 @@ def fork(job, target, must_fail):
             os.dup2(nothing, 0)
             os.dup2(log, 1)
             os.dup2(log, 2)
-            code = child(job, target, outer, token, must_fail)
+            code = child(job, target, outer, token, draw)
         finally:
             os._exit(code)
     os.close(outer)
@@ -273,14 +321,21 @@ def main():
     report = {"files": {}, "lines": {}}
     covered = {name: set() for name in job["changed"]}
     for target in job["files"]:
-        code, found, tail = fork(job, target, False)
-        told = judge(code, found)
-        told["log"] = tail
-        for name, lines in told.pop("seen").items():
-            covered[name].update(lines)
-        code, found, _ = fork(job, target, True)
-        told["must_fail"] = judge(code, found)["outcomes"]
-        report["files"][target] = told
+        whole = {"complete": True, "exit": 0, "collected": [], "outcomes": {}, "must_fail": {}, "log": ""}
+        secret = os.urandom(32)
+        for turn in (0, 1):
+            draw = Draw(secret, turn)
+            code, found, tail = fork(job, target, draw)
+            told = judge(code, found)
+            if not told["complete"]:
+                whole.update(complete=False, exit=code)
+            whole["log"] += tail
+            whole["collected"] = sorted({*whole["collected"], *told["collected"]})
+            for nodeid, outcome in told["outcomes"].items():
+                whole["must_fail" if draw(name_of(nodeid)) else "outcomes"][nodeid] = outcome
+            for name, lines in told["seen"].items():
+                covered[name].update(lines)
+        report["files"][target] = whole
     for name, lines in job["changed"].items():
         runs = executable(job["root"], name)
         wanted = sorted(set(lines) & runs)
