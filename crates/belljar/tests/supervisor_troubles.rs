@@ -1,5 +1,6 @@
-//! A supervisor whose disk is full: nothing is granted that can't be recorded, nobody is forgotten, and whoever must end does.
-//! In a world of the test's own, where the state directory is a small file system.
+//! A supervisor in trouble: a full disk, where nothing is granted that can't be recorded, nobody is forgotten, and whoever must
+//! end does; a port that is taken; a history that is damaged. In worlds of the tests' own, whose state directory may be a small
+//! file system.
 
 mod support;
 
@@ -126,7 +127,57 @@ fn a_shutdown_needs_no_record(who: Who) {
     supervised.assert_nothing_left();
 }
 
+fn a_taken_port_is_told_and_nothing_is_left(who: Who) {
+    let mut supervised = Supervised::prepare(who, CONFIG);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("its number").port().to_string();
+    let config = supervised.config();
+    let words = [
+        "supervisor",
+        "start",
+        "--config",
+        &config,
+        "--web-port",
+        &port,
+    ];
+    let said = supervised.belljar(&words);
+    assert_eq!(said.status.code(), Some(121), "{}", said.stderr());
+    let told = said.stderr();
+    assert!(told.contains(&port) && told.contains("taken"), "{told}");
+    assert!(told.contains("--web-port"), "{told}");
+    supervised.assert_nothing_left();
+    // Nothing of that start is in the way of the next.
+    supervised.start_again();
+    supervised.said(&["supervisor", "shutdown"]);
+    assert!(supervised.await_end().success());
+}
+
+fn a_damaged_history_is_set_aside(who: Who) {
+    let mut supervised = Supervised::start(who, CONFIG);
+    supervised.agent("first", "exit 0");
+    supervised.murder();
+    let history = supervised.jail.state.join("monitor/monitor.db");
+    std::fs::write(&history, vec![0xa5; 64 << 10]).expect("the history's file");
+    for end in ["-wal", "-shm"] {
+        let _ = std::fs::remove_file(history.with_extension(format!("db{end}")));
+    }
+    supervised.start_again();
+    let second = supervised.agent("second", "while :; do sleep 0.1; done");
+    supervised.await_phase(&second, "running");
+    let files = support::files_below(&supervised.jail.state.join("monitor"));
+    let is_kept = |file: &std::path::PathBuf| {
+        std::fs::read(file).is_ok_and(|bytes| bytes.starts_with(&[0xa5; 16]))
+    };
+    assert!(files.iter().any(is_kept), "it was thrown away: {files:#?}");
+    eventually("events are kept again", || {
+        let events = supervised.query(&["monitor", "events"]);
+        events.to_string().contains(&second).then_some(())
+    });
+}
+
 for_each_user_in_a_world!(
     a_full_disk_stops_grants_and_nothing_else,
     a_shutdown_needs_no_record,
+    a_taken_port_is_told_and_nothing_is_left,
+    a_damaged_history_is_set_aside,
 );
