@@ -123,14 +123,13 @@ impl Place {
 
     /// A proposal with what stages would have found, as the pipeline keeps it.
     fn propose(&self, risk: Risk, verdict: Verdict) -> Proposal {
+        self.propose_as("agent:worker-7", risk, verdict)
+    }
+
+    fn propose_as(&self, by: &str, risk: Risk, verdict: Verdict) -> Proposal {
         let store = Store::of(&self.state());
         let mut proposal = store
-            .propose(
-                &self.project(),
-                "request.yaml",
-                REQUEST.as_bytes(),
-                "agent:worker-7",
-            )
+            .propose(&self.project(), "request.yaml", REQUEST.as_bytes(), by)
             .unwrap();
         let stage = StageResult {
             proposal: proposal.id.clone(),
@@ -400,6 +399,16 @@ fn revoking_a_reviewer_voids_what_they_approved_and_rejecting_says_why() {
         .collect();
     assert_eq!(codes, ["review_tests", "review_scope"], "the agent is told");
     assert_eq!(place.json(&["evolve", "stats"])["rejected_for"]["tests"], 1);
+}
+
+#[test]
+fn nobody_approves_what_they_proposed_themselves() {
+    let place = Place::new();
+    let proposal = place.propose_as("operator:Ada", Risk::Medium, Verdict::Pass);
+    let id = proposal.id.short();
+    let why = place.refused(&words(&place.say("approve", id, "ada", &[])));
+    assert!(why.contains("nobody approves what they proposed"), "{why}");
+    place.good(&words(&place.say("approve", id, "bob", &[])));
 }
 
 #[test]

@@ -70,6 +70,9 @@ pub(crate) struct Propose {
     /// Only apply it; `belljar evolve check` runs the stages
     #[arg(long)]
     pub(crate) draft: bool,
+    /// The reviewer who proposes it, and so does not approve it [default: the number of the user]
+    #[arg(long = "as", value_name = "NAME")]
+    pub(crate) author: Option<String>,
     #[command(flatten)]
     pub(crate) format: Format,
 }

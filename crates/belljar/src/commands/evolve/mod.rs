@@ -82,7 +82,8 @@ fn propose(arguments: &Propose) -> Result<u8, Failure> {
     let bytes = read_bounded(&arguments.request, &name)?;
     let state = StateDir::find()?;
     let store = Store::of(state.path());
-    let by = format!("operator:{}", rustix::process::getuid().as_raw());
+    let user = || rustix::process::getuid().as_raw().to_string();
+    let by = format!("operator:{}", arguments.author.clone().unwrap_or_else(user));
     let proposal = store
         .propose(&arguments.project, &name, &bytes, &by)
         .map_err(failure)?;
