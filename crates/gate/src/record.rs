@@ -164,17 +164,6 @@ pub enum RunEvent {
         /// Whether a second factor was shown with it.
         second_factor: bool,
     },
-    /// A place shows another release than before.
-    ReleaseMoved {
-        /// The place.
-        place: String,
-        /// The tree it showed; none when it is new.
-        from: Option<String>,
-        /// The tree it shows.
-        to: String,
-        /// Why.
-        why: String,
-    },
     /// A rollout came to another stage, or to its end.
     RolloutMoved {
         /// The proposal.
