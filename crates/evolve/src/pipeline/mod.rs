@@ -238,6 +238,7 @@ impl<'a> Pipeline<'a> {
             trial::cases(&mut found, chambers, trusted, &config.cases);
             // Where an answer stands, or a held-out test is named, the next candidate would read it.
             if held_out.is_some() {
+                found.facts = json!({});
                 for reason in &mut found.reasons {
                     reason.at = None;
                     reason.message = "a held-out test or a case does not go as it should".into();
@@ -367,18 +368,18 @@ impl<'a> Pipeline<'a> {
             ..
         } = self.loaded;
         let request = format!("{:?} {:?}", request.tests, request.claimed_risk);
-        words_sha256(
-            [
-                EDITION,
-                name,
-                &base.digest(),
-                &candidate.digest(),
-                &config.digest,
-                &request,
-                more,
-            ]
-            .map(str::as_bytes),
-        )
+        let (before, after) = (base.digest(), candidate.digest());
+        let words = [
+            EDITION,
+            trial::RUNNER,
+            name,
+            &before,
+            &after,
+            &config.digest,
+            &request,
+            more,
+        ];
+        words_sha256(words.map(str::as_bytes))
     }
 
     fn settled(

@@ -15,27 +15,21 @@ use crate::path::TreePath;
 use crate::scope::GUARDED;
 use crate::tree::Tree;
 
-const RUNNER: &str = include_str!("../python/runner.py");
+pub(super) const RUNNER: &str = include_str!("../python/runner.py");
 
 /// What the runner says.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Told {
-    files: BTreeMap<String, FileTold>,
-    lines: BTreeMap<String, LinesTold>,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FileTold {
-    /// Whether its process came to its end and said everything.
+    /// Whether its processes came to their ends and said everything.
     complete: bool,
     exit: i32,
-    collected: Vec<String>,
     outcomes: BTreeMap<String, Outcome>,
     /// The same tests, in the run in which each was made to fail.
     must_fail: BTreeMap<String, Outcome>,
+    /// The end of what they printed.
     log: String,
+    lines: BTreeMap<String, LinesTold>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -51,24 +45,6 @@ enum Outcome {
     Passed,
     Skipped,
     Failed,
-}
-
-impl Told {
-    fn outcomes(&self) -> BTreeMap<&str, Outcome> {
-        self.files
-            .values()
-            .flat_map(|file| &file.outcomes)
-            .map(|(id, outcome)| (id.as_str(), *outcome))
-            .collect()
-    }
-
-    fn must_fail(&self) -> BTreeMap<&str, Outcome> {
-        self.files
-            .values()
-            .flat_map(|file| &file.must_fail)
-            .map(|(id, outcome)| (id.as_str(), *outcome))
-            .collect()
-    }
 }
 
 /// The candidate with everything that it is tested and built with as it was before.
@@ -208,11 +184,10 @@ pub(super) fn compare(
         .iter()
         .filter(|_| coverage == Coverage::Counts)
     {
-        let passed = candidate.files.get(wanted.as_str()).is_some_and(|file| {
-            file.outcomes
-                .values()
-                .any(|outcome| *outcome == Outcome::Passed)
-        });
+        let inside = format!("{wanted}::");
+        let mut all = candidate.outcomes.iter();
+        let passed =
+            all.any(|(id, outcome)| id.starts_with(&inside) && *outcome == Outcome::Passed);
         if !passed {
             finding.refuse(
                 "named_test",
@@ -236,104 +211,73 @@ pub(super) enum Coverage {
 }
 
 fn judge(finding: &mut Finding, base: &Told, candidate: &Told) {
-    let (old, new) = (base.outcomes(), candidate.outcomes());
-    let passed = |all: &BTreeMap<&str, Outcome>| {
+    let (old, new) = (&base.outcomes, &candidate.outcomes);
+    let passed = |all: &BTreeMap<String, Outcome>| {
         all.values()
             .filter(|outcome| **outcome == Outcome::Passed)
             .count()
     };
-    finding.facts = json!({
-        "tests": new.len(), "passed": passed(&new), "baseline_tests": old.len(), "baseline_passed": passed(&old),
-    });
-    for (file, told) in &candidate.files {
-        if !told.complete {
-            let message = format!(
-                "its process ended with {} before it had said how each test went: {}",
-                told.exit,
-                last_line(&told.log)
-            );
-            finding.refuse(
-                "tests_broken",
-                Some(file.clone()),
-                &message,
-                "nothing may end the process, or speak for it",
-            );
-        }
-    }
-    if passed(&old) == 0 || passed(&new) == 0 {
-        finding.refuse(
-            "no_tests",
-            None,
-            "no test passes",
-            "a change that nothing tests can't be judged",
+    if !candidate.complete {
+        let message = format!(
+            "a process ended with {} before it had said how each test went: {}",
+            candidate.exit,
+            last_line(&candidate.log)
         );
+        let hint = "nothing may end the process, or speak for it";
+        finding.refuse("tests_broken", None, &message, hint);
     }
-    for (id, was) in &old {
+    if passed(old) == 0 || passed(new) == 0 {
+        let hint = "a change that nothing tests can't be judged";
+        finding.refuse("no_tests", None, "no test passes", hint);
+    }
+    for (id, was) in old {
+        let at = Some(id.clone());
         match (was, new.get(id)) {
             (_, None) => finding.refuse(
                 "test_missing",
-                Some((*id).to_owned()),
+                at,
                 "it ran before and does not run now",
                 "tests stay",
             ),
-            (Outcome::Passed, Some(now)) if *now != Outcome::Passed => {
-                let log = candidate
-                    .files
-                    .values()
-                    .find(|file| file.outcomes.contains_key(*id))
-                    .map(|file| file.log.as_str());
-                let message = format!(
-                    "it passed before and {} now: {}",
-                    if *now == Outcome::Failed {
-                        "fails"
-                    } else {
-                        "is skipped"
-                    },
-                    last_line(log.unwrap_or_default())
-                );
-                finding.refuse("test_failed", Some((*id).to_owned()), &message, "");
+            (Outcome::Passed, Some(Outcome::Failed)) => {
+                finding.refuse("test_failed", at, "it passed before and fails now", "")
+            }
+            (Outcome::Passed, Some(Outcome::Skipped)) => {
+                finding.refuse("test_failed", at, "it passed before and is skipped now", "")
             }
             _ => {}
         }
     }
-    for (id, now) in &new {
+    for (id, now) in new {
         if !old.contains_key(id) && *now == Outcome::Failed {
-            finding.refuse(
-                "test_failed",
-                Some((*id).to_owned()),
-                "it is new and fails",
-                "",
-            );
+            finding.refuse("test_failed", Some(id.clone()), "it is new and fails", "");
         }
     }
     // Each test ran once so that it must fail. Those that did on the tree before must on the tree after.
-    let (twins, now) = (base.must_fail(), candidate.must_fail());
     let mut counted = 0;
-    for (id, _) in twins
-        .iter()
-        .filter(|(_, outcome)| **outcome == Outcome::Failed)
-    {
+    for (id, was) in &base.must_fail {
+        if *was != Outcome::Failed {
+            continue;
+        }
         counted += 1;
-        if now.get(id) != Some(&Outcome::Failed) {
+        if candidate.must_fail.get(id) != Some(&Outcome::Failed) {
+            let hint = "results, or comparisons, are being faked";
             finding.refuse(
                 "sentinel",
-                Some((*id).to_owned()),
+                Some(id.clone()),
                 "a test that must fail does not",
-                "results, or comparisons, are being faked",
+                hint,
             );
         }
     }
-    if counted == 0 && passed(&old) > 0 {
-        finding.refuse(
-            "sentinel",
-            None,
-            "no test can be made to fail",
-            "tests that can't fail tell nothing",
-        );
+    if counted == 0 && passed(old) > 0 {
+        let hint = "tests that can't fail tell nothing";
+        finding.refuse("sentinel", None, "no test can be made to fail", hint);
     }
-    if let Some(facts) = finding.facts.as_object_mut() {
-        facts.insert("sentinels".into(), json!(counted));
-    }
+    finding.facts = json!({
+        "tests": new.len(), "passed": passed(new), "baseline_tests": old.len(), "baseline_passed": passed(old),
+        "sentinels": counted, "log": if finding.reasons.is_empty() { "" } else { candidate.log.as_str() },
+    });
 }
 
 fn cover(finding: &mut Finding, told: &Told, least: f64) {
