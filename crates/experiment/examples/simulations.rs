@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use belljar_experiment::law::{Offspring, Span};
-use belljar_experiment::{Experiment, Group, RunKey, Scenario, Strategy, simulate};
+use belljar_experiment::{Experiment, Group, RunKey, Scenario, Simulator, Strategy};
 use belljar_policy::Contract;
 
 const SECOND: u64 = 1_000_000_000;
@@ -68,9 +68,13 @@ fn churn(total: u64) -> Scenario {
 /// Workers simulated in a second of processor time.
 fn rate(scenario: &Scenario) -> f64 {
     let (mut took, mut workers, mut at) = (0.0, 0, 0);
+    let mut simulator = Simulator::default();
     while took < 1.0 {
         let begun = cpu_seconds();
-        workers += simulate(scenario, key(at)).expect("a run").workers;
+        workers += simulator
+            .simulate(scenario, key(at))
+            .expect("a run")
+            .workers;
         took += cpu_seconds() - begun;
         at += 1;
     }
@@ -96,11 +100,13 @@ fn main() {
         .expect("shipped")
         .expect("valid");
     let (mut took, rounds) = (0.0, 50);
+    let mut simulator = Simulator::default();
     for _ in 0..rounds {
         let begun = cpu_seconds();
         for replicate in 0..200 {
             assert!(
-                simulate(&balanced.scenario, key(replicate))
+                simulator
+                    .simulate(&balanced.scenario, key(replicate))
                     .expect("a run")
                     .broken
                     .is_empty()

@@ -137,7 +137,7 @@ fn bytes_do_not_depend_on_threads_or_interruptions() {
     let bytes = |name: &str, threads| {
         let directory = scratch.path().join(name);
         let results = run_into(&experiment, &directory, threads, |_, _| {}).unwrap();
-        report::write(&results, &directory).unwrap();
+        report::write(&results, &directory, report::Chosen::default()).unwrap();
         let mut all = Vec::new();
         for file in [
             RESULTS,
@@ -347,7 +347,7 @@ fn names_from_files_are_harmless_in_reports() {
     experiment.replicates = 1;
     let scratch = tempfile::tempdir().unwrap();
     let results = run_into(&experiment, scratch.path(), 1, |_, _| {}).unwrap();
-    report::write(&results, scratch.path()).unwrap();
+    report::write(&results, scratch.path(), report::Chosen::default()).unwrap();
     let page = std::fs::read_to_string(scratch.path().join("report.html")).unwrap();
     assert!(!page.contains("<script>alert") && page.contains("&lt;script&gt;alert"));
     for outside in ["http:", "https:", "src=", "href="] {

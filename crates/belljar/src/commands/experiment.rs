@@ -1,11 +1,14 @@
 //! `belljar experiment`: contracts studied with the controller that enforces them.
 
+mod live;
+
 use crate::cli::OutputFormat;
 use crate::cli::experiment::{Experiment as Command, Optimise, RunExperiment, Threads};
 use crate::exit::{self, Failure};
 use crate::print::{self, Line, harmless};
 use belljar_experiment::stats::{
-    Comparison, Estimate, GateResult, Metric, Verdict, compare, judge, optimise, parse_gates,
+    Comparison, Estimate, GateResult, Metric, Verdict, compare, escape, judge, optimise,
+    parse_gates,
 };
 use belljar_experiment::{
     Experiment, PRESETS, Parameter, Results, TEMPLATES, preset_source, report,
@@ -32,9 +35,17 @@ pub(crate) fn experiment(command: &Command) -> Result<u8, Failure> {
             cell,
             format,
         } => compare_two(first, second, *cell, format.output),
-        Command::Report { directory } => {
+        Command::Report {
+            directory,
+            cell,
+            replicate,
+        } => {
             let results = belljar_experiment::load(directory)?;
-            for name in report::write(&results, directory)? {
+            let chosen = report::Chosen {
+                cell: *cell,
+                replicate: *replicate,
+            };
+            for name in report::write(&results, directory, chosen)? {
                 print::out(&format!("{}\n", directory.join(name).display()));
             }
             Ok(exit::OK)
@@ -73,6 +84,7 @@ fn run(arguments: &RunExperiment) -> Result<u8, Failure> {
     let mut experiment = read(&arguments.experiment)?;
     experiment.seed = arguments.seed.unwrap_or(experiment.seed);
     experiment.replicates = arguments.replicates.unwrap_or(experiment.replicates);
+    experiment.is_live = arguments.live;
     carry_out(
         &experiment,
         &arguments.out,
@@ -90,14 +102,16 @@ fn carry_out(
     let threads = count(threads);
     check_cost(experiment, threads)?;
     let mut bar = Bar::new();
-    let results = belljar_experiment::run_into(experiment, directory, threads, |done, of| {
-        bar.show(done, of)
-    })?;
+    let show = |done, of| bar.show(done, of);
+    let results = match experiment.is_live {
+        true => live::run_into(experiment, directory, show)?,
+        false => belljar_experiment::run_into(experiment, directory, threads, show)?,
+    };
     bar.clear();
-    let written = report::write(&results, directory)?;
+    let written = report::write(&results, directory, report::Chosen::default())?;
     if output == OutputFormat::Json {
         print::json(
-            &json!({"manifest": results.manifest, "cells": cells_json(&results), "written": written}),
+            &json!({"manifest": results.manifest, "cells": cells_json(&results), "escape": escape(&results.runs), "written": written}),
         );
     } else {
         print::out(&summary(&results));
@@ -211,6 +225,14 @@ fn summary(results: &Results) -> String {
         text.push_str(&format!(
             "… and {} more cells\n",
             results.manifest.points.len() - MOST
+        ));
+    }
+    if let Some(escape) = escape(&results.runs) {
+        text.push_str(&format!(
+            "kill switch: {} killed, {} survived; escape is below {:.3} % at 95 % (Clopper-Pearson)\n",
+            escape.kills,
+            escape.survivors,
+            escape.bound * 100.0
         ));
     }
     let mut broken: Vec<&str> = results

@@ -41,6 +41,9 @@ pub struct Experiment {
     pub limits: Limits,
     /// What is written besides JSON lines.
     pub outputs: Vec<Output>,
+    /// Whether its boxes are real ones.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_live: bool,
 }
 
 /// What is varied, and how points are chosen.
@@ -169,6 +172,7 @@ impl Experiment {
             sweep: None,
             limits: Limits::default(),
             outputs: vec![Output::Csv, Output::Html, Output::Svg],
+            is_live: false,
         }
     }
 

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::plots::{Plot, cell_name};
-use super::{escaped, is_alive, shown};
+use super::plots::{Plot, cell_name, run_name};
+use super::{Chosen, escaped, is_alive, shown};
 use crate::stats::{Metric, morris, rt};
 use crate::store::Results;
 use crate::tally::Trace;
@@ -29,7 +29,7 @@ input[type=range]{width:100%} code{background:#eef2f6;padding:1px 4px;border-rad
 
 /// The report.
 #[must_use]
-pub fn html(results: &Results, plots: &[Plot], trace: &Trace) -> String {
+pub fn html(results: &Results, plots: &[Plot], trace: &Trace, chosen: Chosen) -> String {
     let name = escaped(&results.manifest.experiment);
     let mut page = String::new();
     let _ = write!(
@@ -56,7 +56,7 @@ pub fn html(results: &Results, plots: &[Plot], trace: &Trace) -> String {
         );
     }
     page.push_str("</div>");
-    page.push_str(&replay(results, trace));
+    page.push_str(&replay(results, trace, chosen));
     page.push_str(&sensitivity(results));
     page.push_str("</main></body></html>\n");
     page
@@ -149,7 +149,7 @@ fn spark(values: &[Option<f64>]) -> String {
 }
 
 /// One run on a slider: who lives at a moment, by depth.
-fn replay(results: &Results, trace: &Trace) -> String {
+fn replay(results: &Results, trace: &Trace, chosen: Chosen) -> String {
     let horizon = results.experiment.scenario.horizon_ns as f64 / 1e9;
     let depths = trace
         .lives
@@ -175,13 +175,14 @@ fn replay(results: &Results, trace: &Trace) -> String {
         ));
     }
     format!(
-        "<h2>Replay of run 0 of the first cell</h2><figure><input id=\"time\" type=\"range\" min=\"0\" max=\"{FRAMES}\" value=\"0\" aria-label=\"time\">\
+        "<h2>Replay of {name}</h2><figure><input id=\"time\" type=\"range\" min=\"0\" max=\"{FRAMES}\" value=\"0\" aria-label=\"time\">\
          <p id=\"now\" style=\"margin:4px 8px\"></p><svg id=\"bars\" viewBox=\"0 0 1280 {height}\" font-size=\"14\" fill=\"#1f2933\"></svg></figure>\
          <script>const F=[{frames}],H={horizon},N={FRAMES};const most=Math.max(1,...F.flat());\
          const bars=document.getElementById('bars'),time=document.getElementById('time'),now=document.getElementById('now');\
          function show(){{const f=F[+time.value];now.textContent=(H*time.value/N).toFixed(1)+' s: '+f.reduce((a,b)=>a+b,0)+' boxes';\
          bars.innerHTML=f.map((n,d)=>`<text x=\"70\" y=\"${{d*26+18}}\" text-anchor=\"end\">depth ${{d}}</text><rect x=\"80\" y=\"${{d*26+4}}\" width=\"${{1120*n/most}}\" height=\"18\" fill=\"#0072b2\"/><text x=\"${{88+1120*n/most}}\" y=\"${{d*26+18}}\">${{n}}</text>`).join('');}}\
          time.addEventListener('input',show);time.value=Math.round(N/3);show();</script>",
+        name = escaped(&run_name(results, chosen)),
         height = depths * 26 + 8,
         frames = frames.join(",")
     )

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::chart::{COLOURS, Chart, FAINT, HEIGHT, INK, WIDTH};
-use super::{escaped, shown};
+use super::{Chosen, escaped, shown};
 use crate::scenario::SAMPLES;
 use crate::stats::Metric;
 use crate::store::Results;
@@ -28,12 +28,12 @@ pub struct Plot {
 
 /// All pictures that these results have something to show in.
 #[must_use]
-pub fn plots(results: &Results, trace: &Trace) -> Vec<Plot> {
+pub fn plots(results: &Results, trace: &Trace, chosen: Chosen) -> Vec<Plot> {
     let mut plots = vec![
         population(results),
         survival(results),
         denials(results),
-        lineage(results, trace),
+        lineage(results, trace, chosen),
     ];
     plots.extend(heat_map(results));
     plots
@@ -55,6 +55,15 @@ pub(super) fn cell_name(results: &Results, cell: usize) -> String {
     } else {
         name.join(", ")
     }
+}
+
+/// The name of a run: its number and its cell's parameters.
+pub(super) fn run_name(results: &Results, chosen: Chosen) -> String {
+    let run = format!("run {}", chosen.replicate);
+    if results.manifest.parameters.is_empty() {
+        return run;
+    }
+    format!("{run}, {}", cell_name(results, chosen.cell as usize))
 }
 
 /// Cells that are shown: the first, the last and some between.
@@ -211,7 +220,7 @@ fn denials(results: &Results) -> Plot {
 }
 
 /// Each life is a line from its birth to its end; a thin line leads to its parent.
-fn lineage(results: &Results, trace: &Trace) -> Plot {
+fn lineage(results: &Results, trace: &Trace, chosen: Chosen) -> Plot {
     let shown_lives = trace.lives.len().min(MOST_LIVES);
     let rows = order(trace, shown_lives);
     let deepest = trace
@@ -225,7 +234,7 @@ fn lineage(results: &Results, trace: &Trace) -> Plot {
         .map(|depth| (format!("depth {depth}"), COLOURS[depth]))
         .collect();
     let mut chart = Chart::new(
-        "Lineage of run 0 of the first cell",
+        &format!("Lineage of {}", run_name(results, chosen)),
         (0.0, horizon(results)),
         (0.0, shown_lives.max(1) as f64),
         ("seconds", "workers, by branch"),

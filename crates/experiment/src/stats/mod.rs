@@ -1,12 +1,14 @@
 //! What many runs say together.
 
 mod compare;
+mod escape;
 mod estimate;
 mod gate;
 mod morris;
 mod optimise;
 
 pub use compare::{Comparison, compare};
+pub use escape::{Escape, escape, upper_bound};
 pub use estimate::{Estimate, bootstrap, wilson};
 pub use gate::{Gate, GateResult, Op, Severity, Verdict, judge, parse_gates};
 pub use morris::{Effect, morris};
