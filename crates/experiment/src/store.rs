@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::file::Experiment;
 use crate::scenario::Scenario;
+use crate::stats::{Risk, risk};
 use crate::tally::Run;
 use crate::world::{RunKey, Simulator};
 
@@ -134,6 +135,16 @@ impl Results {
         let from = self.runs.partition_point(|run| run.cell < cell);
         let to = self.runs.partition_point(|run| run.cell <= cell);
         &self.runs[from..to]
+    }
+
+    /// How grave a cell is.
+    #[must_use]
+    pub fn risk(&self, cell: u32) -> Risk {
+        let point = self.manifest.points.get(cell as usize);
+        let scenario = self
+            .experiment
+            .scenario_at(point.map_or(&[][..], Vec::as_slice));
+        risk(self.cell(cell), scenario.contract.max_replicas)
     }
 }
 

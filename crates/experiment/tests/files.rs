@@ -100,6 +100,10 @@ fn bad_files_are_told_with_their_place() {
             "template: research\npopulation: [{strategy: greedy}]\nhorizon_seconds: 1\nfaults: {partition: {from: 5, until: 5, fraction: 1}}\n",
             "over before it begins",
         ),
+        (
+            "contract: {max_depth: 1, max_replicas: 2}\npopulation: [{strategy: greedy, roots: 3}]\nhorizon_seconds: 1\n",
+            "experiment.yaml:2:13: 3 roots can't be alive at once",
+        ),
     ] {
         let error = problem(text);
         assert!(error.contains(told), "{error}\n  lacks {told}");
@@ -120,6 +124,11 @@ fn what_costs_too_much_is_refused_before_it_starts() {
             workers: 7_200_000,
             ..
         })
+    ));
+    let slow = format!("{SMALL}limits: {{seconds: 30}}\n");
+    assert!(matches!(
+        parse(&slow).check_cost(2),
+        Err(TooLarge::Time { seconds: 36, .. })
     ));
     let wide =
         SMALL.replace("values: [10, 30]", "values: [10, 10000000]") + "limits: {memory_mb: 50}\n";
@@ -145,6 +154,7 @@ fn bytes_do_not_depend_on_threads_or_interruptions() {
             "results.csv",
             "report.html",
             "population.svg",
+            "population.png",
         ] {
             all.push(std::fs::read(directory.join(file)).unwrap());
         }

@@ -183,7 +183,7 @@ fn cells_json(results: &Results) -> serde_json::Value {
             .iter()
             .filter_map(|metric| Some((metric.name().to_owned(), json!(metric.estimate(runs)?))))
             .collect();
-        json!({"cell": cell, "point": results.manifest.points[cell], "metrics": metrics, "rt": belljar_experiment::stats::rt(runs)})
+        json!({"cell": cell, "point": results.manifest.points[cell], "risk": results.risk(cell as u32), "metrics": metrics, "rt": belljar_experiment::stats::rt(runs)})
     };
     (0..results.manifest.points.len()).map(cell).collect()
 }
@@ -210,7 +210,8 @@ fn summary(results: &Results) -> String {
         } else {
             name.join(" ")
         };
-        text.push_str(&format!("{name}\n"));
+        let risk = results.risk(cell as u32).word();
+        text.push_str(&format!("{name}  (risk: {risk})\n"));
         for metric in SHOWN {
             if let Some(estimate) = metric.estimate(results.cell(cell as u32)) {
                 text.push_str(&format!(

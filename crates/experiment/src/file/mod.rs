@@ -21,6 +21,9 @@ use crate::scenario::Scenario;
 /// Memory that one live worker takes in a simulation: about 500 were seen, and tables double when they grow.
 const BYTES_PER_WORKER: u64 = 900;
 
+/// Workers that a processor simulates in a second, at least: a tenth of what a plain family takes.
+const WORKERS_PER_SECOND: u64 = 100_000;
+
 /// An experiment: a scenario, how often it is run, and what is varied.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -85,6 +88,13 @@ pub struct Limits {
     pub workers: u64,
     /// Memory of all threads together, in MiB.
     pub memory_mb: u64,
+    /// Time, in seconds, as a machine with a processor for each thread would need at a careful pace.
+    #[serde(default = "an_hour")]
+    pub seconds: u64,
+}
+
+fn an_hour() -> u64 {
+    3600
 }
 
 impl Default for Limits {
@@ -92,6 +102,7 @@ impl Default for Limits {
         Self {
             workers: 2_000_000_000,
             memory_mb: 4096,
+            seconds: an_hour(),
         }
     }
 }
@@ -106,6 +117,8 @@ pub enum Output {
     Html,
     /// Its pictures.
     Svg,
+    /// The same, as dots.
+    Png,
 }
 
 /// An experiment that would cost more than it may.
@@ -133,6 +146,16 @@ pub enum TooLarge {
         /// What is allowed.
         limit: u64,
     },
+    /// Too much time.
+    #[error("up to {seconds} s may be needed on {threads} threads; limits.seconds is {limit}")]
+    Time {
+        /// How much, at most.
+        seconds: u64,
+        /// On so many threads.
+        threads: u64,
+        /// What is allowed.
+        limit: u64,
+    },
     /// Too much memory.
     #[error(
         "up to {memory_mb} MiB may be needed on {threads} threads; limits.memory_mb is {limit}"
@@ -154,6 +177,9 @@ impl TooLarge {
         match self {
             Self::Runs { .. } => "lower replicates, or vary fewer values",
             Self::Workers { .. } => "lower max_workers or replicates, or raise limits.workers",
+            Self::Time { .. } => {
+                "lower max_workers, replicates or (with --live) horizon_seconds, or raise limits.seconds"
+            }
             Self::Memory { .. } => {
                 "lower max_workers or the contract's max_replicas, use fewer threads, or raise limits.memory_mb"
             }
@@ -171,7 +197,7 @@ impl Experiment {
             is_common: true,
             sweep: None,
             limits: Limits::default(),
-            outputs: vec![Output::Csv, Output::Html, Output::Svg],
+            outputs: vec![Output::Csv, Output::Html, Output::Svg, Output::Png],
             is_live: false,
         }
     }
@@ -254,13 +280,25 @@ impl Experiment {
                 limit: self.limits.workers,
             });
         }
+        let threads = (threads as u64).min(runs).max(1);
+        // Real boxes take the time they are given, one run after the other.
+        let seconds = match self.is_live {
+            true => runs.saturating_mul(self.scenario.horizon_ns.div_ceil(1_000_000_000) + 2),
+            false => workers / WORKERS_PER_SECOND / threads,
+        };
+        if seconds > self.limits.seconds {
+            return Err(TooLarge::Time {
+                seconds,
+                threads,
+                limit: self.limits.seconds,
+            });
+        }
         let most = self
             .points()
             .iter()
             .map(|point| u64::from(self.scenario_at(point).contract.max_replicas))
             .max();
         let alive = most.unwrap_or(0).min(self.scenario.max_workers);
-        let threads = (threads as u64).min(runs);
         let memory_mb = alive
             .saturating_mul(BYTES_PER_WORKER)
             .saturating_mul(threads)

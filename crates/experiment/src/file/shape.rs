@@ -118,8 +118,8 @@ pub(crate) static EXPERIMENT: Object = Object {
         field(
             "outputs",
             Shape::List {
-                item: &Shape::Choice(&words(&["csv", "html", "svg"])),
-                most: 3,
+                item: &Shape::Choice(&words(&["csv", "html", "svg", "png"])),
+                most: 4,
             },
             "What is written besides JSON lines. Without it, all.",
         ),
@@ -424,6 +424,14 @@ static LIMITS: Object = Object {
                 most: 1_048_576,
             },
             "Memory of all threads together. Without it, 4096.",
+        ),
+        field(
+            "seconds",
+            Shape::Whole {
+                least: 1,
+                most: 31_557_600,
+            },
+            "Time, at a careful pace of 100000 workers a second and processor. Without it, 3600.",
         ),
     ],
 };

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::plots::{Plot, cell_name, run_name};
 use super::{Chosen, escaped, is_alive, shown};
-use crate::stats::{Metric, morris, rt};
+use crate::stats::{Metric, escape, morris, rt};
 use crate::store::Results;
 use crate::tally::Trace;
 
@@ -24,6 +24,8 @@ figure svg{width:100%;height:auto} figcaption{color:#52606d;padding:0 8px 4px}
 table{border-collapse:collapse;width:100%} th,td{padding:5px 10px;text-align:right;white-space:nowrap}
 th{background:#eef2f6;font-weight:600} td:first-child,th:first-child{text-align:left} tr+tr td{border-top:1px solid #eef2f6}
 small{color:#52606d} .bad{color:#a61b1b;font-weight:600} .good{color:#0b6e4f;font-weight:600}
+.risk{padding:1px 8px;border-radius:9px;font-size:13px} .low{background:#e3f4ec} .guarded{background:#eef2f6}
+.elevated{background:#fdf0d5} .high{background:#fbdcd5} .critical{background:#a61b1b;color:#fff}
 input[type=range]{width:100%} code{background:#eef2f6;padding:1px 4px;border-radius:3px}
 ";
 
@@ -36,13 +38,18 @@ pub fn html(results: &Results, plots: &[Plot], trace: &Trace, chosen: Chosen) ->
         page,
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
          <title>Experiment {name}</title><style>{STYLE}</style></head><body><main><h1>Experiment {name}</h1>\
-         <small>Belljar {} · seed {} · {} cells × {} runs · config <code>{}</code></small>{}",
+         <small>Belljar {} · {} · seed {} · {} cells × {} runs · config <code>{}</code></small>{}",
         escaped(&results.manifest.version),
+        if results.experiment.is_live {
+            "real boxes"
+        } else {
+            "simulated"
+        },
         results.manifest.seed,
         results.manifest.points.len(),
         results.manifest.replicates,
         escaped(results.manifest.config_sha256.get(..12).unwrap_or_default()),
-        verdict(results)
+        verdict(results) + &kills(results)
     );
     page.push_str("<h2>What happened</h2>");
     page.push_str(&table(results));
@@ -80,6 +87,20 @@ fn verdict(results: &Results) -> String {
     }
 }
 
+/// What the kill switch did in all runs together.
+fn kills(results: &Results) -> String {
+    let Some(escape) = escape(&results.runs) else {
+        return String::new();
+    };
+    format!(
+        "<p>The kill switch killed {} workers; {} survived. With 95 % confidence, one escapes with a probability below {} % \
+         (Clopper and Pearson).</p>",
+        escape.kills,
+        escape.survivors,
+        shown(escape.bound * 100.0)
+    )
+}
+
 fn table(results: &Results) -> String {
     // What no cell says, or what is the same nothing everywhere, needs no column.
     let cells = results.manifest.points.len().min(MOST_ROWS);
@@ -90,14 +111,19 @@ fn table(results: &Results) -> String {
             .any(|run| metric.of(run).is_some_and(|value| value != 0.0))
     };
     let metrics: Vec<Metric> = Metric::ALL.iter().copied().filter(says).collect();
-    let mut text = String::from("<div class=\"wide\"><table><tr><th>cell</th>");
+    let mut text = String::from("<div class=\"wide\"><table><tr><th>cell</th><th>risk</th>");
     for metric in &metrics {
         let _ = write!(text, "<th>{}</th>", metric.name());
     }
     text.push_str("<th>R over time</th></tr>");
     for cell in 0..cells {
         let runs = results.cell(cell as u32);
-        let _ = write!(text, "<tr><td>{}</td>", escaped(&cell_name(results, cell)));
+        let risk = results.risk(cell as u32).word();
+        let name = escaped(&cell_name(results, cell));
+        let _ = write!(
+            text,
+            "<tr><td>{name}</td><td><span class=\"risk {risk}\">{risk}</span></td>"
+        );
         for metric in &metrics {
             match metric.estimate(runs) {
                 Some(e) if e.low == e.high => drop(write!(text, "<td>{}</td>", shown(e.mean))),

@@ -1,11 +1,13 @@
-//! Results as tables and pictures: CSV, SVG, and one HTML file that needs nothing else.
+//! Results as tables and pictures: CSV, SVG, PNG, and one HTML file that needs nothing else.
 
 mod chart;
 mod html;
 mod plots;
+mod raster;
 
 pub use html::html;
 pub use plots::{Plot, plots};
+pub use raster::png;
 
 use std::path::Path;
 
@@ -99,24 +101,29 @@ pub fn write(
     chosen: Chosen,
 ) -> Result<Vec<String>, StoreError> {
     let mut written = Vec::new();
-    let mut put = |name: &str, text: &str| {
+    let mut put = |name: &str, bytes: &[u8]| {
         written.push(name.to_owned());
-        write_whole(&directory.join(name), text.as_bytes())
+        write_whole(&directory.join(name), bytes)
     };
     let outputs = &results.experiment.outputs;
     if outputs.contains(&Output::Csv) {
-        put("results.csv", &csv(results))?;
+        put("results.csv", csv(results).as_bytes())?;
     }
-    if outputs.contains(&Output::Svg) || outputs.contains(&Output::Html) {
+    let has = |output| outputs.contains(&output);
+    if has(Output::Svg) || has(Output::Png) || has(Output::Html) {
         let trace = trace(results, directory, chosen)?;
         let plots = plots(results, &trace, chosen);
-        if outputs.contains(&Output::Svg) {
-            for plot in &plots {
-                put(&format!("{}.svg", plot.name), &plot.svg)?;
+        for plot in &plots {
+            if has(Output::Svg) {
+                put(&format!("{}.svg", plot.name), plot.svg.as_bytes())?;
+            }
+            if let Some(picture) = has(Output::Png).then(|| png(&plot.svg)).flatten() {
+                put(&format!("{}.png", plot.name), &picture)?;
             }
         }
-        if outputs.contains(&Output::Html) {
-            put("report.html", &html(results, &plots, &trace, chosen))?;
+        if has(Output::Html) {
+            let page = html(results, &plots, &trace, chosen);
+            put("report.html", page.as_bytes())?;
         }
     }
     Ok(written)

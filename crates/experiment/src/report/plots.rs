@@ -35,6 +35,7 @@ pub fn plots(results: &Results, trace: &Trace, chosen: Chosen) -> Vec<Plot> {
         denials(results),
         lineage(results, trace, chosen),
     ];
+    plots.extend(containment(results));
     plots.extend(heat_map(results));
     plots
 }
@@ -176,6 +177,51 @@ fn survival(results: &Results) -> Plot {
         caption: "How many families have anybody left.".to_owned(),
         svg: chart.finish(),
     }
+}
+
+/// The part of runs in which no box was left, by the time since the kill switch.
+fn containment(results: &Results) -> Option<Plot> {
+    let is_tried = |run: &Run| run.containment_seconds.is_some() || run.survivors > 0;
+    let last = results
+        .runs
+        .iter()
+        .filter_map(|run| run.containment_seconds)
+        .fold(0.0, f64::max);
+    if !results.runs.iter().any(is_tried) {
+        return None;
+    }
+    let end = if last > 0.0 { last * 1.1 } else { 1.0 };
+    let cells = chosen(results);
+    let mut chart = Chart::new(
+        "Time to containment",
+        (0.0, end),
+        (0.0, 1.05),
+        ("seconds since the kill switch", "part of runs"),
+        &legend(results, &cells),
+    );
+    for (at, cell) in cells.iter().enumerate() {
+        let runs = results.cell(*cell as u32);
+        let tried = runs.iter().filter(|run| is_tried(run)).count().max(1) as f64;
+        let mut times: Vec<f64> = runs
+            .iter()
+            .filter_map(|run| run.containment_seconds)
+            .collect();
+        times.sort_by(f64::total_cmp);
+        let mut points = vec![(0.0, 0.0)];
+        for (done, time) in times.iter().enumerate() {
+            points.extend([
+                (*time, done as f64 / tried),
+                (*time, (done + 1) as f64 / tried),
+            ]);
+        }
+        points.push((end, times.len() as f64 / tried));
+        chart.line(&points, COLOURS[at % COLOURS.len()]);
+    }
+    Some(Plot {
+        name: "containment",
+        caption: "In how many runs no box was left, by the time since the kill switch.".to_owned(),
+        svg: chart.finish(),
+    })
 }
 
 fn denials(results: &Results) -> Plot {

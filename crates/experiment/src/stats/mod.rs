@@ -6,6 +6,7 @@ mod estimate;
 mod gate;
 mod morris;
 mod optimise;
+mod risk;
 
 pub use compare::{Comparison, compare};
 pub use escape::{Escape, escape, upper_bound};
@@ -13,6 +14,7 @@ pub use estimate::{Estimate, bootstrap, wilson};
 pub use gate::{Gate, GateResult, Op, Severity, Verdict, judge, parse_gates};
 pub use morris::{Effect, morris};
 pub use optimise::{Found, Range, optimise};
+pub use risk::{Risk, risk};
 
 use serde::{Deserialize, Serialize};
 
