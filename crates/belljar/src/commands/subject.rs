@@ -11,7 +11,7 @@ use crate::exit::{self, Failure};
 
 /// What it was told.
 const TOLD: &str = "/belljar/state";
-/// Processes with a session of their own that ignore every signal that can be ignored.
+/// Processes in groups of their own that ignore every signal that can be ignored.
 const STUBBORN: &str = "trap '' HUP INT QUIT TERM TSTP; while :; do sleep 1; done";
 const HELPERS: usize = 2;
 

@@ -241,3 +241,159 @@ impl Chronicler<'_> {
         (run, self.trace)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use belljar_policy::{Budget, Contract};
+    use belljar_replication::{Issued, Jti, Now, Refused, RootAdmitted, Share, Step};
+
+    use super::*;
+    use crate::scenario::{Group, Strategy};
+    use crate::tally::RunEnd;
+
+    const SECOND: u64 = 1_000_000_000;
+    /// The boot clock does not begin with the run.
+    const ORIGIN: u64 = 77 * SECOND;
+    const KEY: RunKey = RunKey {
+        seed: 1,
+        cell: 0,
+        replicate: 0,
+        stream: 0,
+    };
+    const SHARE: Share = Share {
+        granted: Budget::ZERO,
+        own: Budget::ZERO,
+    };
+
+    fn scenario() -> Scenario {
+        let contract = Contract::new(1, 3, Duration::from_secs(2), Some(Duration::from_secs(30)));
+        Scenario::new(contract, Group::new(Strategy::Greedy), 60 * SECOND)
+    }
+
+    fn at(seconds: u64, what: What) -> Event {
+        let now = Now {
+            boot_ns: ORIGIN + seconds * SECOND,
+            wall_ms: 0,
+        };
+        Event::new(now, what)
+    }
+
+    fn root(seconds: u64, id: u128) -> Event {
+        let root = RootAdmitted {
+            jti: Jti(id),
+            worker: WorkerId(id),
+            share: SHARE,
+            expires_ns: Some(ORIGIN + 30 * SECOND),
+        };
+        at(seconds, What::RootAdmitted(Box::new(root)))
+    }
+
+    fn child(seconds: u64, id: u128, parent: u128) -> [Event; 2] {
+        let issued = Issued {
+            jti: Jti(id),
+            worker: WorkerId(id),
+            parent: WorkerId(parent),
+            share: SHARE,
+            lapses_ns: u64::MAX,
+        };
+        let registered = What::Registered {
+            jti: Jti(id),
+            worker: WorkerId(id),
+            expires_ns: Some(ORIGIN + 30 * SECOND),
+        };
+        [
+            at(seconds, What::Issued(Box::new(issued))),
+            at(seconds, registered),
+        ]
+    }
+
+    fn end(seconds: u64, id: u128, code: Code) -> Event {
+        let worker = WorkerId(id);
+        at(seconds, What::Ended { worker, code })
+    }
+
+    fn pulled(seconds: u64) -> Event {
+        let scope = Scope::Fleet;
+        at(seconds, What::KillSwitchEngaged { scope })
+    }
+
+    fn told(events: Vec<Event>, observed: &Observed) -> Run {
+        chronicle(&scenario(), KEY, events, observed).0
+    }
+
+    #[test]
+    fn a_record_says_what_a_run_says() {
+        let mut events = vec![root(0, 1)];
+        events.extend(child(1, 2, 1));
+        events.extend(child(3, 3, 1));
+        let refused = Refused {
+            code: Code::DenyQuota,
+            step: Step::Issue,
+            worker: WorkerId(4),
+            parent: Some(WorkerId(1)),
+            jti: Jti(4),
+            detail: None,
+        };
+        events.push(at(6, What::Refused(Box::new(refused))));
+        events.push(end(9, 2, Code::Exited));
+        // After the horizon nothing counts.
+        events.push(end(61, 1, Code::Shutdown));
+        let (run, trace) = chronicle(&scenario(), KEY, events, &Observed::default());
+        assert_eq!((run.workers, run.peak, run.alive, run.depth), (3, 3, 2, 1));
+        assert_eq!((run.roots, run.root_children), (1, 2));
+        assert_eq!(run.end, RunEnd::Horizon);
+        assert_eq!(run.denials["deny_quota"], 1);
+        assert_eq!(run.population[..5], [1, 2, 2, 3, 3]);
+        assert!(run.broken.is_empty(), "{:?}", run.broken);
+        assert_eq!(trace.lives[1].ended, Some(9.0));
+    }
+
+    #[test]
+    fn what_the_record_should_not_hold_is_named() {
+        let broken = |more: Vec<Event>| {
+            let mut events = vec![root(0, 1)];
+            events.extend(more);
+            let run = told(events, &Observed::default());
+            run.broken.into_keys().collect::<Vec<_>>()
+        };
+        let chain = |list: &[[Event; 2]]| list.concat();
+        assert_eq!(
+            broken(chain(&[child(3, 2, 1), child(4, 3, 1)])),
+            ["cooldown"]
+        );
+        assert_eq!(broken(chain(&[child(3, 2, 1), child(6, 3, 2)])), ["depth"]);
+        let many = [child(3, 2, 1), child(6, 3, 1), child(9, 4, 1)];
+        assert_eq!(broken(chain(&many)), ["quota"]);
+        assert_eq!(broken(child(3, 2, 9).to_vec()), ["parent_known"]);
+        assert_eq!(broken(vec![child(3, 2, 1)[1].clone()]), ["single_use"]);
+        assert_eq!(broken(vec![end(33, 1, Code::Exited)]), ["expiry"]);
+        assert_eq!(broken(vec![end(3, 8, Code::Exited)]), ["conservation"]);
+        let mut late = vec![pulled(2)];
+        late.extend(child(3, 2, 1));
+        assert_eq!(broken(late), ["kill_switch_latch"]);
+        let mut orphan = child(3, 2, 1).to_vec();
+        orphan.push(end(4, 1, Code::Exited));
+        assert_eq!(broken(orphan), ["parent_exit"]);
+    }
+
+    #[test]
+    fn the_process_table_says_who_survived_the_switch() {
+        let events = || vec![root(0, 1), pulled(5), end(5, 1, Code::KilledKillSwitch)];
+        let switch = |gone_ns, survivors| Observed {
+            switch: Some(Switched {
+                at_ns: ORIGIN + 5 * SECOND,
+                gone_ns,
+                survivors,
+            }),
+        };
+        let run = told(events(), &switch(Some(ORIGIN + 6 * SECOND), 0));
+        assert_eq!(run.containment_seconds, Some(1.0));
+        assert_eq!((run.kill_max_seconds, run.survivors), (1.0, 0));
+        assert!(run.broken.is_empty());
+        let run = told(events(), &switch(None, 1));
+        assert_eq!((run.containment_seconds, run.survivors), (None, 1));
+        assert!(run.broken.contains_key("kill_switch_kills"));
+    }
+}

@@ -16,7 +16,8 @@ pub struct Escape {
     pub bound: f64,
 }
 
-/// What these runs say about escape; none if nobody was killed by the switch.
+/// What these runs say about escape; none if nobody was killed by the switch. Of simulated runs it says how the simulation went:
+/// only real kills prove anything about boxes.
 #[must_use]
 pub fn escape(runs: &[Run]) -> Option<Escape> {
     let killed = |run: &Run| run.ends.get(Code::KilledKillSwitch.code()).copied();
