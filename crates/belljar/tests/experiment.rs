@@ -247,7 +247,16 @@ fn what_real_boxes_cannot_do_is_refused_before_any_is_started() {
         ("adversarial", "faults are simulated"),
         ("burst", "100 boxes at once are more than 64"),
     ] {
-        let words = ["experiment", "run", preset, "--live", "--out", "out"];
+        let words = [
+            "experiment",
+            "run",
+            preset,
+            "--live",
+            "--replicates",
+            "1",
+            "--out",
+            "out",
+        ];
         let refused = output(scratch.path(), &words);
         let told = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert_eq!(refused.status.code(), Some(121), "{told}");

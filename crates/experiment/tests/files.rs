@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use belljar_experiment::stats::{
-    Metric, Op, Range, Verdict, compare, judge, morris, optimise, parse_gates,
+    Metric, Op, Range, Verdict, compare, judge, morris, optimise, parse_gates, sobol,
 };
 use belljar_experiment::{
     Experiment, PRESETS, Parameter, RESULTS, StoreError, TEMPLATES, TooLarge, load, report,
@@ -315,6 +315,27 @@ fn morris_finds_what_matters() {
         effects[0].mu < 0.0 && effects[0].mu_star > 10.0 * effects[1].mu_star,
         "{effects:?}"
     );
+}
+
+#[test]
+fn sobol_shares_the_variance_out() {
+    let text = SMALL.replace("replicates: 12", "replicates: 6").replace(
+        "  axes:\n    - {parameter: cooldown_seconds, values: [0, 5, 10]}\n    - {parameter: max_replicas, values: [10, 30]}\n",
+        "  method: sobol\n  samples: 24\n  axes:\n    - {parameter: kill_delay_seconds, from: 0, to: 1}\n    - {parameter: cooldown_seconds, from: 0, to: 20}\n",
+    );
+    let scratch = tempfile::tempdir().unwrap();
+    let results = run_into(&parse(&text), scratch.path(), 2, |_, _| {}).unwrap();
+    assert_eq!(results.manifest.points.len(), 24 * 4);
+    let indices = sobol(Metric::Workers, &results);
+    assert_eq!(indices[0].parameter, "cooldown_seconds");
+    assert!(
+        indices[0].total.low > 0.5 && indices[1].total.high < 0.1,
+        "{indices:?}"
+    );
+    assert!(morris(Metric::Workers, &results).is_empty());
+    report::write(&results, scratch.path(), report::Chosen::default()).unwrap();
+    let page = std::fs::read_to_string(scratch.path().join("report.html")).unwrap();
+    assert!(page.contains("Whose doing the variance of workers is"));
 }
 
 #[test]

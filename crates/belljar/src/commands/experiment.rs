@@ -7,8 +7,8 @@ use crate::cli::experiment::{Experiment as Command, Optimise, RunExperiment, Thr
 use crate::exit::{self, Failure};
 use crate::print::{self, Line, harmless};
 use belljar_experiment::stats::{
-    Comparison, Estimate, GateResult, Metric, Verdict, compare, escape, judge, optimise,
-    parse_gates,
+    Comparison, Estimate, GateResult, Metric, Verdict, compare, escape, judge, morris, optimise,
+    parse_gates, sobol,
 };
 use belljar_experiment::{
     Experiment, PRESETS, Parameter, Results, TEMPLATES, preset_source, report,
@@ -111,7 +111,7 @@ fn carry_out(
     let written = report::write(&results, directory, report::Chosen::default())?;
     if output == OutputFormat::Json {
         print::json(
-            &json!({"manifest": results.manifest, "cells": cells_json(&results), "escape": escape(&results.runs).filter(|_| results.experiment.is_live), "written": written}),
+            &json!({"manifest": results.manifest, "cells": cells_json(&results), "sensitivity": sensitivity(&results), "escape": escape(&results.runs).filter(|_| results.experiment.is_live), "written": written}),
         );
     } else {
         print::out(&summary(&results));
@@ -186,6 +186,20 @@ fn cells_json(results: &Results) -> serde_json::Value {
         json!({"cell": cell, "point": results.manifest.points[cell], "risk": results.risk(cell as u32), "metrics": metrics, "rt": belljar_experiment::stats::rt(runs)})
     };
     (0..results.manifest.points.len()).map(cell).collect()
+}
+
+/// How much each parameter matters to each metric, of sweeps that were made to say so.
+fn sensitivity(results: &Results) -> serde_json::Value {
+    let of = |metric: &Metric| {
+        let (effects, indices) = (morris(*metric, results), sobol(*metric, results));
+        let says = !(effects.is_empty() && indices.is_empty());
+        says.then(|| {
+            let found = json!({"morris": effects, "sobol": indices});
+            (metric.name().to_owned(), found)
+        })
+    };
+    let found: serde_json::Map<_, _> = Metric::ALL.iter().filter_map(of).collect();
+    found.into()
 }
 
 /// A table of the cells; of many, the first.

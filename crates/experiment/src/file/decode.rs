@@ -280,6 +280,7 @@ fn sweep(node: &Node<'_>) -> Result<Sweep, Problem> {
             "grid" => Ok(Method::Grid),
             "latin_hypercube" => Ok(Method::LatinHypercube),
             "morris" => Ok(Method::Morris),
+            "sobol" => Ok(Method::Sobol),
             _ => Err(unexpected(node)),
         }
     })?;

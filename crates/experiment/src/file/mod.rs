@@ -70,6 +70,8 @@ pub enum Method {
     LatinHypercube,
     /// Paths on which one parameter changes at a time: how much each matters.
     Morris,
+    /// Pairs of points, and between them points with one parameter of the other: what part of the variance is each one's.
+    Sobol,
 }
 
 /// A parameter and its values: a list for a grid, else the least and the most.
@@ -280,8 +282,11 @@ impl Experiment {
                 limit: self.limits.workers,
             });
         }
-        let threads = (threads as u64).min(runs).max(1);
         // Real boxes take the time they are given, one run after the other.
+        let threads = match self.is_live {
+            true => 1,
+            false => (threads as u64).min(runs).max(1),
+        };
         let seconds = match self.is_live {
             true => runs.saturating_mul(self.scenario.horizon_ns.div_ceil(1_000_000_000) + 2),
             false => workers / WORKERS_PER_SECOND / threads,
@@ -339,6 +344,7 @@ impl Sweep {
             }),
             Method::LatinHypercube => u64::from(self.samples),
             Method::Morris => u64::from(self.samples).saturating_mul(self.axes.len() as u64 + 1),
+            Method::Sobol => u64::from(self.samples).saturating_mul(self.axes.len() as u64 + 2),
         }
     }
 
@@ -347,6 +353,7 @@ impl Sweep {
             Method::Grid => self.grid(),
             Method::LatinHypercube => self.latin(&mut stream),
             Method::Morris => self.morris(&mut stream),
+            Method::Sobol => self.sobol(&mut stream),
         }
     }
 
@@ -402,6 +409,23 @@ impl Sweep {
                 };
                 points.push(self.at(&units));
             }
+        }
+        points
+    }
+
+    /// For each pair: the first, the second, and the first with one coordinate of the second, for each of them.
+    fn sobol(&self, stream: &mut Stream) -> Vec<Vec<f64>> {
+        let (first, second) = (self.latin(stream), self.latin(stream));
+        let mut points = Vec::new();
+        for (a, b) in first.into_iter().zip(second) {
+            let mixed = (0..self.axes.len()).map(|axis| {
+                let mut mixed = a.clone();
+                mixed[axis] = b[axis];
+                mixed
+            });
+            let mixed: Vec<_> = mixed.collect();
+            points.extend([a, b]);
+            points.extend(mixed);
         }
         points
     }

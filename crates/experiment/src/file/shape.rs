@@ -344,7 +344,7 @@ static SWEEP: Object = Object {
     fields: &[
         field(
             "method",
-            Shape::Choice(&words(&["grid", "latin_hypercube", "morris"])),
+            Shape::Choice(&words(&["grid", "latin_hypercube", "morris", "sobol"])),
             "How points are chosen. Without it, grid.",
         ),
         field(
@@ -353,7 +353,7 @@ static SWEEP: Object = Object {
                 least: 2,
                 most: MAX_CELLS,
             },
-            "With latin_hypercube: points; with morris: paths. Without it, 16.",
+            "With latin_hypercube: points; with morris: paths; with sobol: pairs of points. Without it, 16.",
         ),
         required(
             "axes",

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::plots::{Plot, cell_name, run_name};
 use super::{Chosen, escaped, is_alive, shown};
-use crate::stats::{Metric, escape, morris, rt};
+use crate::stats::{Metric, Part, escape, morris, rt, sobol};
 use crate::store::Results;
 use crate::tally::Trace;
 
@@ -239,6 +239,35 @@ fn sensitivity(results: &Results) -> String {
                 shown(effect.mu_star),
                 shown(effect.mu),
                 shown(effect.sigma)
+            );
+        }
+        text.push_str("</table></div>");
+    }
+    for metric in [Metric::Peak, Metric::Workers] {
+        let indices = sobol(metric, results);
+        if indices.is_empty() {
+            continue;
+        }
+        let _ = write!(
+            text,
+            "<h2>Whose doing the variance of {} is</h2><div class=\"wide\"><table><tr><th>parameter</th><th>by itself</th><th>with its effect on others</th></tr>",
+            metric.name()
+        );
+        for index in indices {
+            let part = |part: Part| {
+                format!(
+                    "{}<br><small>{} – {}</small>",
+                    shown(part.value),
+                    shown(part.low),
+                    shown(part.high)
+                )
+            };
+            let _ = write!(
+                text,
+                "<tr><td>{}</td><td>{}</td><td>{}</td></tr>",
+                escaped(&index.parameter),
+                part(index.first),
+                part(index.total)
             );
         }
         text.push_str("</table></div>");

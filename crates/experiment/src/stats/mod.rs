@@ -7,6 +7,7 @@ mod gate;
 mod morris;
 mod optimise;
 mod risk;
+mod sobol;
 
 pub use compare::{Comparison, compare};
 pub use escape::{Escape, escape, upper_bound};
@@ -15,6 +16,7 @@ pub use gate::{Gate, GateResult, Op, Severity, Verdict, judge, parse_gates};
 pub use morris::{Effect, morris};
 pub use optimise::{Found, Range, optimise};
 pub use risk::{Risk, risk};
+pub use sobol::{Index, Part, sobol};
 
 use serde::{Deserialize, Serialize};
 
