@@ -125,10 +125,10 @@ fn what_costs_too_much_is_refused_before_it_starts() {
             ..
         })
     ));
-    let slow = format!("{SMALL}limits: {{seconds: 30}}\n");
+    let slow = format!("{SMALL}limits: {{seconds: 10}}\n");
     assert!(matches!(
         parse(&slow).check_cost(2),
-        Err(TooLarge::Time { seconds: 36, .. })
+        Err(TooLarge::Time { seconds: 14, .. })
     ));
     let wide =
         SMALL.replace("values: [10, 30]", "values: [10, 10000000]") + "limits: {memory_mb: 50}\n";

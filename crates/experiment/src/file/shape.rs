@@ -431,7 +431,7 @@ static LIMITS: Object = Object {
                 least: 1,
                 most: 31_557_600,
             },
-            "Time, at a careful pace of 100000 workers a second and processor. Without it, 3600.",
+            "Time, at a careful pace of 250000 workers a second and processor. Without it, 7200.",
         ),
     ],
 };
