@@ -15,6 +15,7 @@ mod manifest;
 mod monitor;
 mod replication;
 mod run;
+mod subject;
 mod supervisor;
 mod token;
 
