@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build test demo demo-replication picture bench vm-test fmt fmt-check clippy nextest doctest schema deny dashboard dashboard-test browser-test
+.PHONY: help setup build test demo demo-replication picture bench vm-test fmt fmt-check clippy nextest doctest schema deny dashboard dashboard-test browser-test fuzz soak
 
 STEP := @scripts/step
 HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
@@ -58,6 +58,15 @@ bench: ## launch time against bare processes and bubblewrap; replication from me
 	$(STEP) bench-replication cargo xtask bench replication
 	$(STEP) bench-egress cargo xtask bench egress
 	$(STEP) bench-supervisor cargo xtask bench supervisor
+
+# Every run draws new cases; one of each is part of `make test`.
+fuzz: ## random input for whatever reads files and the wire, again and again (FOR=10m)
+	$(STEP) fuzz cargo nextest run --locked --stress-duration $(or $(FOR),10m) --package belljar-api --package belljar-policy \
+		--package belljar-manifest --package belljar-egress --package belljar-ledger --package belljar-web \
+		-E 'test(/fuzz|prop|any_|random|nonsense|whatever|hostile|never/) + binary(fuzz) + binary(lattice) + binary(hostile)'
+
+soak: ## the tests with real boxes, again and again, to find what fails seldom (FOR=1h)
+	$(STEP) soak cargo nextest run --locked --package belljar --package belljar-supervisor --stress-duration $(or $(FOR),1h)
 
 vm-test: ## the limit tests in a guest with cgroup v2 and an older kernel
 	$(STEP) vm-test cargo xtask vm-test

@@ -186,3 +186,81 @@ fn the_loosest_contract_is_printed() {
     );
     assert_eq!(no_range.status.code(), Some(2));
 }
+
+/// Real boxes whose processes resist their end in every way they can; nobody survives, and the record says what happened.
+#[test]
+fn a_live_run_has_real_boxes_and_none_outlives_the_kill_switch() {
+    let scratch = tempfile::tempdir().unwrap();
+    std::fs::write(
+        scratch.path().join("live.yaml"),
+        "contract: {max_depth: 1, max_replicas: 4}\n\
+         population: [{strategy: shutdown_resister, step_seconds: 0.05}]\n\
+         operator: [{at: 4, act: kill_switch}]\n\
+         horizon_seconds: 20\n\
+         replicates: 2\n",
+    )
+    .unwrap();
+    let words = [
+        "experiment",
+        "run",
+        "live.yaml",
+        "--live",
+        "--out",
+        "out",
+        "--output",
+        "json",
+    ];
+    let ran = output(scratch.path(), &words);
+    assert!(ran.status.success(), "{ran:?}");
+    let told: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    // How many boxes there are after four seconds is the machine's matter; that there was one at least, and none is, is ours.
+    let kills = told["escape"]["kills"].as_u64().unwrap();
+    assert!((2..=8).contains(&kills), "{kills}");
+    assert_eq!(told["escape"]["survivors"], 0);
+    let metrics = &told["cells"][0]["metrics"];
+    assert_eq!(metrics["broken"]["mean"], 0.0);
+    assert_eq!(metrics["extinction"]["mean"], 1.0);
+    assert!(metrics["containment_seconds"]["max"].as_f64().unwrap() > 0.0);
+    assert_eq!(metrics["workers"]["mean"], kills as f64 / 2.0);
+    // The record that it was told from can be verified, and is whole.
+    for run in ["0-0", "0-1"] {
+        let state = scratch.path().join("out/live").join(run).join("state");
+        let mut verify = belljar(scratch.path(), &["audit", "verify", "--log", "fleet"]);
+        let verified = verify.env("BELLJAR_STATE_DIR", state).output().unwrap();
+        assert!(verified.status.success(), "{verified:?}");
+    }
+    let page = std::fs::read_to_string(scratch.path().join("out/report.html")).unwrap();
+    assert!(page.contains("real boxes") && page.contains("Time to containment"));
+    // Another run's lineage, from what was kept of it; one that there is not is told.
+    let other = ["experiment", "report", "out", "--replicate", "1"];
+    assert!(output(scratch.path(), &other).status.success());
+    let lineage = std::fs::read_to_string(scratch.path().join("out/lineage.svg")).unwrap();
+    assert!(lineage.contains("Lineage of run 1"), "{lineage}");
+    let none = ["experiment", "report", "out", "--replicate", "9"];
+    assert!(!output(scratch.path(), &none).status.success());
+}
+
+#[test]
+fn what_real_boxes_cannot_do_is_refused_before_any_is_started() {
+    let scratch = tempfile::tempdir().unwrap();
+    for (preset, why) in [
+        ("adversarial", "faults are simulated"),
+        ("burst", "100 boxes at once are more than 64"),
+    ] {
+        let words = [
+            "experiment",
+            "run",
+            preset,
+            "--live",
+            "--replicates",
+            "1",
+            "--out",
+            "out",
+        ];
+        let refused = output(scratch.path(), &words);
+        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(121), "{told}");
+        assert!(told.contains(why), "{told}");
+    }
+    assert!(!scratch.path().join("out/live").exists());
+}

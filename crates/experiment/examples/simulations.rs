@@ -1,10 +1,12 @@
 //! How fast simulations are, in processor time: `cargo run --release -p belljar-experiment --example simulations`.
 #![allow(clippy::print_stdout, clippy::expect_used)]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use belljar_experiment::law::{Offspring, Span};
-use belljar_experiment::{Experiment, Group, RunKey, Scenario, Strategy, simulate};
+use belljar_experiment::{
+    Experiment, Group, RunKey, Scenario, Simulator, Strategy, load, report, run_all, run_into,
+};
 use belljar_policy::Contract;
 
 const SECOND: u64 = 1_000_000_000;
@@ -55,12 +57,12 @@ fn growth(total: u64) -> Scenario {
     scenario
 }
 
-/// Everybody exits after ten seconds or so and has had one child on average, which goes on.
+/// Everybody exits after ten seconds and has had one child on average, which goes on: as many come as go.
 fn churn(total: u64) -> Scenario {
     let mut scenario = growth(total);
     scenario.contract.on_parent_exit = belljar_policy::OnParentExit::Keep;
-    scenario.groups[0].roots = 50_000;
-    scenario.groups[0].offspring = Offspring::Poisson(1.1);
+    scenario.groups[0].roots = u32::try_from(total / 50).expect("a small number");
+    scenario.groups[0].offspring = Offspring::Poisson(1.0);
     scenario.groups[0].lifetime = Span::Fixed(10.0);
     scenario
 }
@@ -68,13 +70,74 @@ fn churn(total: u64) -> Scenario {
 /// Workers simulated in a second of processor time.
 fn rate(scenario: &Scenario) -> f64 {
     let (mut took, mut workers, mut at) = (0.0, 0, 0);
+    let mut simulator = Simulator::default();
     while took < 1.0 {
         let begun = cpu_seconds();
-        workers += simulate(scenario, key(at)).expect("a run").workers;
+        workers += simulator
+            .simulate(scenario, key(at))
+            .expect("a run")
+            .workers;
         took += cpu_seconds() - begun;
         at += 1;
     }
     workers as f64 / took / 1e6
+}
+
+/// How much faster two threads are than one, by the clock on the wall: it needs two idle processors.
+fn two_cores() {
+    let text = "contract: {max_depth: 40, max_replicas: 5000, cooldown_seconds: 0.5}\n\
+                population: [{strategy: greedy, lifetime: {law: exponential, seconds: 30}}]\n\
+                horizon_seconds: 40\nreplicates: 60\n";
+    let experiment = Experiment::parse("two", text.as_bytes(), None).expect("valid");
+    let took = |threads| {
+        let (begun, used) = (Instant::now(), process_seconds());
+        run_all(&experiment, threads).expect("runs");
+        (begun.elapsed().as_secs_f64(), process_seconds() - used)
+    };
+    // The best of three, in turns: what others do on the machine comes and goes.
+    let (mut wall, mut cpu) = ([f64::MAX; 2], [f64::MAX; 2]);
+    for _ in 0..3 {
+        for at in 0..2 {
+            let (clock, processor) = took(at + 1);
+            wall[at] = wall[at].min(clock);
+            cpu[at] = cpu[at].min(processor);
+        }
+    }
+    println!(
+        "two threads: {:.2} times as fast as one, for {:.2} times the processor time",
+        wall[0] / wall[1],
+        cpu[1] / cpu[0]
+    );
+}
+
+/// Seconds that all threads of this process have had on processors, to a hundredth.
+fn process_seconds() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/stat").expect("Linux");
+    let after_name = text.rsplit(')').next().expect("a name in brackets");
+    let fields: Vec<&str> = after_name.split_whitespace().collect();
+    let ticks = |at: usize| fields[at].parse::<f64>().expect("ticks");
+    (ticks(11) + ticks(12)) / 100.0
+}
+
+/// A report of ten thousand runs, with tables and pictures.
+fn report() {
+    let text = "contract: {max_depth: 3, max_replicas: 20}\n\
+                population: [{strategy: greedy, lifetime: {law: exponential, seconds: 20}}]\n\
+                horizon_seconds: 30\nreplicates: 100\nsweep: {axes: [\
+                {parameter: cooldown_seconds, values: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]},\
+                {parameter: max_replicas, values: [2, 4, 6, 8, 10, 12, 14, 16, 18, 20]}]}\n";
+    let experiment = Experiment::parse("report", text.as_bytes(), None).expect("valid");
+    let directory = std::env::temp_dir().join(format!("belljar-report-{}", std::process::id()));
+    run_into(&experiment, &directory, 2, |_, _| {}).expect("runs");
+    let begun = cpu_seconds();
+    let results = load(&directory).expect("results");
+    report::write(&results, &directory, report::Chosen::default()).expect("a report");
+    println!(
+        "report of {} runs: {:.2} s",
+        results.runs.len(),
+        cpu_seconds() - begun
+    );
+    std::fs::remove_dir_all(&directory).expect("removed");
 }
 
 fn main() {
@@ -92,15 +155,19 @@ fn main() {
             resident_mb()
         );
     }
+    two_cores();
+    report();
     let balanced = Experiment::preset("balanced")
         .expect("shipped")
         .expect("valid");
     let (mut took, rounds) = (0.0, 50);
+    let mut simulator = Simulator::default();
     for _ in 0..rounds {
         let begun = cpu_seconds();
         for replicate in 0..200 {
             assert!(
-                simulate(&balanced.scenario, key(replicate))
+                simulator
+                    .simulate(&balanced.scenario, key(replicate))
                     .expect("a run")
                     .broken
                     .is_empty()

@@ -10,6 +10,7 @@
 mod desk;
 mod file;
 pub mod law;
+pub mod live;
 pub mod referee;
 pub mod report;
 pub mod rng;
@@ -25,6 +26,8 @@ pub use file::{
     TEMPLATES, TooLarge, preset_source, schema, template, template_source,
 };
 pub use scenario::{Faults, Group, Operation, Partition, SAMPLES, Scenario, Strategy, Use};
-pub use store::{Manifest, RESULTS, Results, StoreError, begun, load, run_all, run_into};
+pub use store::{
+    Manifest, RESULTS, Results, StoreError, begun, live_place, load, run_all, run_into, run_into_by,
+};
 pub use tally::{Life, MAX_TRACED, Run, RunEnd, Trace};
-pub use world::{RunKey, open, simulate, simulate_at, simulate_traced};
+pub use world::{RunKey, Simulator, open, simulate, simulate_at, simulate_traced};

@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::file::Experiment;
 use crate::scenario::Scenario;
+use crate::stats::{Risk, risk};
 use crate::tally::Run;
-use crate::world::{RunKey, simulate};
+use crate::world::{RunKey, Simulator};
 
 /// The most bytes of a line, and of the description of an experiment.
 const MAX_LINE: u64 = 1 << 20;
@@ -78,6 +79,17 @@ pub enum StoreError {
     /// A stop condition can't be compiled.
     #[error("a stop condition is not valid")]
     Condition(#[from] InvalidCondition),
+    /// No such run.
+    #[error("there is no run {replicate} of cell {cell}")]
+    NoRun {
+        /// Of which cell.
+        cell: u32,
+        /// Which.
+        replicate: u32,
+    },
+    /// A run with real boxes came to nothing.
+    #[error("a live run failed: {0}")]
+    Live(String),
 }
 
 impl StoreError {
@@ -91,8 +103,18 @@ impl StoreError {
             Self::NotFinished(_) => "`belljar experiment resume` finishes it",
             Self::Damaged { .. } => "run the experiment again into another directory",
             Self::Condition(_) => "`belljar replication contract validate` explains it",
+            Self::NoRun { .. } => "cells and their runs are counted from 0; results.csv lists them",
+            Self::Live(_) => {
+                "`belljar doctor` says what boxes need; `belljar experiment resume` goes on"
+            }
         }
     }
+}
+
+/// Where a live run has its boxes' workspace, its state and its record, below the experiment's directory.
+#[must_use]
+pub fn live_place(cell: u32, replicate: u32) -> PathBuf {
+    PathBuf::from(format!("live/{cell}-{replicate}"))
 }
 
 /// Results, read back.
@@ -114,6 +136,16 @@ impl Results {
         let to = self.runs.partition_point(|run| run.cell <= cell);
         &self.runs[from..to]
     }
+
+    /// How grave a cell is.
+    #[must_use]
+    pub fn risk(&self, cell: u32) -> Risk {
+        let point = self.manifest.points.get(cell as usize);
+        let scenario = self
+            .experiment
+            .scenario_at(point.map_or(&[][..], Vec::as_slice));
+        risk(self.cell(cell), scenario.contract.max_replicas)
+    }
 }
 
 /// Runs an experiment into a directory, or finishes what was begun there. `progress` is told how many runs are done and how many there are.
@@ -124,6 +156,20 @@ pub fn run_into(
     experiment: &Experiment,
     directory: &Path,
     threads: usize,
+    progress: impl FnMut(u64, u64),
+) -> Result<Results, StoreError> {
+    run_into_by(experiment, directory, threads, simulating, progress)
+}
+
+/// The same, with runs made by somebody else: with real boxes, say. Each thread hires a maker of its own.
+///
+/// # Errors
+/// When the directory can't be used, or holds something else; or what a maker says.
+pub fn run_into_by<M: FnMut(&Scenario, RunKey) -> Result<Run, StoreError>>(
+    experiment: &Experiment,
+    directory: &Path,
+    threads: usize,
+    hire: impl Fn() -> M + Sync,
     mut progress: impl FnMut(u64, u64),
 ) -> Result<Results, StoreError> {
     std::fs::create_dir_all(directory).map_err(io(directory))?;
@@ -144,7 +190,7 @@ pub fn run_into(
             .map_err(io(&path))?,
     );
     progress(lines.len() as u64, wanted);
-    each(experiment, &points, &jobs, threads, |run, line| {
+    each(experiment, &points, &jobs, threads, &hire, |run, line| {
         // One write for each line: a kill leaves whole lines, and at most one that is torn.
         file.write_all(line.as_bytes())
             .and_then(|()| file.flush())
@@ -214,10 +260,17 @@ pub fn run_all(experiment: &Experiment, threads: usize) -> Result<Vec<Run>, Stor
     let points = experiment.points();
     let jobs = missing(experiment, points.len(), &BTreeMap::new());
     let mut runs = Vec::with_capacity(jobs.len());
-    each(experiment, &points, &jobs, threads, |run, _| {
-        runs.push(run);
-        Ok(())
-    })?;
+    each(
+        experiment,
+        &points,
+        &jobs,
+        threads,
+        &simulating,
+        |run, _| {
+            runs.push(run);
+            Ok(())
+        },
+    )?;
     runs.sort_by_key(|run| (run.cell, run.replicate));
     Ok(runs)
 }
@@ -231,12 +284,19 @@ fn missing(experiment: &Experiment, cells: usize, done: &Lines) -> Vec<(u32, u32
     all.filter(|job| !done.contains_key(job)).collect()
 }
 
+/// A maker of simulated runs.
+fn simulating() -> impl FnMut(&Scenario, RunKey) -> Result<Run, StoreError> {
+    let mut simulator = Simulator::default();
+    move |scenario, key| Ok(simulator.simulate(scenario, key)?)
+}
+
 /// Runs the jobs on threads; `take` has each run and its line, in the order in which they finish.
-fn each(
+fn each<M: FnMut(&Scenario, RunKey) -> Result<Run, StoreError>>(
     experiment: &Experiment,
     points: &[Vec<f64>],
     jobs: &[(u32, u32)],
     threads: usize,
+    hire: &(impl Fn() -> M + Sync),
     mut take: impl FnMut(Run, String) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let scenarios: Vec<Scenario> = points
@@ -251,6 +311,7 @@ fn each(
             let sender = sender.clone();
             let (next, stop, scenarios) = (&next, &stop, &scenarios);
             scope.spawn(move || {
+                let mut make = hire();
                 while !stop.load(Ordering::Relaxed) {
                     let Some((cell, replicate)) = jobs.get(next.fetch_add(1, Ordering::Relaxed))
                     else {
@@ -262,7 +323,7 @@ fn each(
                         replicate: *replicate,
                         stream: if experiment.is_common { 0 } else { *cell },
                     };
-                    let run = simulate(&scenarios[*cell as usize], key).map(|run| {
+                    let run = make(&scenarios[*cell as usize], key).map(|run| {
                         let mut line = serde_json::to_string(&run).unwrap_or_default();
                         line.push('\n');
                         (run, line)
@@ -276,9 +337,7 @@ fn each(
         drop(sender);
         let mut outcome = Ok(());
         for run in &receiver {
-            let taken = run
-                .map_err(StoreError::from)
-                .and_then(|(run, line)| take(run, line));
+            let taken = run.and_then(|(run, line)| take(run, line));
             if taken.is_err() {
                 stop.store(true, Ordering::Relaxed);
                 outcome = taken;
@@ -393,7 +452,7 @@ fn bounded_lines(
     }))
 }
 
-fn read_whole(path: &Path) -> Result<Vec<u8>, StoreError> {
+pub(crate) fn read_whole(path: &Path) -> Result<Vec<u8>, StoreError> {
     const MOST: u64 = 64 << 20;
     let file = File::open(path).map_err(io(path))?;
     let mut bytes = Vec::new();

@@ -115,6 +115,14 @@ pub struct Trace {
 }
 
 impl Trace {
+    /// The lives of a run that is over.
+    pub(crate) fn of(lives: Vec<Life>) -> Self {
+        Self {
+            lives,
+            numbers: BTreeMap::new(),
+        }
+    }
+
     pub(crate) fn born(&mut self, id: WorkerId, parent: Option<WorkerId>, depth: u32, at_ns: u64) {
         if self.lives.len() >= MAX_TRACED {
             return;

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use belljar_experiment::stats::{
-    Metric, Op, Range, Verdict, compare, judge, morris, optimise, parse_gates,
+    Metric, Op, Range, Verdict, compare, judge, morris, optimise, parse_gates, sobol,
 };
 use belljar_experiment::{
     Experiment, PRESETS, Parameter, RESULTS, StoreError, TEMPLATES, TooLarge, load, report,
@@ -100,6 +100,10 @@ fn bad_files_are_told_with_their_place() {
             "template: research\npopulation: [{strategy: greedy}]\nhorizon_seconds: 1\nfaults: {partition: {from: 5, until: 5, fraction: 1}}\n",
             "over before it begins",
         ),
+        (
+            "contract: {max_depth: 1, max_replicas: 2}\npopulation: [{strategy: greedy, roots: 3}]\nhorizon_seconds: 1\n",
+            "experiment.yaml:2:13: 3 roots can't be alive at once",
+        ),
     ] {
         let error = problem(text);
         assert!(error.contains(told), "{error}\n  lacks {told}");
@@ -121,6 +125,11 @@ fn what_costs_too_much_is_refused_before_it_starts() {
             ..
         })
     ));
+    let slow = format!("{SMALL}limits: {{seconds: 10}}\n");
+    assert!(matches!(
+        parse(&slow).check_cost(2),
+        Err(TooLarge::Time { seconds: 14, .. })
+    ));
     let wide =
         SMALL.replace("values: [10, 30]", "values: [10, 10000000]") + "limits: {memory_mb: 50}\n";
     assert!(matches!(
@@ -137,7 +146,7 @@ fn bytes_do_not_depend_on_threads_or_interruptions() {
     let bytes = |name: &str, threads| {
         let directory = scratch.path().join(name);
         let results = run_into(&experiment, &directory, threads, |_, _| {}).unwrap();
-        report::write(&results, &directory).unwrap();
+        report::write(&results, &directory, report::Chosen::default()).unwrap();
         let mut all = Vec::new();
         for file in [
             RESULTS,
@@ -145,6 +154,7 @@ fn bytes_do_not_depend_on_threads_or_interruptions() {
             "results.csv",
             "report.html",
             "population.svg",
+            "population.png",
         ] {
             all.push(std::fs::read(directory.join(file)).unwrap());
         }
@@ -308,6 +318,27 @@ fn morris_finds_what_matters() {
 }
 
 #[test]
+fn sobol_shares_the_variance_out() {
+    let text = SMALL.replace("replicates: 12", "replicates: 6").replace(
+        "  axes:\n    - {parameter: cooldown_seconds, values: [0, 5, 10]}\n    - {parameter: max_replicas, values: [10, 30]}\n",
+        "  method: sobol\n  samples: 24\n  axes:\n    - {parameter: kill_delay_seconds, from: 0, to: 1}\n    - {parameter: cooldown_seconds, from: 0, to: 20}\n",
+    );
+    let scratch = tempfile::tempdir().unwrap();
+    let results = run_into(&parse(&text), scratch.path(), 2, |_, _| {}).unwrap();
+    assert_eq!(results.manifest.points.len(), 24 * 4);
+    let indices = sobol(Metric::Workers, &results);
+    assert_eq!(indices[0].parameter, "cooldown_seconds");
+    assert!(
+        indices[0].total.low > 0.5 && indices[1].total.high < 0.1,
+        "{indices:?}"
+    );
+    assert!(morris(Metric::Workers, &results).is_empty());
+    report::write(&results, scratch.path(), report::Chosen::default()).unwrap();
+    let page = std::fs::read_to_string(scratch.path().join("report.html")).unwrap();
+    assert!(page.contains("Whose doing the variance of workers is"));
+}
+
+#[test]
 fn latin_hypercubes_have_a_point_in_each_part() {
     let text = SMALL
         .replace(
@@ -347,7 +378,7 @@ fn names_from_files_are_harmless_in_reports() {
     experiment.replicates = 1;
     let scratch = tempfile::tempdir().unwrap();
     let results = run_into(&experiment, scratch.path(), 1, |_, _| {}).unwrap();
-    report::write(&results, scratch.path()).unwrap();
+    report::write(&results, scratch.path(), report::Chosen::default()).unwrap();
     let page = std::fs::read_to_string(scratch.path().join("report.html")).unwrap();
     assert!(!page.contains("<script>alert") && page.contains("&lt;script&gt;alert"));
     for outside in ["http:", "https:", "src=", "href="] {

@@ -4,7 +4,10 @@
 use std::time::Duration;
 
 use belljar_experiment::law::{Offspring, Span};
-use belljar_experiment::{Group, Operation, Run, RunEnd, RunKey, Scenario, Strategy, simulate};
+use belljar_experiment::{
+    Experiment, Group, Operation, PRESETS, Run, RunEnd, RunKey, Scenario, Simulator, Strategy,
+    simulate,
+};
 use belljar_policy::{Contract, OnParentExit};
 
 const SECOND: u64 = 1_000_000_000;
@@ -228,4 +231,24 @@ fn a_run_is_a_function_of_its_key() {
     let scenario = Scenario::new(contract, group, 60 * SECOND);
     assert_eq!(run(&scenario, 3), run(&scenario, 3));
     assert_ne!(run(&scenario, 3).population, run(&scenario, 4).population);
+}
+
+#[test]
+fn what_was_simulated_before_in_the_same_memory_makes_no_difference() {
+    let mut simulator = Simulator::default();
+    // Twice, so that each is simulated after every other: after a large one, after one that was killed, after a crash.
+    for name in PRESETS.iter().chain(PRESETS) {
+        let scenario = Experiment::preset(name).unwrap().unwrap().scenario;
+        let key = RunKey {
+            seed: 7,
+            cell: 0,
+            replicate: 0,
+            stream: 0,
+        };
+        assert_eq!(
+            simulator.simulate(&scenario, key).unwrap(),
+            simulate(&scenario, key).unwrap(),
+            "{name}"
+        );
+    }
 }

@@ -53,6 +53,13 @@ impl Grants {
         self.index.len()
     }
 
+    /// None is outstanding any more; the memory stays.
+    pub(crate) fn clear(&mut self) {
+        self.slots.clear();
+        self.vacant.clear();
+        self.index.clear();
+    }
+
     pub(crate) fn find(&self, jti: Jti) -> Option<&Grant> {
         let jti_of = |slot| self.slots[slot as usize].jti.0;
         let slot = self.index.find(jti.0, jti_of)?;

@@ -39,6 +39,16 @@ impl Index {
         self.position(id, id_of).map(|at| self.table[at].slot)
     }
 
+    /// Takes everything out. A table that was far too large for what was in it is given back.
+    pub(crate) fn clear(&mut self) {
+        if self.table.len() > 64 * (self.len + 16) {
+            *self = Self::default();
+        } else {
+            self.table.fill(VACANT);
+            self.len = 0;
+        }
+    }
+
     /// Adds an id that is not in it.
     pub(crate) fn insert(&mut self, id: u128, slot: u32) {
         if 2 * (self.len + 1) > self.table.len() {

@@ -20,6 +20,12 @@ pub(crate) struct WorkerTimers {
 }
 
 impl WorkerTimers {
+    /// Nothing is due any more; the memory stays.
+    pub(crate) fn clear(&mut self) {
+        self.heap.clear();
+        self.due.clear();
+    }
+
     /// The earliest moment that may be due.
     pub(crate) fn first(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse((due, _, _))| *due)

@@ -106,6 +106,16 @@ impl Tree {
         }
     }
 
+    /// Nobody lives any more; the memory stays.
+    pub(crate) fn clear(&mut self, fleet: &Share) {
+        self.nodes.clear();
+        self.nodes.push(Node::new(0, fleet, 0, NEVER));
+        self.places.clear();
+        self.places.push(Place::new(WorkerId(0)));
+        self.vacant.clear();
+        self.index.clear();
+    }
+
     /// How many are alive.
     pub(crate) fn len(&self) -> usize {
         self.index.len()

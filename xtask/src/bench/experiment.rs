@@ -8,7 +8,7 @@ use serde_json::json;
 pub(crate) fn experiment() -> Result<(), Failure> {
     let measured = example("belljar-experiment", "simulations")?;
     println!(
-        "(bounds: 2 M workers/s on one core, 1500 MB for 10 M workers, 10 ms for 200 balanced runs)"
+        "(bounds: 2 M workers/s on one core, 1.7 times that on two, 1500 MB for 10 M workers, 10 ms for 200 balanced runs, 2 s for a report)"
     );
     super::write_report("experiment", &json!({"simulation": measured}))
 }

@@ -40,10 +40,16 @@ pub(crate) enum Experiment {
         #[command(flatten)]
         format: Format,
     },
-    /// Write the report and the tables again
+    /// Write the report and the tables again, with the lineage and the replay of a chosen run
     Report {
         /// The experiment's directory
         directory: PathBuf,
+        /// The cell of the run whose lineage and replay are shown
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        cell: u32,
+        /// Its number in that cell
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        replicate: u32,
     },
     /// Presets, contract templates, metrics, parameters
     List(Format),
@@ -87,6 +93,9 @@ pub(crate) struct RunExperiment {
     /// Another number of runs than the file's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) replicates: Option<u32>,
+    /// With real boxes instead of simulated ones: a small scenario, in real time, one run after the other
+    #[arg(long)]
+    pub(crate) live: bool,
     #[command(flatten)]
     pub(crate) threads: Threads,
     #[command(flatten)]

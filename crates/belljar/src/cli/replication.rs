@@ -156,4 +156,10 @@ pub(crate) enum Agent {
         #[arg(long, default_value = "done")]
         reason: String,
     },
+    /// Behave as a live experiment says
+    #[command(hide = true)]
+    Subject {
+        /// What tells this run's processes from all others
+        mark: String,
+    },
 }

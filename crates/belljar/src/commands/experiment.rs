@@ -1,11 +1,14 @@
 //! `belljar experiment`: contracts studied with the controller that enforces them.
 
+mod live;
+
 use crate::cli::OutputFormat;
 use crate::cli::experiment::{Experiment as Command, Optimise, RunExperiment, Threads};
 use crate::exit::{self, Failure};
 use crate::print::{self, Line, harmless};
 use belljar_experiment::stats::{
-    Comparison, Estimate, GateResult, Metric, Verdict, compare, judge, optimise, parse_gates,
+    Comparison, Estimate, GateResult, Metric, Verdict, compare, escape, judge, morris, optimise,
+    parse_gates, sobol,
 };
 use belljar_experiment::{
     Experiment, PRESETS, Parameter, Results, TEMPLATES, preset_source, report,
@@ -32,9 +35,17 @@ pub(crate) fn experiment(command: &Command) -> Result<u8, Failure> {
             cell,
             format,
         } => compare_two(first, second, *cell, format.output),
-        Command::Report { directory } => {
+        Command::Report {
+            directory,
+            cell,
+            replicate,
+        } => {
             let results = belljar_experiment::load(directory)?;
-            for name in report::write(&results, directory)? {
+            let chosen = report::Chosen {
+                cell: *cell,
+                replicate: *replicate,
+            };
+            for name in report::write(&results, directory, chosen)? {
                 print::out(&format!("{}\n", directory.join(name).display()));
             }
             Ok(exit::OK)
@@ -73,6 +84,7 @@ fn run(arguments: &RunExperiment) -> Result<u8, Failure> {
     let mut experiment = read(&arguments.experiment)?;
     experiment.seed = arguments.seed.unwrap_or(experiment.seed);
     experiment.replicates = arguments.replicates.unwrap_or(experiment.replicates);
+    experiment.is_live = arguments.live;
     carry_out(
         &experiment,
         &arguments.out,
@@ -90,14 +102,16 @@ fn carry_out(
     let threads = count(threads);
     check_cost(experiment, threads)?;
     let mut bar = Bar::new();
-    let results = belljar_experiment::run_into(experiment, directory, threads, |done, of| {
-        bar.show(done, of)
-    })?;
+    let show = |done, of| bar.show(done, of);
+    let results = match experiment.is_live {
+        true => live::run_into(experiment, directory, show)?,
+        false => belljar_experiment::run_into(experiment, directory, threads, show)?,
+    };
     bar.clear();
-    let written = report::write(&results, directory)?;
+    let written = report::write(&results, directory, report::Chosen::default())?;
     if output == OutputFormat::Json {
         print::json(
-            &json!({"manifest": results.manifest, "cells": cells_json(&results), "written": written}),
+            &json!({"manifest": results.manifest, "cells": cells_json(&results), "sensitivity": sensitivity(&results), "escape": escape(&results.runs).filter(|_| results.experiment.is_live), "written": written}),
         );
     } else {
         print::out(&summary(&results));
@@ -169,9 +183,23 @@ fn cells_json(results: &Results) -> serde_json::Value {
             .iter()
             .filter_map(|metric| Some((metric.name().to_owned(), json!(metric.estimate(runs)?))))
             .collect();
-        json!({"cell": cell, "point": results.manifest.points[cell], "metrics": metrics, "rt": belljar_experiment::stats::rt(runs)})
+        json!({"cell": cell, "point": results.manifest.points[cell], "risk": results.risk(cell as u32), "metrics": metrics, "rt": belljar_experiment::stats::rt(runs)})
     };
     (0..results.manifest.points.len()).map(cell).collect()
+}
+
+/// How much each parameter matters to each metric, of sweeps that were made to say so.
+fn sensitivity(results: &Results) -> serde_json::Value {
+    let of = |metric: &Metric| {
+        let (effects, indices) = (morris(*metric, results), sobol(*metric, results));
+        let says = !(effects.is_empty() && indices.is_empty());
+        says.then(|| {
+            let found = json!({"morris": effects, "sobol": indices});
+            (metric.name().to_owned(), found)
+        })
+    };
+    let found: serde_json::Map<_, _> = Metric::ALL.iter().filter_map(of).collect();
+    found.into()
 }
 
 /// A table of the cells; of many, the first.
@@ -196,7 +224,8 @@ fn summary(results: &Results) -> String {
         } else {
             name.join(" ")
         };
-        text.push_str(&format!("{name}\n"));
+        let risk = results.risk(cell as u32).word();
+        text.push_str(&format!("{name}  (risk: {risk})\n"));
         for metric in SHOWN {
             if let Some(estimate) = metric.estimate(results.cell(cell as u32)) {
                 text.push_str(&format!(
@@ -211,6 +240,20 @@ fn summary(results: &Results) -> String {
         text.push_str(&format!(
             "… and {} more cells\n",
             results.manifest.points.len() - MOST
+        ));
+    }
+    if let Some(escape) = escape(&results.runs) {
+        // A simulated kill proves nothing about boxes.
+        let bound = match results.experiment.is_live {
+            true => format!(
+                "; escape is below {:.3} % at 95 % (Clopper-Pearson)",
+                escape.bound * 100.0
+            ),
+            false => String::new(),
+        };
+        let (kills, survivors) = (escape.kills, escape.survivors);
+        text.push_str(&format!(
+            "kill switch: {kills} killed, {survivors} survived{bound}\n"
         ));
     }
     let mut broken: Vec<&str> = results

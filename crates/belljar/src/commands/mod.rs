@@ -18,6 +18,7 @@ mod monitor;
 mod replication;
 mod reviewer;
 mod run;
+mod subject;
 mod supervisor;
 mod token;
 

@@ -37,6 +37,7 @@ fn decode(root: &Node<'_>, file_name: &str) -> Result<(Experiment, Option<PathBu
     let (contract, file) = contract(root, file_name)?;
     let horizon_ns = need(root, "horizon_seconds", nanos)?;
     let groups = need(root, "population", groups)?;
+    check_roots(root, &groups, &contract, file.is_some())?;
     let first = *groups.first().ok_or_else(|| empty(root, "population"))?;
     let mut scenario = Scenario::new(contract, first, horizon_ns);
     scenario.groups = groups;
@@ -58,6 +59,26 @@ fn decode(root: &Node<'_>, file_name: &str) -> Result<(Experiment, Option<PathBu
         sweep(node).map(Some)
     })?;
     Ok((experiment, file))
+}
+
+/// A population that can't even begin is a mistake, unless the quota is varied or stands elsewhere.
+fn check_roots(
+    root: &Node<'_>,
+    groups: &[Group],
+    contract: &Contract,
+    is_elsewhere: bool,
+) -> Result<(), Problem> {
+    let roots: u64 = groups.iter().map(|group| u64::from(group.roots)).sum();
+    if is_elsewhere || root.get("sweep").is_some() || roots <= u64::from(contract.max_replicas) {
+        return Ok(());
+    }
+    let span = root.get("population").unwrap_or(root).span;
+    let message = format!(
+        "{roots} roots can't be alive at once: the contract's max_replicas is {}",
+        contract.max_replicas
+    );
+    Err(Problem::new(span, message)
+        .with_hint("roots count as replicas; start fewer, or raise max_replicas"))
 }
 
 fn contract(root: &Node<'_>, file_name: &str) -> Result<(Contract, Option<PathBuf>), Problem> {
@@ -259,6 +280,7 @@ fn sweep(node: &Node<'_>) -> Result<Sweep, Problem> {
             "grid" => Ok(Method::Grid),
             "latin_hypercube" => Ok(Method::LatinHypercube),
             "morris" => Ok(Method::Morris),
+            "sobol" => Ok(Method::Sobol),
             _ => Err(unexpected(node)),
         }
     })?;
@@ -312,6 +334,7 @@ fn limits(node: &Node<'_>) -> Result<Limits, Problem> {
     let mut limits = Limits::default();
     replace(&mut limits.workers, node.get("workers"), whole)?;
     replace(&mut limits.memory_mb, node.get("memory_mb"), whole)?;
+    replace(&mut limits.seconds, node.get("seconds"), whole)?;
     Ok(limits)
 }
 
@@ -320,6 +343,7 @@ fn outputs(list: &Node<'_>) -> Result<Vec<Output>, Problem> {
         "csv" => Ok(Output::Csv),
         "html" => Ok(Output::Html),
         "svg" => Ok(Output::Svg),
+        "png" => Ok(Output::Png),
         _ => Err(unexpected(node)),
     };
     list.items().iter().map(output).collect()

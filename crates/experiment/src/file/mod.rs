@@ -21,6 +21,9 @@ use crate::scenario::Scenario;
 /// Memory that one live worker takes in a simulation: about 500 were seen, and tables double when they grow.
 const BYTES_PER_WORKER: u64 = 900;
 
+/// Workers that a processor simulates in a second, at a careful pace: a million at once is the slowest that was seen.
+const WORKERS_PER_SECOND: u64 = 250_000;
+
 /// An experiment: a scenario, how often it is run, and what is varied.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -41,6 +44,9 @@ pub struct Experiment {
     pub limits: Limits,
     /// What is written besides JSON lines.
     pub outputs: Vec<Output>,
+    /// Whether its boxes are real ones.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_live: bool,
 }
 
 /// What is varied, and how points are chosen.
@@ -64,6 +70,8 @@ pub enum Method {
     LatinHypercube,
     /// Paths on which one parameter changes at a time: how much each matters.
     Morris,
+    /// Pairs of points, and between them points with one parameter of the other: what part of the variance is each one's.
+    Sobol,
 }
 
 /// A parameter and its values: a list for a grid, else the least and the most.
@@ -82,6 +90,13 @@ pub struct Limits {
     pub workers: u64,
     /// Memory of all threads together, in MiB.
     pub memory_mb: u64,
+    /// Time, in seconds, as a machine with a processor for each thread would need at a careful pace.
+    #[serde(default = "two_hours")]
+    pub seconds: u64,
+}
+
+fn two_hours() -> u64 {
+    7200
 }
 
 impl Default for Limits {
@@ -89,6 +104,7 @@ impl Default for Limits {
         Self {
             workers: 2_000_000_000,
             memory_mb: 4096,
+            seconds: two_hours(),
         }
     }
 }
@@ -103,6 +119,8 @@ pub enum Output {
     Html,
     /// Its pictures.
     Svg,
+    /// The same, as dots.
+    Png,
 }
 
 /// An experiment that would cost more than it may.
@@ -130,6 +148,16 @@ pub enum TooLarge {
         /// What is allowed.
         limit: u64,
     },
+    /// Too much time.
+    #[error("up to {seconds} s may be needed on {threads} threads; limits.seconds is {limit}")]
+    Time {
+        /// How much, at most.
+        seconds: u64,
+        /// On so many threads.
+        threads: u64,
+        /// What is allowed.
+        limit: u64,
+    },
     /// Too much memory.
     #[error(
         "up to {memory_mb} MiB may be needed on {threads} threads; limits.memory_mb is {limit}"
@@ -151,6 +179,9 @@ impl TooLarge {
         match self {
             Self::Runs { .. } => "lower replicates, or vary fewer values",
             Self::Workers { .. } => "lower max_workers or replicates, or raise limits.workers",
+            Self::Time { .. } => {
+                "lower max_workers, replicates or (with --live) horizon_seconds, or raise limits.seconds"
+            }
             Self::Memory { .. } => {
                 "lower max_workers or the contract's max_replicas, use fewer threads, or raise limits.memory_mb"
             }
@@ -168,7 +199,8 @@ impl Experiment {
             is_common: true,
             sweep: None,
             limits: Limits::default(),
-            outputs: vec![Output::Csv, Output::Html, Output::Svg],
+            outputs: vec![Output::Csv, Output::Html, Output::Svg, Output::Png],
+            is_live: false,
         }
     }
 
@@ -250,13 +282,28 @@ impl Experiment {
                 limit: self.limits.workers,
             });
         }
+        // Real boxes take the time they are given, one run after the other.
+        let threads = match self.is_live {
+            true => 1,
+            false => (threads as u64).min(runs).max(1),
+        };
+        let seconds = match self.is_live {
+            true => runs.saturating_mul(self.scenario.horizon_ns.div_ceil(1_000_000_000) + 2),
+            false => workers / WORKERS_PER_SECOND / threads,
+        };
+        if seconds > self.limits.seconds {
+            return Err(TooLarge::Time {
+                seconds,
+                threads,
+                limit: self.limits.seconds,
+            });
+        }
         let most = self
             .points()
             .iter()
             .map(|point| u64::from(self.scenario_at(point).contract.max_replicas))
             .max();
         let alive = most.unwrap_or(0).min(self.scenario.max_workers);
-        let threads = (threads as u64).min(runs);
         let memory_mb = alive
             .saturating_mul(BYTES_PER_WORKER)
             .saturating_mul(threads)
@@ -297,6 +344,7 @@ impl Sweep {
             }),
             Method::LatinHypercube => u64::from(self.samples),
             Method::Morris => u64::from(self.samples).saturating_mul(self.axes.len() as u64 + 1),
+            Method::Sobol => u64::from(self.samples).saturating_mul(self.axes.len() as u64 + 2),
         }
     }
 
@@ -305,6 +353,7 @@ impl Sweep {
             Method::Grid => self.grid(),
             Method::LatinHypercube => self.latin(&mut stream),
             Method::Morris => self.morris(&mut stream),
+            Method::Sobol => self.sobol(&mut stream),
         }
     }
 
@@ -360,6 +409,23 @@ impl Sweep {
                 };
                 points.push(self.at(&units));
             }
+        }
+        points
+    }
+
+    /// For each pair: the first, the second, and the first with one coordinate of the second, for each of them.
+    fn sobol(&self, stream: &mut Stream) -> Vec<Vec<f64>> {
+        let (first, second) = (self.latin(stream), self.latin(stream));
+        let mut points = Vec::new();
+        for (a, b) in first.into_iter().zip(second) {
+            let mixed = (0..self.axes.len()).map(|axis| {
+                let mut mixed = a.clone();
+                mixed[axis] = b[axis];
+                mixed
+            });
+            let mixed: Vec<_> = mixed.collect();
+            points.extend([a, b]);
+            points.extend(mixed);
         }
         points
     }

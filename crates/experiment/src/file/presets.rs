@@ -10,6 +10,7 @@ pub const PRESETS: &[&str] = &[
     "chain",
     "burst",
     "adversarial",
+    "kill_switch",
 ];
 /// The shipped contracts.
 pub const TEMPLATES: &[&str] = &["research", "production", "autonomous", "locked"];
@@ -24,6 +25,7 @@ pub fn preset_source(name: &str) -> Option<&'static str> {
         "chain" => include_str!("../../data/presets/chain.yaml"),
         "burst" => include_str!("../../data/presets/burst.yaml"),
         "adversarial" => include_str!("../../data/presets/adversarial.yaml"),
+        "kill_switch" => include_str!("../../data/presets/kill_switch.yaml"),
         _ => return None,
     })
 }

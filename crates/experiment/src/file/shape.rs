@@ -118,8 +118,8 @@ pub(crate) static EXPERIMENT: Object = Object {
         field(
             "outputs",
             Shape::List {
-                item: &Shape::Choice(&words(&["csv", "html", "svg"])),
-                most: 3,
+                item: &Shape::Choice(&words(&["csv", "html", "svg", "png"])),
+                most: 4,
             },
             "What is written besides JSON lines. Without it, all.",
         ),
@@ -344,7 +344,7 @@ static SWEEP: Object = Object {
     fields: &[
         field(
             "method",
-            Shape::Choice(&words(&["grid", "latin_hypercube", "morris"])),
+            Shape::Choice(&words(&["grid", "latin_hypercube", "morris", "sobol"])),
             "How points are chosen. Without it, grid.",
         ),
         field(
@@ -353,7 +353,7 @@ static SWEEP: Object = Object {
                 least: 2,
                 most: MAX_CELLS,
             },
-            "With latin_hypercube: points; with morris: paths. Without it, 16.",
+            "With latin_hypercube: points; with morris: paths; with sobol: pairs of points. Without it, 16.",
         ),
         required(
             "axes",
@@ -424,6 +424,14 @@ static LIMITS: Object = Object {
                 most: 1_048_576,
             },
             "Memory of all threads together. Without it, 4096.",
+        ),
+        field(
+            "seconds",
+            Shape::Whole {
+                least: 1,
+                most: 31_557_600,
+            },
+            "Time, at a careful pace of 250000 workers a second and processor. Without it, 7200.",
         ),
     ],
 };

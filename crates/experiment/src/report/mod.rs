@@ -1,17 +1,19 @@
-//! Results as tables and pictures: CSV, SVG, and one HTML file that needs nothing else.
+//! Results as tables and pictures: CSV, SVG, PNG, and one HTML file that needs nothing else.
 
 mod chart;
 mod html;
 mod plots;
+mod raster;
 
 pub use html::html;
 pub use plots::{Plot, plots};
+pub use raster::png;
 
 use std::path::Path;
 
 use crate::file::Output;
 use crate::stats::Metric;
-use crate::store::{Results, StoreError, write_whole};
+use crate::store::{Results, StoreError, live_place, read_whole, write_whole};
 use crate::world::{RunKey, simulate_traced};
 use crate::{Trace, tally};
 
@@ -39,11 +41,37 @@ pub fn csv(results: &Results) -> String {
     text
 }
 
-/// Simulates one run again, to see who descended from whom.
+/// One run of an experiment: the one whose lineage and replay are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Chosen {
+    /// Which cell.
+    pub cell: u32,
+    /// Which run of it.
+    pub replicate: u32,
+}
+
+/// Who descended from whom in one run: it is simulated again, or, if its boxes were real, read from what was kept of it.
 ///
 /// # Errors
-/// When a stop condition can't be compiled.
-pub fn trace(results: &Results, cell: u32, replicate: u32) -> Result<Trace, StoreError> {
+/// When there is no such run, or what was kept of it can't be read.
+pub fn trace(results: &Results, directory: &Path, chosen: Chosen) -> Result<Trace, StoreError> {
+    let Chosen { cell, replicate } = chosen;
+    let is_there = results
+        .cell(cell)
+        .iter()
+        .any(|run| run.replicate == replicate);
+    if !is_there {
+        return Err(StoreError::NoRun { cell, replicate });
+    }
+    if results.experiment.is_live {
+        let path = directory
+            .join(live_place(cell, replicate))
+            .join("lives.json");
+        let lives = serde_json::from_slice(&read_whole(&path)?);
+        return lives
+            .map(Trace::of)
+            .map_err(|_| StoreError::Damaged { path, line: 0 });
+    }
     let no_point = Vec::new();
     let point = results
         .manifest
@@ -67,26 +95,35 @@ pub fn trace(results: &Results, cell: u32, replicate: u32) -> Result<Trace, Stor
 ///
 /// # Errors
 /// When the directory can't be written.
-pub fn write(results: &Results, directory: &Path) -> Result<Vec<String>, StoreError> {
+pub fn write(
+    results: &Results,
+    directory: &Path,
+    chosen: Chosen,
+) -> Result<Vec<String>, StoreError> {
     let mut written = Vec::new();
-    let mut put = |name: &str, text: &str| {
+    let mut put = |name: &str, bytes: &[u8]| {
         written.push(name.to_owned());
-        write_whole(&directory.join(name), text.as_bytes())
+        write_whole(&directory.join(name), bytes)
     };
     let outputs = &results.experiment.outputs;
     if outputs.contains(&Output::Csv) {
-        put("results.csv", &csv(results))?;
+        put("results.csv", csv(results).as_bytes())?;
     }
-    if outputs.contains(&Output::Svg) || outputs.contains(&Output::Html) {
-        let trace = trace(results, 0, 0)?;
-        let plots = plots(results, &trace);
-        if outputs.contains(&Output::Svg) {
-            for plot in &plots {
-                put(&format!("{}.svg", plot.name), &plot.svg)?;
+    let has = |output| outputs.contains(&output);
+    if has(Output::Svg) || has(Output::Png) || has(Output::Html) {
+        let trace = trace(results, directory, chosen)?;
+        let plots = plots(results, &trace, chosen);
+        for plot in &plots {
+            if has(Output::Svg) {
+                put(&format!("{}.svg", plot.name), plot.svg.as_bytes())?;
+            }
+            if let Some(picture) = has(Output::Png).then(|| png(&plot.svg)).flatten() {
+                put(&format!("{}.png", plot.name), &picture)?;
             }
         }
-        if outputs.contains(&Output::Html) {
-            put("report.html", &html(results, &plots, &trace))?;
+        if has(Output::Html) {
+            let page = html(results, &plots, &trace, chosen);
+            put("report.html", page.as_bytes())?;
         }
     }
     Ok(written)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::chart::{COLOURS, Chart, FAINT, HEIGHT, INK, WIDTH};
-use super::{escaped, shown};
+use super::{Chosen, escaped, shown};
 use crate::scenario::SAMPLES;
 use crate::stats::Metric;
 use crate::store::Results;
@@ -28,13 +28,14 @@ pub struct Plot {
 
 /// All pictures that these results have something to show in.
 #[must_use]
-pub fn plots(results: &Results, trace: &Trace) -> Vec<Plot> {
+pub fn plots(results: &Results, trace: &Trace, chosen: Chosen) -> Vec<Plot> {
     let mut plots = vec![
         population(results),
         survival(results),
         denials(results),
-        lineage(results, trace),
+        lineage(results, trace, chosen),
     ];
+    plots.extend(containment(results));
     plots.extend(heat_map(results));
     plots
 }
@@ -55,6 +56,15 @@ pub(super) fn cell_name(results: &Results, cell: usize) -> String {
     } else {
         name.join(", ")
     }
+}
+
+/// The name of a run: its number and its cell's parameters.
+pub(super) fn run_name(results: &Results, chosen: Chosen) -> String {
+    let run = format!("run {}", chosen.replicate);
+    if results.manifest.parameters.is_empty() {
+        return run;
+    }
+    format!("{run}, {}", cell_name(results, chosen.cell as usize))
 }
 
 /// Cells that are shown: the first, the last and some between.
@@ -169,6 +179,51 @@ fn survival(results: &Results) -> Plot {
     }
 }
 
+/// The part of runs in which no box was left, by the time since the kill switch.
+fn containment(results: &Results) -> Option<Plot> {
+    let is_tried = |run: &Run| run.containment_seconds.is_some() || run.survivors > 0;
+    let last = results
+        .runs
+        .iter()
+        .filter_map(|run| run.containment_seconds)
+        .fold(0.0, f64::max);
+    if !results.runs.iter().any(is_tried) {
+        return None;
+    }
+    let end = if last > 0.0 { last * 1.1 } else { 1.0 };
+    let cells = chosen(results);
+    let mut chart = Chart::new(
+        "Time to containment",
+        (0.0, end),
+        (0.0, 1.05),
+        ("seconds since the kill switch", "part of runs"),
+        &legend(results, &cells),
+    );
+    for (at, cell) in cells.iter().enumerate() {
+        let runs = results.cell(*cell as u32);
+        let tried = runs.iter().filter(|run| is_tried(run)).count().max(1) as f64;
+        let mut times: Vec<f64> = runs
+            .iter()
+            .filter_map(|run| run.containment_seconds)
+            .collect();
+        times.sort_by(f64::total_cmp);
+        let mut points = vec![(0.0, 0.0)];
+        for (done, time) in times.iter().enumerate() {
+            points.extend([
+                (*time, done as f64 / tried),
+                (*time, (done + 1) as f64 / tried),
+            ]);
+        }
+        points.push((end, times.len() as f64 / tried));
+        chart.line(&points, COLOURS[at % COLOURS.len()]);
+    }
+    Some(Plot {
+        name: "containment",
+        caption: "In how many runs no box was left, by the time since the kill switch.".to_owned(),
+        svg: chart.finish(),
+    })
+}
+
 fn denials(results: &Results) -> Plot {
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for (code, count) in results.runs.iter().flat_map(|run| &run.denials) {
@@ -211,7 +266,7 @@ fn denials(results: &Results) -> Plot {
 }
 
 /// Each life is a line from its birth to its end; a thin line leads to its parent.
-fn lineage(results: &Results, trace: &Trace) -> Plot {
+fn lineage(results: &Results, trace: &Trace, chosen: Chosen) -> Plot {
     let shown_lives = trace.lives.len().min(MOST_LIVES);
     let rows = order(trace, shown_lives);
     let deepest = trace
@@ -225,7 +280,7 @@ fn lineage(results: &Results, trace: &Trace) -> Plot {
         .map(|depth| (format!("depth {depth}"), COLOURS[depth]))
         .collect();
     let mut chart = Chart::new(
-        "Lineage of run 0 of the first cell",
+        &format!("Lineage of {}", run_name(results, chosen)),
         (0.0, horizon(results)),
         (0.0, shown_lives.max(1) as f64),
         ("seconds", "workers, by branch"),

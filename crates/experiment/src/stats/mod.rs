@@ -1,16 +1,22 @@
 //! What many runs say together.
 
 mod compare;
+mod escape;
 mod estimate;
 mod gate;
 mod morris;
 mod optimise;
+mod risk;
+mod sobol;
 
 pub use compare::{Comparison, compare};
+pub use escape::{Escape, escape, upper_bound};
 pub use estimate::{Estimate, bootstrap, wilson};
 pub use gate::{Gate, GateResult, Op, Severity, Verdict, judge, parse_gates};
 pub use morris::{Effect, morris};
 pub use optimise::{Found, Range, optimise};
+pub use risk::{Risk, risk};
+pub use sobol::{Index, Part, sobol};
 
 use serde::{Deserialize, Serialize};
 

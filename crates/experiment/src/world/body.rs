@@ -76,6 +76,12 @@ pub(crate) struct Bodies {
 }
 
 impl Bodies {
+    /// Nobody; the memory stays.
+    pub(crate) fn clear(&mut self) {
+        self.slots.clear();
+        self.vacant.clear();
+    }
+
     /// A slot for a worker to be.
     pub(crate) fn reserve(&mut self) -> u32 {
         self.vacant.pop().unwrap_or_else(|| {

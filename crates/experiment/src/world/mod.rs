@@ -42,7 +42,47 @@ pub struct RunKey {
 /// # Errors
 /// When a stop condition can't be compiled.
 pub fn simulate(scenario: &Scenario, key: RunKey) -> Result<Run, InvalidCondition> {
-    Ok(simulate_at(scenario, key, open(scenario)?, None).0)
+    Simulator::default().simulate(scenario, key)
+}
+
+/// Simulates many runs one after the other in the same memory: to ask the system for it anew costs as much as the simulation.
+#[derive(Debug, Default)]
+pub struct Simulator {
+    spare: Option<(Controller, Bodies, Queue)>,
+}
+
+impl Simulator {
+    /// Simulates a scenario with the controller that guards real boxes. What was simulated before makes no difference.
+    ///
+    /// # Errors
+    /// When a stop condition can't be compiled.
+    pub fn simulate(&mut self, scenario: &Scenario, key: RunKey) -> Result<Run, InvalidCondition> {
+        let mut world = match self.spare.take() {
+            None => World::new(scenario, key, open(scenario)?, None),
+            Some((controller, bodies, queue)) => {
+                let contract = scenario.contract.clone();
+                let (controller, _) = controller.start_anew(contract, BootId(1), NOW)?;
+                let queue = queue.anew(scenario.horizon_ns, pace_ns(scenario));
+                World::within(scenario, key, controller, None, (bodies, queue))
+            }
+        };
+        world.begin();
+        world.go_on();
+        let (run, _, spare) = world.finish(key);
+        self.spare = Some(spare);
+        Ok(run)
+    }
+}
+
+/// When every simulation begins.
+const NOW: Now = Now {
+    boot_ns: 0,
+    wall_ms: WALL_MS.unsigned_abs(),
+};
+
+fn pace_ns(scenario: &Scenario) -> u64 {
+    let paces = scenario.groups.iter().map(|group| group.pace_ns);
+    paces.min().unwrap_or(1)
 }
 
 /// The same, and who descended from whom.
@@ -59,12 +99,8 @@ pub fn simulate_traced(scenario: &Scenario, key: RunKey) -> Result<(Run, Trace),
 /// # Errors
 /// When a stop condition can't be compiled.
 pub fn open(scenario: &Scenario) -> Result<Controller, InvalidCondition> {
-    let now = Now {
-        boot_ns: 0,
-        wall_ms: WALL_MS.unsigned_abs(),
-    };
     let (controller, _) =
-        Controller::start(State::default(), scenario.contract.clone(), BootId(1), now)?;
+        Controller::start(State::default(), scenario.contract.clone(), BootId(1), NOW)?;
     Ok(controller)
 }
 
@@ -78,7 +114,8 @@ pub fn simulate_at<D: Desk>(
     let mut world = World::new(scenario, key, desk, trace);
     world.begin();
     world.go_on();
-    world.finish(key)
+    let (run, trace, _) = world.finish(key);
+    (run, trace)
 }
 
 /// What is planned for the whole fleet.
@@ -116,17 +153,23 @@ struct World<'a, D> {
 
 impl<'a, D: Desk> World<'a, D> {
     fn new(scenario: &'a Scenario, key: RunKey, desk: D, trace: Option<Trace>) -> Self {
-        let pace_ns = scenario
-            .groups
-            .iter()
-            .map(|group| group.pace_ns)
-            .min()
-            .unwrap_or(1);
+        let queue = Queue::new(scenario.horizon_ns, pace_ns(scenario));
+        Self::within(scenario, key, desk, trace, (Bodies::default(), queue))
+    }
+
+    fn within(
+        scenario: &'a Scenario,
+        key: RunKey,
+        desk: D,
+        trace: Option<Trace>,
+        (mut bodies, queue): (Bodies, Queue),
+    ) -> Self {
+        bodies.clear();
         let mut world = Self {
             scenario,
             desk,
-            bodies: Bodies::default(),
-            queue: Queue::new(scenario.horizon_ns, pace_ns),
+            bodies,
+            queue,
             plans: Vec::new(),
             tally: Tally::new(scenario.horizon_ns),
             trace,
@@ -223,14 +266,14 @@ impl<'a, D: Desk> World<'a, D> {
     }
 
     fn happen(&mut self, entry: Entry) {
-        if entry.act == Act::Plan {
+        if entry.act() == Act::Plan {
             return self.carry_out(self.plans[entry.slot as usize]);
         }
         let slot = entry.slot;
         if !self.bodies.is_same(slot, entry.generation) {
             return;
         }
-        match entry.act {
+        match entry.act() {
             Act::Step => self.step(slot),
             Act::Beat => self.beat(slot),
             Act::Report => self.report(slot),
@@ -241,7 +284,8 @@ impl<'a, D: Desk> World<'a, D> {
         }
     }
 
-    fn finish(mut self, key: RunKey) -> (Run, Option<Trace>) {
+    /// What is left of it: the run, and memory to be used again.
+    fn finish(mut self, key: RunKey) -> (Run, Option<Trace>, (D, Bodies, Queue)) {
         let end_ns = if self.tally.is_extinct() {
             self.now_ns
         } else {
@@ -252,7 +296,7 @@ impl<'a, D: Desk> World<'a, D> {
         let state = self.desk.controller().state();
         self.tally.leaked(state.overdraft());
         let run = self.tally.run(key, self.now_ns, self.is_latched);
-        (run, self.trace)
+        (run, self.trace, (self.desk, self.bodies, self.queue))
     }
 
     /// Where it stopped: at the horizon, unless there were too many.

@@ -11,12 +11,33 @@ const BUCKETS: (u64, u64) = (256, 65_536);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Entry {
     pub(crate) at_ns: u64,
-    /// Of two at the same moment, the one that was put in first comes first.
+    /// Of two at the same moment, the one that was put in first comes first. What it is stands in the lowest bits: no two have
+    /// the same order, and an entry less long is one that is sorted sooner.
     order: u64,
     pub(crate) slot: u32,
     pub(crate) generation: u32,
-    pub(crate) act: Act,
 }
+
+/// Bits for an act.
+const ACT_BITS: u32 = 3;
+
+impl Entry {
+    pub(crate) fn act(&self) -> Act {
+        ACTS[(self.order & ((1 << ACT_BITS) - 1)) as usize]
+    }
+}
+
+/// All acts, in their order, and one more so that any three bits name one.
+const ACTS: [Act; 1 << ACT_BITS] = [
+    Act::Step,
+    Act::Beat,
+    Act::Report,
+    Act::Exit,
+    Act::Die,
+    Act::Resist,
+    Act::Plan,
+    Act::Plan,
+];
 
 /// What.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +67,8 @@ pub(crate) struct Queue {
     sorted: Vec<Entry>,
     /// What was put into the bucket at hand since it was sorted.
     late: BinaryHeap<Reverse<Entry>>,
+    /// Buckets that are over, to be used again.
+    spare: Vec<Vec<Entry>>,
     horizon_ns: u64,
     order: u64,
 }
@@ -61,9 +84,25 @@ impl Queue {
             at: 0,
             sorted: Vec::new(),
             late: BinaryHeap::new(),
+            spare: Vec::new(),
             horizon_ns,
             order: 0,
         }
+    }
+
+    /// A new one in the memory that this one has.
+    pub(crate) fn anew(mut self, horizon_ns: u64, pace_ns: u64) -> Self {
+        let mut queue = Self::new(horizon_ns, pace_ns);
+        self.late.clear();
+        self.buckets.push(self.sorted);
+        for mut bucket in self.buckets.drain(..) {
+            if bucket.capacity() > 0 {
+                bucket.clear();
+                self.spare.push(bucket);
+            }
+        }
+        (queue.buckets, queue.late, queue.spare) = (self.buckets, self.late, self.spare);
+        queue
     }
 
     /// Puts something in; what comes after the horizon never happens.
@@ -73,10 +112,9 @@ impl Queue {
         }
         let entry = Entry {
             at_ns,
-            order: self.order,
+            order: (self.order << ACT_BITS) | act as u64,
             slot,
             generation,
-            act,
         };
         self.order += 1;
         let bucket = (at_ns / self.width_ns) as usize;
@@ -87,7 +125,13 @@ impl Queue {
             if bucket >= self.buckets.len() {
                 self.buckets.resize_with(bucket + 1, Vec::new);
             }
-            self.buckets[bucket].push(entry);
+            let bucket = &mut self.buckets[bucket];
+            if bucket.capacity() == 0
+                && let Some(spare) = self.spare.pop()
+            {
+                *bucket = spare;
+            }
+            bucket.push(entry);
         }
     }
 
@@ -101,7 +145,11 @@ impl Queue {
             }
             let bucket = self.buckets.get_mut(self.at + 1)?;
             self.at += 1;
-            self.sorted = std::mem::take(bucket);
+            let mut done = std::mem::replace(&mut self.sorted, std::mem::take(bucket));
+            if done.capacity() > 0 {
+                done.clear();
+                self.spare.push(done);
+            }
             // Entries come in order of `order`; by time they are often sorted already, which the sort notices.
             self.sorted.sort_unstable_by(|a, b| b.cmp(a));
         }

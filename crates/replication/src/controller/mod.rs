@@ -93,6 +93,27 @@ impl Controller {
         Ok((controller, turn.finish(lost)))
     }
 
+    /// Begins anew with nobody, as [`Controller::start`] does from [`State::default`], in the memory that this one has: for
+    /// whoever simulates many families in a row.
+    pub fn start_anew(
+        self,
+        contract: Contract,
+        boot: BootId,
+        now: Now,
+    ) -> Result<(Self, Outcome<Vec<WorkerId>>), InvalidCondition> {
+        let Self {
+            state,
+            mut worker_timers,
+            mut beats,
+            ..
+        } = self;
+        let (mut controller, outcome) = Self::start(state.emptied(), contract, boot, now)?;
+        worker_timers.clear();
+        beats.clear();
+        (controller.worker_timers, controller.beats) = (worker_timers, beats);
+        Ok((controller, outcome))
+    }
+
     /// Takes over from a controller that is gone, with the workers that `lives` knows to have outlived it: their keepers are
     /// processes of their own. Everybody else is lost, and in another boot everybody is. The result says who.
     pub fn take_over(

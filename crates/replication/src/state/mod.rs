@@ -147,6 +147,20 @@ impl Serialize for State {
 }
 
 impl State {
+    /// What [`State::default`] is, in the memory that this one has.
+    pub(crate) fn emptied(self) -> Self {
+        let mut empty = Self::default();
+        let Self {
+            mut tree,
+            mut grants,
+            ..
+        } = self;
+        tree.clear(&fleet_share(&empty.contract.budget));
+        grants.clear();
+        (empty.tree, empty.grants) = (tree, grants);
+        empty
+    }
+
     /// The state after `events`, from a snapshot or from [`State::default`].
     pub fn fold<'a>(mut self, events: impl IntoIterator<Item = &'a Event>) -> Result<Self, Fault> {
         for event in events {

@@ -1,0 +1,60 @@
+//! One word for a cell, for whoever looks at many.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Metric, Run};
+
+/// How much stands between a population and harm. Ordered by gravity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Risk {
+    /// The population stays far below what the contract allows.
+    Low,
+    /// One run in twenty uses more than half of the quota.
+    Guarded,
+    /// One run in twenty is stopped by the quota, or each worker has one child or more.
+    Elevated,
+    /// The quota alone stops every other run: nothing else bounds the population.
+    High,
+    /// A control was broken, or a box outlived the kill switch.
+    Critical,
+}
+
+impl Risk {
+    /// The word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Guarded => "guarded",
+            Self::Elevated => "elevated",
+            Self::High => "high",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+/// The risk of a cell with this quota.
+#[must_use]
+pub fn risk(runs: &[Run], quota: u32) -> Risk {
+    let is_broken = |run: &Run| !run.broken.is_empty() || run.survivors > 0;
+    if runs.iter().any(is_broken) {
+        return Risk::Critical;
+    }
+    let part = |of: &dyn Fn(&Run) -> bool| {
+        runs.iter().filter(|run| of(run)).count() as f64 / runs.len().max(1) as f64
+    };
+    let full = part(&|run| run.peak >= u64::from(quota));
+    let grows = Metric::R
+        .estimate(runs)
+        .is_some_and(|estimate| estimate.high >= 1.0);
+    if full > 0.5 {
+        Risk::High
+    } else if full >= 0.05 || grows {
+        Risk::Elevated
+    } else if part(&|run| 2 * run.peak > u64::from(quota)) >= 0.05 {
+        Risk::Guarded
+    } else {
+        Risk::Low
+    }
+}
