@@ -175,7 +175,7 @@ pub(crate) fn added(files: &[(&str, &str)], risk: &str) -> String {
         .collect()
 }
 
-fn clients() -> PathBuf {
+pub(crate) fn clients() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
         .ancestors()
         .map(|directory| directory.join("test-clients"))
