@@ -1,0 +1,6 @@
+//! The gateway between an agent and MCP servers.
+//!
+//! Every message is read strictly, has its meaning judged, and goes on only as this crate writes it again: what was judged
+//! and what the other side reads can't differ.
+
+pub mod judge;
