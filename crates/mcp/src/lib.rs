@@ -4,3 +4,4 @@
 //! and what the other side reads can't differ.
 
 pub mod judge;
+pub mod message;
