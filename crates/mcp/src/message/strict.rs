@@ -109,7 +109,8 @@ mod tests {
 
     #[test]
     fn what_is_read_is_what_was_said() {
-        let text = r#"{"a":[1,-2,18446744073709551615,0.1,1e300,true,null,"\u00e9\n"],"b":{"c":{}}}"#;
+        let text =
+            r#"{"a":[1,-2,18446744073709551615,0.1,1e300,true,null,"\u00e9\n"],"b":{"c":{}}}"#;
         let ours = read(text.as_bytes()).unwrap();
         assert_eq!(ours, serde_json::from_str::<Value>(text).unwrap());
     }

@@ -66,13 +66,19 @@ fn what_can_be_read_in_two_ways_is_refused() {
     }
     let invalid_utf8 = b"{\"jsonrpc\":\"2.0\",\"id\":\"\xff\",\"method\":\"ping\"}";
     assert!(Message::read(invalid_utf8, LIMIT).is_err());
-    let long = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping","x":"{}"}}"#, "a".repeat(LIMIT));
+    let long = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"ping","x":"{}"}}"#,
+        "a".repeat(LIMIT)
+    );
     assert_eq!(read(&long), Err(Malformed::TooLong { limit: LIMIT }));
 }
 
 #[test]
 fn what_goes_on_is_written_again_with_what_nobody_knows() {
-    let message = read(" {\"new\" : {\"Method\":1},\n\"jsonrpc\":\"2.0\", \"id\":\"x\", \"method\":\"ping\"} ").unwrap();
+    let message = read(
+        " {\"new\" : {\"Method\":1},\n\"jsonrpc\":\"2.0\", \"id\":\"x\", \"method\":\"ping\"} ",
+    )
+    .unwrap();
     let written = String::from_utf8(message.to_bytes()).unwrap();
     assert_eq!(
         written,
@@ -84,7 +90,16 @@ fn what_goes_on_is_written_again_with_what_nobody_knows() {
 fn names_are_plain() {
     assert!(is_name("get-env"));
     assert!(is_name("a.B_9"));
-    for name in ["", "get env", "get\u{2010}env", "ｇet-env", "get-env\u{200b}", "a:b", "a/b", &"a".repeat(129)] {
+    for name in [
+        "",
+        "get env",
+        "get\u{2010}env",
+        "ｇet-env",
+        "get-env\u{200b}",
+        "a:b",
+        "a/b",
+        &"a".repeat(129),
+    ] {
         assert!(!is_name(name), "{name:?}");
     }
 }
