@@ -6,3 +6,5 @@
 pub mod gateway;
 pub mod judge;
 pub mod message;
+pub mod plain_judge;
+pub mod stdio;
