@@ -2,6 +2,7 @@
 
 pub(crate) mod experiment;
 mod learn;
+pub(crate) mod mcp;
 pub(crate) mod monitor;
 mod proof;
 pub(crate) mod replication;
@@ -101,6 +102,9 @@ pub(crate) enum Command {
     /// Study contracts: simulate populations of agents with the controller that enforces them
     #[command(subcommand)]
     Experiment(experiment::Experiment),
+    /// MCP servers under rules, each in a box of its own
+    #[command(subcommand)]
+    Mcp(mcp::Mcp),
     /// In a box: ask your keeper for a replica, a sign of life, your manifest
     #[command(subcommand)]
     Agent(replication::Agent),
@@ -356,7 +360,7 @@ pub(crate) enum SchemaFile {
 }
 
 /// A positive number of seconds, at most a century.
-fn seconds(text: &str) -> Result<std::time::Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<std::time::Duration, String> {
     const CENTURY: f64 = 100.0 * 365.25 * 86_400.0;
     match text.parse::<f64>() {
         Ok(number) if number > 0.0 && number <= CENTURY => {

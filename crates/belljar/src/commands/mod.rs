@@ -12,6 +12,7 @@ mod keys;
 mod learn;
 mod list;
 mod manifest;
+mod mcp;
 mod monitor;
 mod replication;
 mod run;
@@ -37,6 +38,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Keeper => Ok(belljar_supervisor::apart::keep().map(|()| exit::OK)?),
         Command::Monitor(command) => monitor::monitor(command),
         Command::Experiment(command) => experiment::experiment(&command),
+        Command::Mcp(command) => mcp::mcp(command),
         Command::Agent(command) => agent::agent(command),
         Command::Profile(what) => documents::profile(&what),
         Command::Doctor(format) => doctor::doctor(&format),

@@ -1,0 +1,41 @@
+//! `belljar mcp …`
+
+use super::{Policy, seconds};
+use crate::exit;
+use clap::{Args, Subcommand};
+use std::ffi::OsString;
+use std::time::Duration;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Mcp {
+    /// Run an MCP server in a box and stand between it and its client
+    ///
+    /// Put it in front of a server's command in any client's configuration. The file of --config says what the server's box may
+    /// do and which of its tools may be called. Standard input and output speak MCP; what the server says on its error
+    /// output passes through.
+    #[command(after_help = exit::HELP)]
+    Wrap(Wrap),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Wrap {
+    /// What rules call the server: the part before the colon in `server:tool`
+    #[arg(long, value_name = "NAME", default_value = "server", value_parser = server_name)]
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) policy: Policy,
+    /// How long the server may take for an answer, since it was asked or last told of progress
+    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds)]
+    pub(crate) deadline: Duration,
+    /// The server and its arguments
+    #[arg(last = true, required = true, value_name = "SERVER")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Names that fit in front of `:` in rules and of `__` in tools' names.
+pub(crate) fn server_name(text: &str) -> Result<String, String> {
+    match belljar_mcp::is_server_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err("letters, digits, `-` and single `_`, at most 64".into()),
+    }
+}

@@ -1,0 +1,12 @@
+//! `belljar mcp …`: MCP servers under rules.
+
+mod wrap;
+
+use crate::cli::mcp::Mcp;
+use crate::exit::Failure;
+
+pub(crate) fn mcp(command: Mcp) -> Result<u8, Failure> {
+    match command {
+        Mcp::Wrap(arguments) => wrap::wrap(arguments),
+    }
+}
