@@ -37,5 +37,9 @@ pub(super) fn check(question: &Tool) -> Result<u8, Failure> {
         ..named
     };
     let decision = decide_tool(&capability.tools, &asked);
-    Ok(answer(&question.ask, &format!("tool {}", question.tool), &decision))
+    Ok(answer(
+        &question.ask,
+        &format!("tool {}", question.tool),
+        &decision,
+    ))
 }

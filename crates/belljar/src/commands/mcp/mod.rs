@@ -1,5 +1,6 @@
 //! `belljar mcp …`: MCP servers under rules.
 
+mod record;
 mod wrap;
 
 use crate::cli::mcp::Mcp;

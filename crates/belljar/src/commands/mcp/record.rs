@@ -1,0 +1,102 @@
+//! What MCP servers were asked, in the log of runs.
+
+use belljar_gate::{Durability, RunEvent, RunGate};
+use belljar_mcp::record::{McpEvent, QueueRecorder, Recorder};
+use belljar_supervisor::{RunError, StateDir};
+
+use crate::exit::Failure;
+
+/// A recorder that writes into this state directory's log of runs, many calls with one sync.
+pub(crate) fn recorder(state: &StateDir, run: &str) -> Result<Box<dyn Recorder>, Failure> {
+    let mut gate = RunGate::of(state.path(), belljar_supervisor::key_source());
+    let run = run.to_owned();
+    let write = move |batch: Vec<McpEvent>| {
+        let events = batch.into_iter().map(|event| entry(&run, event)).collect();
+        gate.note_all(events, Durability::Crash).map(|_| ())
+    };
+    let recorder = QueueRecorder::start(write).map_err(|source| {
+        Failure::Run(RunError::System {
+            doing: "starting a thread",
+            source,
+        })
+    })?;
+    Ok(Box::new(recorder))
+}
+
+fn entry(run: &str, event: McpEvent) -> RunEvent {
+    let run = run.to_owned();
+    match event {
+        McpEvent::Call {
+            server,
+            tool,
+            verdict,
+            code,
+            rule,
+            duration_us,
+            result_bytes,
+            is_error,
+            arguments,
+        } => RunEvent::McpCall {
+            run,
+            server,
+            tool,
+            verdict,
+            code,
+            rule,
+            duration_us,
+            result_bytes,
+            is_error,
+            arguments,
+        },
+        McpEvent::Held {
+            id,
+            server,
+            tool,
+            code,
+            rule,
+        } => RunEvent::McpHeld {
+            run,
+            hold: id,
+            server,
+            tool,
+            code,
+            rule,
+        },
+        McpEvent::Answered {
+            id,
+            answer,
+            by,
+            reason,
+        } => RunEvent::McpAnswered {
+            run,
+            hold: id,
+            answer,
+            by,
+            reason,
+        },
+        McpEvent::Tool {
+            server,
+            tool,
+            change,
+            sha256,
+        } => RunEvent::McpTool {
+            run,
+            server,
+            tool,
+            change,
+            sha256,
+        },
+        McpEvent::Suspicious {
+            server,
+            tool,
+            code,
+            detail,
+        } => RunEvent::McpSuspicious {
+            run,
+            server,
+            tool,
+            code,
+            detail,
+        },
+    }
+}
