@@ -341,7 +341,7 @@ fn servers(
     for (key, node) in section.entries() {
         if !is_mcp_server(&key.text) {
             let message = format!("{} can't be a server's name", quoted(&key.text));
-            let hint = "use letters, digits, `.`, `-` and single `_`, at most 64";
+            let hint = "use letters, digits, `-` and single `_`, at most 64";
             return Err(Problem::new(key.span, message).with_hint(hint));
         }
         servers.insert(

@@ -8,6 +8,7 @@ mod proof;
 pub(crate) mod replication;
 pub(crate) mod supervisor;
 mod token;
+pub(crate) mod tools;
 
 pub(crate) use learn::{HostsMode, Learn, LearnFormat};
 pub(crate) use proof::{Audit, ExportFormat, KeyKind, Keys, LogName, Manifest, Verify};

@@ -11,10 +11,12 @@ pub fn is_mcp_name(name: &str) -> bool {
     (1..=LONGEST).contains(&name.len()) && name.bytes().all(plain)
 }
 
-/// Whether a server can have this id. Two underscores part it from the tool in `server__tool`, so it has none.
+/// Whether a server can have this id. Two underscores part it from the tool in `server__tool`, so it has none and
+/// adds none.
 #[must_use]
 pub fn is_mcp_server(name: &str) -> bool {
-    is_mcp_name(name) && name.len() <= 64 && !name.contains("__")
+    let parts = name.contains("__") || name.starts_with('_') || name.ends_with('_');
+    is_mcp_name(name) && name.len() <= 64 && !name.contains('.') && !parts
 }
 
 /// What in a text does not show, or shows in another place than it stands.

@@ -1,6 +1,7 @@
 //! What MCP servers were asked, in the log of runs.
 
-use belljar_gate::{Durability, RunEvent, RunGate};
+use belljar_gate::record::RunEvent;
+use belljar_gate::{Durability, RunGate};
 use belljar_mcp::record::{McpEvent, QueueRecorder, Recorder};
 use belljar_supervisor::{RunError, StateDir};
 

@@ -41,7 +41,7 @@ pub(crate) fn wrap(arguments: Wrap) -> Result<u8, Failure> {
     let state = StateDir::find()?;
     let id = SandboxId::random()?;
     let here = std::env::current_dir().map_err(|source| system("finding the directory", source))?;
-    let server = ServerFacts::local(&arguments.name, &words(&arguments.command), &here);
+    let server = ServerFacts::local(&arguments.name, &super::words(&arguments.command), &here);
     let recorder = super::record::recorder(&state, &id.to_string())?;
     let rules = Arc::new(capability.tools.clone());
     let judge = PolicyJudge::new(rules, vec![server], state.path(), recorder)
@@ -126,13 +126,6 @@ fn copy(stream: impl AsFd) -> Result<OwnedFd, Failure> {
         .as_fd()
         .try_clone_to_owned()
         .map_err(|source| system("copying a descriptor", source))
-}
-
-fn words(command: &[std::ffi::OsString]) -> Vec<String> {
-    let words = command.iter();
-    words
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect()
 }
 
 fn system(doing: &'static str, source: io::Error) -> Failure {
