@@ -10,6 +10,7 @@ mod adoption;
 mod calls;
 mod clock;
 mod evidence;
+mod holds;
 mod lock;
 mod processes;
 mod restart;
