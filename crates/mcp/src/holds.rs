@@ -131,7 +131,7 @@ impl Holds {
                 .file_name()
                 .and_then(|name| name.to_str())
                 .unwrap_or_default();
-            let is_hold = name.strip_suffix(".json").is_some_and(|id| is_id(id));
+            let is_hold = name.strip_suffix(".json").is_some_and(is_id);
             if is_hold && let Some(hold) = live(&path)? {
                 found.push(hold);
             }

@@ -9,6 +9,7 @@ pub mod holds;
 mod host_paths;
 pub mod judge;
 pub mod message;
+pub mod news;
 pub mod pins;
 pub mod policy_judge;
 mod private_files;

@@ -2,6 +2,7 @@
 
 use belljar_gate::record::RunEvent;
 use belljar_gate::{Durability, RunGate};
+use belljar_mcp::news::Teller;
 use belljar_mcp::record::{McpEvent, QueueRecorder, Recorder};
 use belljar_supervisor::{RunError, StateDir};
 
@@ -10,10 +11,14 @@ use crate::exit::Failure;
 /// A recorder that writes into this state directory's log of runs, many calls with one sync.
 pub(crate) fn recorder(state: &StateDir, run: &str) -> Result<Box<dyn Recorder>, Failure> {
     let mut gate = RunGate::of(state.path(), belljar_supervisor::key_source());
+    let teller = Teller::new(state.path(), run);
     let run = run.to_owned();
     let write = move |batch: Vec<McpEvent>| {
-        let events = batch.into_iter().map(|event| entry(&run, event)).collect();
-        gate.note_all(events, Durability::Crash).map(|_| ())
+        let events = batch.iter().map(|event| entry(&run, event.clone()));
+        let written = gate.note_all(events.collect(), Durability::Crash);
+        // A supervisor hears of it too, where there is one.
+        batch.iter().for_each(|event| teller.tell(event));
+        written.map(|_| ())
     };
     let recorder = QueueRecorder::start(write).map_err(|source| {
         Failure::Run(RunError::System {
