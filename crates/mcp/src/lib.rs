@@ -4,10 +4,12 @@
 //! and what the other side reads can't differ.
 
 pub mod gateway;
+pub mod http;
 pub mod judge;
 pub mod message;
 pub mod plain_judge;
 pub mod stdio;
+pub mod versions;
 
 /// Whether an operator can call a server so: what fits in front of `:` in rules and of `__` in tools' names.
 #[must_use]

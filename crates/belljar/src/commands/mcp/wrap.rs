@@ -122,6 +122,6 @@ fn copy(stream: impl AsFd) -> Result<OwnedFd, Failure> {
         .map_err(|source| system("copying a descriptor", source))
 }
 
-fn system(doing: &'static str, source: io::Error) -> Failure {
+pub(super) fn system(doing: &'static str, source: io::Error) -> Failure {
     Failure::Run(RunError::System { doing, source })
 }
