@@ -7,6 +7,7 @@ pub mod client;
 pub mod gateway;
 pub mod holds;
 mod host_paths;
+pub mod http;
 pub mod judge;
 pub mod message;
 pub mod news;
@@ -17,6 +18,7 @@ mod rate;
 pub mod record;
 mod redact;
 pub mod stdio;
+pub mod versions;
 mod watch;
 
 pub use host_paths::HostPaths;

@@ -184,6 +184,13 @@ impl Message {
         self.fields.get("params")?.get(name)
     }
 
+    /// All parameters; an empty object if there are none.
+    #[must_use]
+    pub fn param_object(&self) -> Value {
+        let params = self.fields.get("params").cloned();
+        params.unwrap_or_else(|| Value::Object(Map::new()))
+    }
+
     /// The parameters, to change them.
     pub fn params_mut(&mut self) -> Option<&mut Map<String, Value>> {
         self.fields.get_mut("params")?.as_object_mut()

@@ -96,36 +96,54 @@ const BACKLOG: usize = 16_384;
 /// Events written in one go.
 const BATCH: usize = 512;
 
-/// A recorder whose events a thread writes, as many at once as there are.
+type Write = Box<dyn FnMut(Vec<McpEvent>) -> bool + Send>;
+
+/// A recorder whose events a thread writes, as many at once as there are. The thread starts with the first event: a
+/// keeper must have taken its signals before it has threads.
 pub struct QueueRecorder {
-    sender: Mutex<Option<SyncSender<McpEvent>>>,
+    state: Mutex<State>,
     failed: Arc<AtomicBool>,
-    writer: Option<JoinHandle<()>>,
+}
+
+enum State {
+    Idle(Write),
+    Writing(SyncSender<McpEvent>, JoinHandle<()>),
+    Broken,
 }
 
 impl QueueRecorder {
-    /// Starts the thread. `write` puts a batch on record, durably, or says that it could not.
-    ///
-    /// # Errors
-    /// When there can be no thread.
-    pub fn start<E>(
-        mut write: impl FnMut(Vec<McpEvent>) -> Result<(), E> + Send + 'static,
-    ) -> std::io::Result<Self> {
+    /// A recorder by `write`, which puts a batch on record, durably, or says that it could not.
+    #[must_use]
+    pub fn new<E>(mut write: impl FnMut(Vec<McpEvent>) -> Result<(), E> + Send + 'static) -> Self {
+        let write: Write = Box::new(move |batch| write(batch).is_ok());
+        Self {
+            state: Mutex::new(State::Idle(write)),
+            failed: Arc::default(),
+        }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn start(self, failed: &Arc<AtomicBool>) -> Self {
+        let Self::Idle(mut write) = self else {
+            return self;
+        };
         let (sender, receiver) = sync_channel(BACKLOG);
-        let failed = Arc::new(AtomicBool::new(false));
-        let noted = Arc::clone(&failed);
-        let writer = std::thread::Builder::new()
-            .name("mcp record".to_owned())
-            .spawn(move || {
-                while let Some(batch) = next(&receiver) {
-                    noted.store(write(batch).is_err(), Ordering::Release);
-                }
-            })?;
-        Ok(Self {
-            sender: Mutex::new(Some(sender)),
-            failed,
-            writer: Some(writer),
-        })
+        let failed = Arc::clone(failed);
+        let thread = std::thread::Builder::new().name("mcp record".to_owned());
+        let writer = thread.spawn(move || {
+            while let Some(batch) = next(&receiver) {
+                failed.store(!write(batch), Ordering::Release);
+            }
+        });
+        match writer {
+            Ok(writer) => Self::Writing(sender, writer),
+            Err(_) => Self::Broken,
+        }
     }
 }
 
@@ -141,11 +159,16 @@ fn next(receiver: &Receiver<McpEvent>) -> Option<Vec<McpEvent>> {
 
 impl Recorder for QueueRecorder {
     fn record(&self, event: McpEvent) {
-        let sender = self
-            .sender
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let sender = {
+            let mut state = self.state();
+            let now = std::mem::replace(&mut *state, State::Broken);
+            *state = now.start(&self.failed);
+            match &*state {
+                State::Writing(sender, _) => Some(sender.clone()),
+                State::Idle(_) | State::Broken => None,
+            }
+        };
+        // Not under the lock: where the record is far behind this waits.
         let sent = sender.is_some_and(|sender| sender.send(event).is_ok());
         if !sent {
             self.failed.store(true, Ordering::Release);
@@ -160,13 +183,9 @@ impl Recorder for QueueRecorder {
 /// Ends when everything is written.
 impl Drop for QueueRecorder {
     fn drop(&mut self) {
-        drop(
-            self.sender
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take(),
-        );
-        if let Some(writer) = self.writer.take() {
+        let state = std::mem::replace(&mut *self.state(), State::Broken);
+        if let State::Writing(sender, writer) = state {
+            drop(sender);
             let _ = writer.join();
         }
     }
@@ -233,11 +252,10 @@ mod tests {
     fn everything_taken_is_written_in_order_before_the_end() {
         let written = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&written);
-        let recorder = QueueRecorder::start(move |batch| -> Result<(), ()> {
+        let recorder = QueueRecorder::new(move |batch| -> Result<(), ()> {
             sink.lock().unwrap().extend(batch);
             Ok(())
-        })
-        .unwrap();
+        });
         let events: Vec<_> = (0..2000).map(|n| event(&n.to_string())).collect();
         events
             .iter()
@@ -249,11 +267,10 @@ mod tests {
     #[test]
     fn a_record_that_fails_is_known_to_fail() {
         let (done, is_done) = std::sync::mpsc::channel();
-        let recorder = QueueRecorder::start(move |_| {
+        let recorder = QueueRecorder::new(move |_| {
             let _ = done.send(());
             Err(())
-        })
-        .unwrap();
+        });
         assert!(recorder.is_recording());
         recorder.record(event("x"));
         is_done.recv().unwrap();

@@ -12,7 +12,8 @@ use std::time::Instant;
 const FROM_SERVER: [&str; 3] = ["sampling/createMessage", "elicitation/create", "roots/list"];
 
 impl Session {
-    pub(super) fn server_says(
+    /// Takes one message of the server's that was read already, from so many bytes.
+    pub fn server_says(
         &mut self,
         message: Message,
         bytes: usize,

@@ -160,6 +160,18 @@ impl Session {
         }
     }
 
+    /// Whose question it is that goes on under this id.
+    #[must_use]
+    pub fn asker(&self, ours: &Id) -> Option<&Id> {
+        self.asked.asker(ours)
+    }
+
+    /// Whether the server waits for the client's answer to this.
+    #[must_use]
+    pub fn waits_for(&self, id: &Id) -> bool {
+        self.server_asked.contains_key(id)
+    }
+
     /// The client said more than may be said at once.
     pub fn client_too_long(&mut self, todo: &mut Vec<Action>) {
         let limit = self.limits.from_client;

@@ -77,6 +77,13 @@ impl Pending {
         Id::Number(ours)
     }
 
+    pub(super) fn asker(&self, ours: &Id) -> Option<&Id> {
+        match ours {
+            Id::Number(ours) => self.by_ours.get(ours).map(|asked| &asked.id),
+            Id::Text(_) => None,
+        }
+    }
+
     /// The question that the server answers.
     pub(super) fn take(&mut self, ours: &Id) -> Option<Asked> {
         let Id::Number(ours) = ours else { return None };

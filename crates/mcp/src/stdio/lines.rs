@@ -17,6 +17,8 @@ pub struct Lines {
     begun: Vec<u8>,
     /// The rest of this line is thrown away.
     skipping: bool,
+    /// Whether an empty line is one.
+    keeps_empty: bool,
 }
 
 /// A buffer that once was large is not kept.
@@ -30,10 +32,20 @@ impl Lines {
             limit,
             begun: Vec::new(),
             skipping: false,
+            keeps_empty: false,
         }
     }
 
-    /// Takes more of the stream, and hands out each line that is complete. Empty lines are nothing.
+    /// The same, for a stream in which empty lines say something.
+    #[must_use]
+    pub fn keeping_empty(limit: usize) -> Self {
+        Self {
+            keeps_empty: true,
+            ..Self::new(limit)
+        }
+    }
+
+    /// Takes more of the stream, and hands out each line that is complete. Empty lines are nothing, unless they are kept.
     pub fn take(&mut self, mut bytes: &[u8], mut hand_out: impl FnMut(Line<'_>)) {
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
             let (line, rest) = (&bytes[..end], &bytes[end + 1..]);
@@ -44,10 +56,10 @@ impl Lines {
             if self.begun.len() + line.len() > self.limit {
                 hand_out(Line::TooLong);
             } else if self.begun.is_empty() {
-                whole(line, &mut hand_out);
+                whole(line, self.keeps_empty, &mut hand_out);
             } else {
                 self.begun.extend_from_slice(line);
-                whole(&self.begun, &mut hand_out);
+                whole(&self.begun, self.keeps_empty, &mut hand_out);
             }
             self.begun.clear();
             self.begun.shrink_to(KEPT);
@@ -65,9 +77,9 @@ impl Lines {
     }
 }
 
-fn whole(line: &[u8], hand_out: &mut impl FnMut(Line<'_>)) {
+fn whole(line: &[u8], keeps_empty: bool, hand_out: &mut impl FnMut(Line<'_>)) {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    if !line.is_empty() {
+    if keeps_empty || !line.is_empty() {
         hand_out(Line::Whole(line));
     }
 }

@@ -1,9 +1,11 @@
 //! `belljar mcp …`: MCP servers under rules.
 
 mod asking;
+mod boxed;
 mod holds;
 mod pins;
 mod record;
+mod serve;
 mod wrap;
 
 use crate::cli::mcp::Mcp;
@@ -18,6 +20,7 @@ pub(crate) fn mcp(command: Mcp) -> Result<u8, Failure> {
         Mcp::Inspect(arguments) => pins::inspect(&arguments),
         Mcp::Holds(arguments) => holds::list(&arguments),
         Mcp::Answer(arguments) => holds::answer(&arguments),
+        Mcp::Serve(arguments) => serve::serve(arguments),
     }
 }
 

@@ -4,12 +4,10 @@ use belljar_gate::record::RunEvent;
 use belljar_gate::{Durability, RunGate};
 use belljar_mcp::news::Teller;
 use belljar_mcp::record::{McpEvent, QueueRecorder, Recorder};
-use belljar_supervisor::{RunError, StateDir};
-
-use crate::exit::Failure;
+use belljar_supervisor::StateDir;
 
 /// A recorder that writes into this state directory's log of runs, many calls with one sync.
-pub(crate) fn recorder(state: &StateDir, run: &str) -> Result<Box<dyn Recorder>, Failure> {
+pub(crate) fn recorder(state: &StateDir, run: &str) -> Box<dyn Recorder> {
     let mut gate = RunGate::of(state.path(), belljar_supervisor::key_source());
     let teller = Teller::new(state.path(), run);
     let run = run.to_owned();
@@ -20,13 +18,7 @@ pub(crate) fn recorder(state: &StateDir, run: &str) -> Result<Box<dyn Recorder>,
         batch.iter().for_each(|event| teller.tell(event));
         written.map(|_| ())
     };
-    let recorder = QueueRecorder::start(write).map_err(|source| {
-        Failure::Run(RunError::System {
-            doing: "starting a thread",
-            source,
-        })
-    })?;
-    Ok(Box::new(recorder))
+    Box::new(QueueRecorder::new(write))
 }
 
 fn entry(run: &str, event: McpEvent) -> RunEvent {

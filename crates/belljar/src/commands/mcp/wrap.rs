@@ -42,7 +42,7 @@ pub(crate) fn wrap(arguments: Wrap) -> Result<u8, Failure> {
     let id = SandboxId::random()?;
     let here = std::env::current_dir().map_err(|source| system("finding the directory", source))?;
     let server = ServerFacts::local(&arguments.name, &super::words(&arguments.command), &here);
-    let recorder = super::record::recorder(&state, &id.to_string())?;
+    let recorder = super::record::recorder(&state, &id.to_string());
     let rules = Arc::new(capability.tools.clone());
     let judge = PolicyJudge::new(rules, vec![server], state.path(), recorder)
         .map_err(|source| system("opening the state directory", source))?;
@@ -128,6 +128,6 @@ fn copy(stream: impl AsFd) -> Result<OwnedFd, Failure> {
         .map_err(|source| system("copying a descriptor", source))
 }
 
-fn system(doing: &'static str, source: io::Error) -> Failure {
+pub(super) fn system(doing: &'static str, source: io::Error) -> Failure {
     Failure::Run(RunError::System { doing, source })
 }
