@@ -353,6 +353,42 @@ export type FleetQuery = {
   ended?: boolean | null;
 };
 
+/** An operator's answer. */
+export type HoldAnswerRequest = {
+  /** Whether the call may be made. */
+  allow: boolean;
+  /** Why; it goes to the ledger, and to whoever asked where the answer is no. */
+  reason: string;
+};
+
+/** Calls that wait, the oldest first. */
+export type HoldList = {
+  /** The calls. */
+  holds: Array<HoldView>;
+};
+
+/** A call that waits. */
+export type HoldView = {
+  /** The arguments, as JSON; what a rule redacts is its size and digest. */
+  arguments: Shown;
+  /** Why it is held. */
+  code: Shown;
+  /** When it is refused if nobody answers. */
+  deadline_ms: number;
+  /** Its name. */
+  id: WorkerId;
+  /** When it began to wait. */
+  opened_at_ms: number;
+  /** The rule that holds it. */
+  rule: Shown;
+  /** The run whose call it is. */
+  run: Shown;
+  /** The server. */
+  server: Shown;
+  /** The tool, or what else is asked. */
+  tool: Shown;
+};
+
 /** What a kill did. The kill comes first and its record after. */
 export type KillReport = {
   /** Boxes that were up and are gone. */
@@ -752,6 +788,8 @@ export const ROLES = {
   ReadContract: "viewer",
   BumpEpoch: "admin",
   ListEvents: "viewer",
+  ListHolds: "viewer",
+  AnswerHold: "operator",
   ReadKillSwitch: "viewer",
   EngageKillSwitch: "operator",
   ResetKillSwitch: "admin",

@@ -3,13 +3,27 @@
 //! Every message is read strictly, has its meaning judged, and goes on only as this crate writes it again: what was judged
 //! and what the other side reads can't differ.
 
+pub mod client;
 pub mod gateway;
+pub mod holds;
+mod host_paths;
 pub mod http;
 pub mod judge;
 pub mod message;
-pub mod plain_judge;
+pub mod news;
+pub mod pins;
+pub mod policy_judge;
+mod private_files;
+mod rate;
+pub mod record;
+mod redact;
 pub mod stdio;
 pub mod versions;
+mod watch;
+
+pub use host_paths::HostPaths;
+pub use policy_judge::{JudgeCode, PolicyJudge, ServerFacts};
+pub use watch::Suspicion;
 
 /// Whether an operator can call a server so: what fits in front of `:` in rules and of `__` in tools' names.
 #[must_use]

@@ -1,5 +1,6 @@
 //! `belljar mcp …`
 
+use super::tools::{Accept, AnswerHold, AskServer, Diff, ListHolds};
 use super::{Policy, seconds};
 use crate::exit;
 use clap::{Args, Subcommand};
@@ -15,6 +16,18 @@ pub(crate) enum Mcp {
     /// output passes through.
     #[command(after_help = exit::HELP)]
     Wrap(Wrap),
+    /// Start a server in its box and pin its tools as they are now
+    Pin(AskServer),
+    /// Show tools that are new or changed since they were pinned; exits with 1 if there are any
+    Diff(Diff),
+    /// Agree to tools that are new or changed
+    Accept(Accept),
+    /// Start a server in its box and list its tools with the verdict each would get
+    Inspect(AskServer),
+    /// List the calls that wait for an operator
+    Holds(ListHolds),
+    /// Answer a call that waits
+    Answer(AnswerHold),
     /// Serve one or several MCP servers at one address, by streamable HTTP
     ///
     /// Programs run in boxes, one for each client's session. One server's tools keep their names, those of several are

@@ -8,6 +8,7 @@ mod proof;
 pub(crate) mod replication;
 pub(crate) mod supervisor;
 mod token;
+pub(crate) mod tools;
 
 pub(crate) use learn::{HostsMode, Learn, LearnFormat};
 pub(crate) use proof::{Audit, ExportFormat, KeyKind, Keys, LogName, Manifest, Verify};
@@ -290,12 +291,22 @@ pub(crate) enum Check {
     /// What becomes of this connection or request: the rule, what is looked at, added and charged?
     Egress(Egress),
     /// May this MCP tool be called?
-    Tool {
-        /// SERVER:TOOL
-        tool: String,
-        #[command(flatten)]
-        ask: Ask,
-    },
+    Tool(Tool),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Tool {
+    /// SERVER:TOOL
+    #[arg(value_name = "SERVER:TOOL")]
+    pub(crate) tool: String,
+    /// The call's arguments, as JSON
+    #[arg(long, value_name = "JSON")]
+    pub(crate) args: Option<String>,
+    /// The server's working directory, where its paths start and links in them are followed
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) ask: Ask,
 }
 
 #[derive(Debug, Args)]

@@ -37,6 +37,15 @@ enum Place {
     Unix(PathBuf),
 }
 
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.place {
+            Place::Tcp { host, port } => write!(f, "http://{host}:{port}{}", self.path),
+            Place::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
 /// Why a text is no address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no address of an MCP server")]

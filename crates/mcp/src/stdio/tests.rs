@@ -1,6 +1,7 @@
 use super::*;
 use crate::gateway::Limits;
-use crate::plain_judge::PlainJudge;
+use crate::policy_judge::{PolicyJudge, ServerFacts};
+use crate::record::MemoryRecorder;
 use belljar_policy::ToolRules;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -25,7 +26,11 @@ fn ends(limits: Limits) -> Ends {
         (hears, server_in),
         (server_out, says),
     ] = [pipe(), pipe(), pipe(), pipe()];
-    let judge = Arc::new(PlainJudge::new(ToolRules::default()));
+    let state = tempfile::tempdir().unwrap();
+    let rules = Arc::new(ToolRules::open());
+    let servers = vec![ServerFacts::remote("s", "pipe")];
+    let recorder = Box::new(MemoryRecorder::default());
+    let judge = Arc::new(PolicyJudge::new(rules, servers, state.path(), recorder).unwrap());
     let session = Session::new("s", judge, limits);
     let pipes = Pipes {
         client_in,

@@ -8,7 +8,7 @@ use crate::exit::{self, Failure};
 use crate::print;
 use belljar_mcp::gateway::Limits;
 use belljar_mcp::http::{Endpoint, Listening, Reach, Server, Setup};
-use belljar_mcp::plain_judge::PlainJudge;
+use belljar_mcp::{PolicyJudge, ServerFacts};
 use belljar_sandbox::signals::SignalWatch;
 use belljar_supervisor::StateDir;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -25,20 +25,29 @@ pub(super) fn serve(arguments: Serve) -> Result<u8, Failure> {
     if let Some(file) = &arguments.policy.config {
         protect(&mut capability, file);
     }
-    let judge = Arc::new(PlainJudge::new(capability.tools.clone()));
+    let rules = Arc::new(capability.tools.clone());
+    let state = StateDir::find()?;
+    let here = std::env::current_dir().map_err(|source| system("finding the directory", source))?;
+    let mut known = Vec::new();
     let mut servers: Vec<Server> = Vec::new();
     for (name, address) in arguments.server {
+        known.push(ServerFacts::remote(&name, &address.to_string()));
         let reach = Reach::Address(address);
         servers.push(Server { name, reach });
     }
     if !arguments.command.is_empty() {
-        let program = Boxed::new(capability, arguments.command, StateDir::find()?);
+        let words = super::words(&arguments.command);
+        known.push(ServerFacts::local(&arguments.name, &words, &here));
+        let program = Boxed::new(capability, arguments.command, state.clone());
         servers.push(Server {
             name: arguments.name,
             reach: Reach::Program(Arc::new(program)),
         });
     }
     refuse_twins(&servers)?;
+    let recorder = super::record::recorder(&state, "");
+    let judge = PolicyJudge::new(rules, known, state.path(), recorder);
+    let judge = Arc::new(judge.map_err(|source| system("opening the state directory", source))?);
     // Before any thread is there that would take them.
     let signals = SignalWatch::new().map_err(|errno| system("watching signals", errno.into()))?;
     let (listening, address, socket) = match arguments.socket {

@@ -6,8 +6,8 @@ use crate::exit::Failure;
 use crate::print::{self, Line};
 use belljar_mcp::gateway::{Limits, Session};
 use belljar_mcp::judge::Judge;
-use belljar_mcp::plain_judge::PlainJudge;
 use belljar_mcp::stdio::{Pipes, relay};
+use belljar_mcp::{PolicyJudge, ServerFacts};
 use belljar_supervisor::{
     Command, Facts, KillCode, Output, Recording, RunError, SandboxId, Signals, StateDir,
 };
@@ -26,12 +26,10 @@ pub(crate) fn wrap(arguments: Wrap) -> Result<u8, Failure> {
     if let Some(file) = &arguments.policy.config {
         protect(&mut capability, file);
     }
-    let judge: Arc<dyn Judge> = Arc::new(PlainJudge::new(capability.tools.clone()));
     let limits = Limits {
         patience: arguments.deadline,
         ..Limits::default()
     };
-    let session = Session::new(&arguments.name, judge, limits);
     let (server_stdin, server_in) = pipe()?;
     let (server_out, server_stdout) = pipe()?;
     let pipes = Pipes {
@@ -42,6 +40,14 @@ pub(crate) fn wrap(arguments: Wrap) -> Result<u8, Failure> {
     };
     let state = StateDir::find()?;
     let id = SandboxId::random()?;
+    let here = std::env::current_dir().map_err(|source| system("finding the directory", source))?;
+    let server = ServerFacts::local(&arguments.name, &super::words(&arguments.command), &here);
+    let recorder = super::record::recorder(&state, &id.to_string());
+    let rules = Arc::new(capability.tools.clone());
+    let judge = PolicyJudge::new(rules, vec![server], state.path(), recorder)
+        .map_err(|source| system("opening the state directory", source))?;
+    let judge: Arc<dyn Judge> = Arc::new(judge.of_run(&id.to_string()));
+    let session = Session::new(&arguments.name, judge, limits);
     let recording = Recording {
         keys: belljar_supervisor::key_source(),
         ..Recording::default()
