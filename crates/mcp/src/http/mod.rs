@@ -143,15 +143,18 @@ impl Endpoint {
         let (stop, stopped) = oneshot::channel();
         let name = std::thread::Builder::new().name("mcp".into());
         let thread = name.spawn(move || {
+            // Outlives all else here: a program is let go of only when nobody holds what it started.
+            let setup = Rc::new(setup);
             let local = LocalSet::new();
             local.block_on(&runtime, async {
-                let hub = Rc::new(Hub::new(setup));
+                let hub = Rc::new(Hub::new(setup.clone()));
                 tokio::select! {
                     () = serve(&hub, listening) => {}
                     () = tend(&hub) => {}
                     _ = stopped => {}
                 }
                 hub.clients.borrow_mut().clear();
+                hub.shared.lock().await.take();
             });
             drop(local);
             // Whoever still waits for an operator is not waited for.
@@ -175,7 +178,7 @@ impl Drop for Endpoint {
 
 /// Everything the thread has.
 struct Hub {
-    setup: Setup,
+    setup: Rc<Setup>,
     clients: RefCell<HashMap<String, Rc<Client>>>,
     /// Whoever has no session.
     shared: tokio::sync::Mutex<Option<Rc<Client>>>,
@@ -193,7 +196,7 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(3600);
 const MOST_CONNECTIONS: usize = 1024;
 
 impl Hub {
-    fn new(setup: Setup) -> Self {
+    fn new(setup: Rc<Setup>) -> Self {
         Self {
             setup,
             clients: RefCell::default(),
