@@ -257,12 +257,17 @@ fn a_supervisor_hears_of_calls_and_its_operators_answer(who: Who) {
     for n in 0..5 {
         talk.call("write", json!({"path": format!("/etc/{n}")}));
     }
-    eventually("SuspiciousToolUsage", || {
-        let said = supervised.belljar(&["monitor", "alerts", "--output", "json"]);
-        let listed: Value = serde_json::from_str(&said.stdout()).ok()?;
-        let mut alerts = listed["alerts"].as_array()?.iter();
-        alerts
-            .any(|alert| alert["kind"] == "SuspiciousToolUsage")
+    eventually("a suspicion", || {
+        let words = [
+            "monitor",
+            "events",
+            "--kind",
+            "tool_refused",
+            "--output",
+            "json",
+        ];
+        let said = supervised.belljar(&words).stdout();
+        said.contains("tool_retried_with_other_arguments")
             .then_some(())
     });
     talk.send(
