@@ -85,6 +85,8 @@ const ROUTES: ReadonlyArray<readonly [keyof typeof ROLES, string, RegExp, (asked
       withReason((asked) => onAlert(asked, "acknowledged")),
     ],
     ["ResolveAlert", "POST", /^\/v1\/alerts\/([\w-]+)\/resolve$/, withReason((asked) => onAlert(asked, "resolved"))],
+    ["ListHolds", "GET", /^\/v1\/holds$/, ({ supervisor }) => ok({ holds: [...supervisor.holds.values()] })],
+    ["AnswerHold", "POST", /^\/v1\/holds\/([\w-]+)\/answer$/, withReason(answerHold)],
     ["ReadLedger", "GET", /^\/v1\/ledger$/, ({ supervisor }) => ok(supervisor.ledger())],
     ["ListEntries", "GET", /^\/v1\/ledger\/entries$/, listEntries],
     [
@@ -150,6 +152,12 @@ function onAlert({ supervisor, id, by }: Asked, state: "acknowledged" | "resolve
   return alert === undefined
     ? refusal(404, "not_found", "There is no such alert.")
     : ok(supervisor.changeAlert(alert, state, by));
+}
+
+function answerHold({ supervisor, id }: Asked): Answer {
+  const hold = supervisor.holds.get(id);
+  supervisor.holds.delete(id);
+  return hold === undefined ? refusal(404, "not_found", "No call waits under this id.") : ok(hold);
 }
 
 function startAgent({ supervisor, body }: Asked): Answer {

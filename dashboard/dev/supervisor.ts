@@ -4,6 +4,7 @@ import type {
   AgentView,
   AlertView,
   EventView,
+  HoldView,
   KillReport,
   LedgerEntry,
   LedgerReport,
@@ -31,6 +32,7 @@ export class DevSupervisor {
   readonly random: Random;
   readonly agents = new Map<string, Agent>();
   readonly alerts = new Map<string, AlertView>();
+  readonly holds = new Map<string, HoldView>();
   events: EventView[] = [];
   readonly entries: LedgerEntry[] = [];
   verified: { word: string; at: number } | undefined;
@@ -48,6 +50,21 @@ export class DevSupervisor {
       for (let second = 0; second < 20; second += 1) live(agent, this.random, 1);
     if (settings.agents > 0) this.#past(now);
     if (settings.hostile) this.#hostileRecords();
+    if (settings.agents > 0) this.#hold(now, settings.hostile ? (HOSTILE_NAMES[0] ?? "") : "move_file");
+  }
+
+  #hold(now: number, tool: string): void {
+    this.holds.set("4be1a09c22d7", {
+      id: "4be1a09c22d7",
+      run: "a1",
+      server: "files",
+      tool,
+      arguments: JSON.stringify({ source: "/work/a", destination: `/work/${tool}` }),
+      code: "hold_tool",
+      rule: "capability.yaml:14",
+      opened_at_ms: now - 4000,
+      deadline_ms: now + 3_600_000,
+    });
   }
 
   start(): void {

@@ -301,7 +301,7 @@ export type EpochBumped = {
 };
 
 /** The kinds of events. */
-export type EventKind = "started" | "ended" | "restarting" | "egress_refused" | "system_call_refused" | "limit_met" | "replicated" | "replication_denied" | "quarantined" | "released" | "killed" | "kill_switch_engaged" | "kill_switch_reset" | "budget_exceeded" | "tool_refused" | "alert" | "responded" | "ledger" | "daemon";
+export type EventKind = "started" | "ended" | "restarting" | "egress_refused" | "system_call_refused" | "limit_met" | "replicated" | "replication_denied" | "quarantined" | "released" | "killed" | "kill_switch_engaged" | "kill_switch_reset" | "budget_exceeded" | "tool_refused" | "tool_held" | "alert" | "responded" | "ledger" | "daemon";
 
 /** Events, the newest first. */
 export type EventList = {
@@ -351,6 +351,42 @@ export type EventView = {
 export type FleetQuery = {
   /** Whether agents that have ended are told too. */
   ended?: boolean | null;
+};
+
+/** An operator's answer. */
+export type HoldAnswerRequest = {
+  /** Whether the call may be made. */
+  allow: boolean;
+  /** Why; it goes to the ledger, and to whoever asked where the answer is no. */
+  reason: string;
+};
+
+/** Calls that wait, the oldest first. */
+export type HoldList = {
+  /** The calls. */
+  holds: Array<HoldView>;
+};
+
+/** A call that waits. */
+export type HoldView = {
+  /** The arguments, as JSON; what a rule redacts is its size and digest. */
+  arguments: Shown;
+  /** Why it is held. */
+  code: Shown;
+  /** When it is refused if nobody answers. */
+  deadline_ms: number;
+  /** Its name. */
+  id: WorkerId;
+  /** When it began to wait. */
+  opened_at_ms: number;
+  /** The rule that holds it. */
+  rule: Shown;
+  /** The run whose call it is. */
+  run: Shown;
+  /** The server. */
+  server: Shown;
+  /** The tool, or what else is asked. */
+  tool: Shown;
 };
 
 /** What a kill did. The kill comes first and its record after. */
@@ -752,6 +788,8 @@ export const ROLES = {
   ReadContract: "viewer",
   BumpEpoch: "admin",
   ListEvents: "viewer",
+  ListHolds: "viewer",
+  AnswerHold: "operator",
   ReadKillSwitch: "viewer",
   EngageKillSwitch: "operator",
   ResetKillSwitch: "admin",
@@ -778,7 +816,7 @@ export const WORDS = {
   ClockState: ["steady","went_back"],
   DenialKind: ["network","system_call","limit","replication","tool"],
   EndCause: ["finished","crashed","out_of_memory","limit","stopped","killed","keeper_lost","never_started"],
-  EventKind: ["started","ended","restarting","egress_refused","system_call_refused","limit_met","replicated","replication_denied","quarantined","released","killed","kill_switch_engaged","kill_switch_reset","budget_exceeded","tool_refused","alert","responded","ledger","daemon"],
+  EventKind: ["started","ended","restarting","egress_refused","system_call_refused","limit_met","replicated","replication_denied","quarantined","released","killed","kill_switch_engaged","kill_switch_reset","budget_exceeded","tool_refused","tool_held","alert","responded","ledger","daemon"],
   OnParentExit: ["keep","kill"],
   OnTrigger: ["deny","quarantine","kill"],
   OutputStream: ["stdout","stderr"],

@@ -4,6 +4,7 @@ import { AgentPage } from "./pages/agent/agent.tsx";
 import { AlertsPage } from "./pages/alerts.tsx";
 import { EventsPage } from "./pages/events.tsx";
 import { FleetPage } from "./pages/fleet.tsx";
+import { HoldsPage } from "./pages/holds.tsx";
 import { LedgerPage } from "./pages/ledger.tsx";
 import { LineagePage } from "./pages/lineage.tsx";
 import { LoginPage, UnreachablePage } from "./pages/login.tsx";
@@ -33,6 +34,7 @@ const TITLES: Record<Route["page"], string> = {
   agent: "Agent",
   lineage: "Lineage",
   alerts: "Alerts",
+  holds: "Holds",
   events: "Events",
   ledger: "Ledger",
   stop: "Emergency stop",
@@ -92,6 +94,8 @@ function Page() {
       return <LineagePage />;
     case "alerts":
       return <AlertsPage />;
+    case "holds":
+      return <HoldsPage />;
     case "events":
       return <EventsPage />;
     case "ledger":

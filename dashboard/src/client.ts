@@ -7,6 +7,8 @@ import type {
   AlertView,
   EventKind,
   EventList,
+  HoldList,
+  HoldView,
   KillReport,
   KillSwitchView,
   LedgerEntries,
@@ -80,6 +82,7 @@ export class Client {
     limit?: number | undefined;
   }) => this.#get<EventList>("/v1/events", query);
   alerts = (query: { agent?: string; state?: AlertState; limit?: number }) => this.#get<AlertList>("/v1/alerts", query);
+  holds = () => this.#get<HoldList>("/v1/holds");
   ledger = () => this.#get<LedgerReport>("/v1/ledger");
   entries = (query: { before?: number; limit?: number }) => this.#get<LedgerEntries>("/v1/ledger/entries", query);
   proof = (index: number) => this.#get<ProofReply>("/v1/ledger/proof", { index });
@@ -95,6 +98,8 @@ export class Client {
     this.#post<AlertView>(`/v1/alerts/${encodeURIComponent(id)}/acknowledge`, { reason });
   resolve = (id: string, reason: string) =>
     this.#post<AlertView>(`/v1/alerts/${encodeURIComponent(id)}/resolve`, { reason });
+  answerHold = (id: string, allow: boolean, reason: string) =>
+    this.#post<HoldView>(`/v1/holds/${encodeURIComponent(id)}/answer`, { allow, reason });
   acknowledgeClock = (reason: string) => this.#post("/v1/clock/acknowledge", { reason });
   engageKillSwitch = (reason: string) => this.#post<KillReport>("/v1/kill-switch", { reason });
   resetKillSwitch = (reason: string) => this.#post<KillSwitchView>("/v1/kill-switch/reset", { reason });

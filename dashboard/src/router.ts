@@ -1,7 +1,7 @@
 /** Which page: it stands after the `#`, so that it can be kept, sent and gone back from. */
 import { signal } from "@preact/signals";
 
-export const PAGES = ["fleet", "lineage", "alerts", "events", "ledger", "stop"] as const;
+export const PAGES = ["fleet", "lineage", "alerts", "holds", "events", "ledger", "stop"] as const;
 export type PageName = (typeof PAGES)[number];
 
 export type Route =

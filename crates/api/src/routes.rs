@@ -6,12 +6,12 @@ use crate::server::{Answer, Asked, Call, Responder};
 use crate::types::{
     AgentDetail, AgentList, AgentView, AlertList, AlertQuery, AlertView, Because,
     ClockAcknowledged, ContractView, Done, Empty, EngageRequest, EpochBumped, EventList,
-    EventQuery, FleetQuery, HeartbeatReply, KillReport, KillRequest, KillSwitchView, LedgerEntries,
-    LedgerQuery, LedgerReport, ManifestReply, MetricsQuery, MetricsReply, OutputQuery, OutputReply,
-    Problem, ProcessList, ProofReply, ProposalsReply, ProposeRequest, Proposed, ReplicasReply,
-    ReplicateRequest, Replicated, ResetRequest, RevokeRequest, Revoked, ShutdownRequest,
-    StartRequest, StatusView, StopRequest, UsageReply, UsageReport, WorkerId, WorkerList,
-    WorkerView,
+    EventQuery, FleetQuery, HeartbeatReply, HoldAnswerRequest, HoldList, HoldView, KillReport,
+    KillRequest, KillSwitchView, LedgerEntries, LedgerQuery, LedgerReport, ManifestReply,
+    MetricsQuery, MetricsReply, OutputQuery, OutputReply, Problem, ProcessList, ProofReply,
+    ProposalsReply, ProposeRequest, Proposed, ReplicasReply, ReplicateRequest, Replicated,
+    ResetRequest, RevokeRequest, Revoked, ShutdownRequest, StartRequest, StatusView, StopRequest,
+    UsageReply, UsageReport, WorkerId, WorkerList, WorkerView,
 };
 use crate::{Method, Status};
 
@@ -210,6 +210,10 @@ routes! {
     AcknowledgeAlert = Post "/v1/alerts/{id}/acknowledge" (WorkerId) Because => OK AlertView, by Operator;
     /// Says that an alert is dealt with.
     ResolveAlert = Post "/v1/alerts/{id}/resolve" (WorkerId) Because => OK AlertView, by Operator;
+    /// Calls of MCP tools that wait for an operator, the oldest first.
+    ListHolds = Get "/v1/holds" (NoTarget) Empty => OK HoldList, by Viewer;
+    /// Answers a call that waits, once.
+    AnswerHold = Post "/v1/holds/{id}/answer" (WorkerId) HoldAnswerRequest => OK HoldView, by Operator;
     /// How the log stands.
     ReadLedger = Get "/v1/ledger" (NoTarget) Empty => OK LedgerReport, by Viewer;
     /// Entries of the log, the newest first.

@@ -13,6 +13,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("gate", &["policy", "manifest", "ledger", "replication"]),
     ("sandbox", &[]),
     ("egress", &["policy"]),
+    ("mcp", &["policy"]),
     (
         "supervisor",
         &[
@@ -23,6 +24,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "gate",
             "sandbox",
             "egress",
+            "mcp",
         ],
     ),
     ("evolve", &["policy", "manifest", "gate", "supervisor"]),
@@ -40,6 +42,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "gate",
             "sandbox",
             "egress",
+            "mcp",
             "supervisor",
             "evolve",
             "monitor",

@@ -98,6 +98,83 @@ pub enum RunEvent {
         /// What was found, where the code does not say it all.
         detail: Option<String>,
     },
+    /// A call of an MCP tool, and what came of it.
+    McpCall {
+        /// The run, or what was wrapped.
+        run: String,
+        /// The server.
+        server: String,
+        /// The tool.
+        tool: String,
+        /// `allow`, `deny`, `hold_allowed` or `hold_refused`.
+        verdict: String,
+        /// The stable code of a refusal.
+        code: Option<String>,
+        /// The rule that decided.
+        rule: Option<String>,
+        /// From the question to the answer, in microseconds.
+        duration_us: u64,
+        /// The answer's size.
+        result_bytes: u64,
+        /// Whether the server called it an error.
+        is_error: bool,
+        /// The arguments; what a rule redacts is its size and digest.
+        arguments: serde_json::Value,
+    },
+    /// A call of an MCP tool waits for an operator.
+    McpHeld {
+        /// The run, or what was wrapped.
+        run: String,
+        /// The hold.
+        hold: String,
+        /// The server.
+        server: String,
+        /// The tool.
+        tool: String,
+        /// Why it is held.
+        code: String,
+        /// The rule that holds it.
+        rule: String,
+    },
+    /// An operator answered about a held call, or nobody did.
+    McpAnswered {
+        /// The run, or what was wrapped.
+        run: String,
+        /// The hold.
+        hold: String,
+        /// `allowed`, `refused` or `timed_out`.
+        answer: String,
+        /// Who.
+        by: String,
+        /// Why.
+        reason: String,
+    },
+    /// A server's tool was seen for the first time, or is not what it was.
+    McpTool {
+        /// The run, or what was wrapped.
+        run: String,
+        /// The server.
+        server: String,
+        /// The tool.
+        tool: String,
+        /// `first_seen`, `new` or `changed`.
+        change: String,
+        /// SHA-256 of its definition.
+        sha256: String,
+    },
+    /// Something in the use of MCP tools that an honest agent or server does not do.
+    McpSuspicious {
+        /// The run, or what was wrapped.
+        run: String,
+        /// The server.
+        server: String,
+        /// The tool, as far as it has a name.
+        tool: String,
+        /// The stable code.
+        code: String,
+        /// In words.
+        detail: String,
+    },
     /// A writer was interrupted; what it had not finished was cut off.
     LogRecovered {
         /// Whole entries that were dropped; none of them was ever acknowledged.

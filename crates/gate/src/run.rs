@@ -225,9 +225,27 @@ impl RunGate {
         self.write(event, durability)
     }
 
+    /// Records several at once: they share one sync.
+    pub fn note_all(
+        &mut self,
+        events: Vec<RunEvent>,
+        durability: Durability,
+    ) -> Result<u64, LogError> {
+        self.write_all(events, durability)
+    }
+
     fn write(&mut self, event: RunEvent, durability: Durability) -> Result<u64, LogError> {
+        self.write_all(vec![event], durability)
+    }
+
+    /// Gives the number of the last.
+    fn write_all(
+        &mut self,
+        events: Vec<RunEvent>,
+        durability: Durability,
+    ) -> Result<u64, LogError> {
         let (mut ledger, recovery) = self.open()?;
-        let written = append(&mut ledger, recovery, event, durability);
+        let written = append(&mut ledger, recovery, events, durability);
         if written.is_ok() {
             self.warm = Some(ledger.release());
         }
@@ -296,7 +314,7 @@ impl std::fmt::Debug for RunGate {
 fn append(
     ledger: &mut Ledger,
     recovery: Recovery,
-    event: RunEvent,
+    events: Vec<RunEvent>,
     durability: Durability,
 ) -> Result<u64, LogError> {
     let at = now();
@@ -307,7 +325,10 @@ fn append(
         };
         ledger.append(&Entry::encode(at, recovered)?)?;
     }
-    let index = ledger.append(&Entry::encode(at, event)?)?;
+    let mut index = 0;
+    for event in events {
+        index = ledger.append(&Entry::encode(at, event)?)?;
+    }
     ledger.commit(durability)?;
     Ok(index)
 }

@@ -11,6 +11,7 @@ use crate::decode::{
     unexpected, whole,
 };
 use crate::egress_section::{EGRESS, egress};
+use crate::mcp_section::{MCP, decode_mcp};
 use crate::network_section::{LLM, ON_BUDGET, PUBLISHED, decode_network, on_budget};
 use crate::node::{Node, Problem};
 use crate::profiles;
@@ -144,6 +145,11 @@ pub(crate) static CAPABILITY: Object = Object {
             "upstream_proxy",
             UPSTREAM_PROXY,
             "The proxy of the host's network: http://host:port, or env for what HTTPS_PROXY says.",
+        ),
+        field(
+            "mcp",
+            Shape::Object(&MCP),
+            "What the agent may ask of MCP servers, and they of it.",
         ),
         field(
             "filesystem_config",
@@ -298,6 +304,9 @@ pub(crate) fn decode(
     }
     decode_network(&mut capability, root, written)?;
     decode_secrets(&mut capability, root, written, rule_for)?;
+    if let Some(section) = root.get("mcp") {
+        decode_mcp(&mut capability.tools, section, written)?;
+    }
     if let Some(section) = root.get("resource_limits") {
         decode_limits(&mut capability, section)?;
         decode_on_budget(&mut capability, section, root)?;

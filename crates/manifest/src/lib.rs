@@ -14,6 +14,8 @@ mod egress_section;
 mod error;
 pub mod keys;
 pub mod lineage;
+mod mcp_arguments;
+mod mcp_section;
 mod network_section;
 mod node;
 mod profiles;

@@ -69,6 +69,14 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// The keys and values, if it is a mapping.
+    pub(crate) fn entries(&self) -> &[(Key<'a>, Node<'a>)] {
+        match &self.value {
+            Value::Map(entries) => entries,
+            _ => &[],
+        }
+    }
+
     /// Whether it is null.
     #[must_use]
     pub fn is_null(&self) -> bool {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use belljar_policy::{
     Capability, DomainPattern, EgressEffect, EgressRule, EgressTerms, FsMode, PathRule,
-    PrivateAddresses, Reach, Rule, Source, ToolPattern,
+    PrivateAddresses, Reach, Rule, Source,
 };
 
 use crate::capability_file::{
@@ -15,8 +15,9 @@ use crate::decode::{
     Written, add_withheld, domain, limit, mebibytes, number, ports, replace, seconds, text,
     unexpected, whole,
 };
+use crate::mcp_section::{MCP, decode_mcp};
 use crate::network_section::{LLM, PUBLISHED, decode_network as decode_network_terms};
-use crate::node::{Node, Problem, quoted};
+use crate::node::{Node, Problem};
 use crate::profiles;
 use crate::secrets_section::{SECRETS, UPSTREAM_PROXY, decode_secrets};
 use crate::shape::{Case, Choice, Object, Shape, field};
@@ -203,20 +204,6 @@ static RESOURCES: Object = Object {
     ],
 };
 
-static MCP: Object = Object {
-    name: "sandbox.mcp",
-    doc: "The MCP tools the agent may call.",
-    fields: &[
-        field(
-            "allowed_tools",
-            TEXTS,
-            "`server:tool` or `server:*`; all tools if not said.",
-        ),
-        field("blocked_tools", TEXTS, "The same, refused even if allowed."),
-        field("rate_limit_per_minute", RATE, "Calls per minute."),
-    ],
-};
-
 /// Turns a tree into a capability.
 pub(crate) fn decode(
     root: &Node<'_>,
@@ -243,7 +230,7 @@ pub(crate) fn decode(
         decode_resources(&mut capability, section)?;
     }
     if let Some(section) = section("mcp") {
-        decode_tools(&mut capability, section, written)?;
+        decode_mcp(&mut capability.tools, section, written)?;
     }
     Ok(capability)
 }
@@ -383,33 +370,4 @@ fn decode_resources(capability: &mut Capability, section: &Node<'_>) -> Result<(
     limit(&mut limits.wall_time, get("timeout_seconds"), seconds)?;
     limit(&mut limits.cost_usd, get("max_cost_usd"), number)?;
     limit(&mut limits.tokens, get("max_tokens"), whole)
-}
-
-fn decode_tools(
-    capability: &mut Capability,
-    section: &Node<'_>,
-    written: Written<'_>,
-) -> Result<(), Problem> {
-    let patterns = |list: &Node<'_>| -> Result<Vec<_>, Problem> {
-        list.items()
-            .iter()
-            .map(|item| tool(item, written))
-            .collect()
-    };
-    let tools = &mut capability.tools;
-    limit(&mut tools.allowed, section.get("allowed_tools"), patterns)?;
-    replace(&mut tools.blocked, section.get("blocked_tools"), patterns)?;
-    limit(
-        &mut tools.rate_limit_per_min,
-        section.get("rate_limit_per_minute"),
-        whole,
-    )
-}
-
-fn tool(item: &Node<'_>, written: Written<'_>) -> Result<Rule<ToolPattern>, Problem> {
-    let text = text(item)?;
-    let pattern = ToolPattern::parse(text).map_err(|invalid| {
-        Problem::new(item.span, format!("{invalid}: {}", quoted(text))).with_hint(invalid.hint())
-    })?;
-    Ok(Rule::new(pattern, written.at(item)))
 }

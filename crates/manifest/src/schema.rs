@@ -89,6 +89,10 @@ fn of(shape: &Shape) -> Value {
             schema
         }
         Shape::Open => json!({"type": "object"}),
+        Shape::Map { item, most } => {
+            json!({"type": "object", "additionalProperties": of(item), "maxProperties": most})
+        }
+        Shape::Any => json!({}),
         Shape::Guarded(inner) => of(inner),
     }
 }

@@ -67,6 +67,15 @@ pub enum Shape {
     Variant(&'static Object),
     /// A mapping that somebody else reads.
     Open,
+    /// A mapping whose keys are names that the user gives.
+    Map {
+        /// What each value may be.
+        item: &'static Shape,
+        /// The most entries.
+        most: usize,
+    },
+    /// Any value that JSON has.
+    Any,
     /// The shape inside, where a secret may have been written by mistake: what is wrong is not shown.
     Guarded(&'static Shape),
 }
@@ -164,6 +173,10 @@ impl Shape {
             },
             (Self::Object(object), Value::Map(entries)) => object.check(entries, node.span),
             (Self::Open, Value::Map(_)) => Ok(()),
+            (Self::Map { item, most }, Value::Map(entries)) => {
+                check_map(item, *most, entries, node.span, name)
+            }
+            (Self::Any, value) => check_any(value, node.span, name),
             (Self::Variant(object), Value::Map(entries)) => {
                 object.check(entries, node.span)?;
                 object.check_single(entries, node.span, name)
@@ -198,7 +211,10 @@ impl Shape {
     /// Whether values of this kind are of this shape, or wrong in a way that it can tell.
     fn is_about(&self, value: &Value<'_>) -> bool {
         match self {
-            Self::Object(_) | Self::Variant(_) | Self::Open => matches!(value, Value::Map(_)),
+            Self::Object(_) | Self::Variant(_) | Self::Open | Self::Map { .. } => {
+                matches!(value, Value::Map(_))
+            }
+            Self::Any => true,
             Self::List { .. } => matches!(value, Value::List(_)),
             Self::Text { .. } | Self::Lines { .. } | Self::Choice(_) => {
                 matches!(value, Value::Text(_))
@@ -215,7 +231,8 @@ impl Shape {
 
     fn expected(&self) -> String {
         match self {
-            Self::Object(_) | Self::Open => "a mapping".to_owned(),
+            Self::Object(_) | Self::Open | Self::Map { .. } => "a mapping".to_owned(),
+            Self::Any => "a value".to_owned(),
             Self::Variant(object) => {
                 let forms = object
                     .fields
@@ -406,6 +423,38 @@ fn check_list(
     }
     let label = format!("an item of {name}");
     items.iter().try_for_each(|node| item.check(node, &label))
+}
+
+fn check_map(
+    item: &Shape,
+    most: usize,
+    entries: &[(Key<'_>, Node<'_>)],
+    span: Span,
+    name: &str,
+) -> Result<(), Problem> {
+    if entries.len() > most {
+        let message = format!("{name} has more than {most} entries");
+        return Err(Problem::new(span, message));
+    }
+    let each = |(key, node): &(Key<'_>, Node<'_>)| item.check(node, &quoted(&key.text));
+    entries.iter().try_for_each(each)
+}
+
+/// Dates and numbers that are none exist in one format each and in no argument.
+fn check_any(value: &Value<'_>, span: Span, name: &str) -> Result<(), Problem> {
+    match value {
+        Value::Date => Err(Shape::Any
+            .mismatch(value, span, name)
+            .with_hint("put it in quotes")),
+        Value::Float(number) if !number.is_finite() => Err(Shape::Any.mismatch(value, span, name)),
+        Value::List(items) => items
+            .iter()
+            .try_for_each(|item| check_any(&item.value, item.span, name)),
+        Value::Map(entries) => entries
+            .iter()
+            .try_for_each(|(_, item)| check_any(&item.value, item.span, name)),
+        _ => Ok(()),
+    }
 }
 
 fn check_text(text: &str, most: usize, span: Span, name: &str) -> Result<(), Problem> {

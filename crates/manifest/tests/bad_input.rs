@@ -268,8 +268,58 @@ fn meanings() {
             "[sandbox.mcp]\nblocked_tools = ['execute']",
         ),
         toml(
-            "tool wildcard",
-            "[sandbox.mcp]\nblocked_tools = ['shell:ex*']",
+            "path where none is read",
+            "[sandbox.mcp]\nallowed_tools = ['fs:write:/work/*']",
+        ),
+        text(
+            "tool that no server has",
+            "mcp: {blocked_tools: ['shell:ex ec']}",
+        ),
+        text(
+            "blocked path that is relative",
+            "mcp: {blocked_tools: ['fs:write:etc/*']}",
+        ),
+        text(
+            "server of two kinds",
+            "mcp: {servers: {a: {url: 'http://x/', unix: /x}}}",
+        ),
+        text("server of no kind", "mcp: {servers: {a: {}}}"),
+        text(
+            "server's name",
+            "mcp: {servers: {a__b: {url: 'http://x/'}}}",
+        ),
+        text(
+            "capability of no program",
+            "mcp: {servers: {a: {url: 'http://x/', capability: x.yaml}}}",
+        ),
+        text("empty command", "mcp: {servers: {a: {command: []}}}"),
+        text(
+            "no test",
+            "mcp: {rules: [{tool: 'a:b', arguments: [{at: /x}]}]}",
+        ),
+        text(
+            "two tests",
+            "mcp: {rules: [{tool: 'a:b', arguments: [{at: /x, equals: 1, max_bytes: 3}]}]}",
+        ),
+        text(
+            "no pointer",
+            "mcp: {rules: [{tool: 'a:b', arguments: [{at: x, equals: 1}]}]}",
+        ),
+        text(
+            "no expression",
+            "mcp: {rules: [{tool: 'a:b', arguments: [{at: /x, regex: 'a)|(b'}]}]}",
+        ),
+        text(
+            "relative glob",
+            "mcp: {rules: [{tool: 'a:b', arguments: [{at: /x, glob: 'work/**'}]}]}",
+        ),
+        text(
+            "rate of a denial",
+            "mcp: {rules: [{tool: 'a:b', verdict: deny, rate_limit_per_minute: 3}]}",
+        ),
+        text(
+            "unknown verdict",
+            "mcp: {rules: [{tool: 'a:b', verdict: ask}]}",
         ),
     ];
     insta::assert_snapshot!(report(&cases));

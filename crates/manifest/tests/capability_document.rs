@@ -14,16 +14,19 @@ use std::time::Duration;
 use belljar_manifest::lineage::{CapabilityDocument, Envelope, Payload, Unrepresentable};
 use belljar_manifest::{PROFILES, profile};
 use belljar_policy::{
-    Capability, Degraded, DomainPattern, EgressEffect, EgressRule, EgressTerms, EnvAllow,
-    EnvPolicy, Filesystem, FsMode, HttpTerms, Limits, LlmApi, LlmEndpointRule, LlmTerms, OnBudget,
-    Origin, PathPattern, PathRule, Permission, Places, PrivateAddresses, ProxyPlace,
-    ProxyResolution, ProxyTerms, PublishedPort, Reach, Rule, SecretPlace, SecretRule, SecretSource,
-    Source, Tier, ToolPattern, ToolRules, WebSocket, Workspace,
+    BlockedTool, CallRule, Capability, Condition, Degraded, DomainPattern, EgressEffect,
+    EgressRule, EgressTerms, EnvAllow, EnvPolicy, Filesystem, FsMode, HttpTerms, Limits, LlmApi,
+    LlmEndpointRule, LlmTerms, McpServer, NameRules, OnBudget, Origin, PathGlob, PathPattern,
+    PathRule, Permission, Places, Pointer, PrivateAddresses, ProxyPlace, ProxyResolution,
+    ProxyTerms, PublishedPort, Reach, ResourcePattern, Rule, SecretPlace, SecretRule, SecretSource,
+    ServerRequests, Source, Test, Tier, ToolPattern, ToolRules, Verdict, WebSocket, WholeRegex,
+    Workspace,
 };
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
+use serde_json::json;
 use support::{places, quick, root, seal};
 
 #[track_caller]
@@ -115,10 +118,14 @@ fn what_would_mean_something_else_is_refused() {
         &|c, _| c.egress[0].value.ports = vec![443, 80],
         Unrepresentable::Order,
     );
-    let tool = ToolPattern::Exact("fs:*".to_owned());
+    // Layers are flat: one within one within one is a shape that nothing makes.
+    let nested = ToolRules {
+        within: vec![ToolRules::closed()],
+        ..ToolRules::closed()
+    };
     check(
-        &|c, _| c.tools.blocked = vec![Rule::new(tool.clone(), Origin::built_in())],
-        Unrepresentable::NotTheSame,
+        &|c, _| c.tools.within = vec![nested.clone()],
+        Unrepresentable::Rule,
     );
 }
 
@@ -380,17 +387,129 @@ fn environments() -> impl Strategy<Value = EnvAllow> {
     ]
 }
 
-fn tools() -> impl Strategy<Value = ToolRules> {
-    let pattern =
-        || select(vec!["fs:read", "fs:*", "a:b:c"]).prop_map(|t| ToolPattern::parse(t).unwrap());
-    let rate = option::of(any::<u32>());
-    (option::of(rules(pattern())), rules(pattern()), rate).prop_map(
-        |(allowed, blocked, rate_limit_per_min)| ToolRules {
-            allowed,
-            blocked,
-            rate_limit_per_min,
-        },
+fn condition() -> impl Strategy<Value = Condition> {
+    let test = prop_oneof![
+        select(vec![
+            json!(null),
+            json!(-1.5),
+            json!({"a": ["x", 1]}),
+            json!(u64::MAX),
+            json!(0.1)
+        ])
+        .prop_map(Test::Equals),
+        Just(Test::In(vec![json!("a"), json!(false)])),
+        select(vec!["/work/**", "/", "/a/*.txt"])
+            .prop_map(|glob| Test::Glob(PathGlob::parse(glob).unwrap())),
+        Just(Test::Regex(WholeRegex::parse("a|b+").unwrap())),
+        (option::of(-1e9..1e9), option::of(-1e9..1e9))
+            .prop_map(|(minimum, maximum)| Test::Range { minimum, maximum }),
+        any::<u64>().prop_map(Test::MaxBytes),
+    ];
+    let at = select(vec!["", "/path", "/a~1b/*", "/x~0/0"]);
+    (at, test).prop_map(|(at, test)| Condition {
+        at: Pointer::parse(at).unwrap(),
+        test,
+    })
+}
+
+fn verdict() -> impl Strategy<Value = Verdict> {
+    select(vec![Verdict::Allow, Verdict::Hold, Verdict::Deny])
+}
+
+fn server() -> impl Strategy<Value = McpServer> {
+    let command = McpServer::Command {
+        command: vec!["node".to_owned(), "a b".to_owned()],
+        capability: Some("files.yaml".to_owned()),
+        env: [("A".to_owned(), "=".to_owned())].into(),
+    };
+    let url = "http://127.0.0.1:9/mcp".to_owned();
+    let unix = "/run/x.sock".to_owned();
+    select(vec![
+        command,
+        McpServer::Url { url },
+        McpServer::Unix { unix },
+    ])
+}
+
+fn layer() -> impl Strategy<Value = ToolRules> {
+    let tool =
+        || select(vec!["fs:read", "fs:*", "*:r*"]).prop_map(|t| ToolPattern::parse(t).unwrap());
+    let block = select(vec!["fs:read", "fs:*:/etc/**", "a:b:/*.x"])
+        .prop_map(|t| BlockedTool::parse(t).unwrap());
+    let uri = || {
+        select(vec!["fs:file:///work/**", "*:mem:*"])
+            .prop_map(|t| ResourcePattern::parse(t).unwrap())
+    };
+    let call = (
+        tool(),
+        verdict(),
+        proptest::collection::vec(condition(), 0..3),
+        option::of(any::<u32>()),
     )
+        .prop_map(|(tool, verdict, conditions, rate_limit_per_min)| CallRule {
+            tool,
+            verdict,
+            conditions,
+            rate_limit_per_min,
+            redact: vec![Pointer::parse("/content").unwrap()],
+        });
+    let server = (server(), origins()).prop_map(|(server, origin)| Rule::new(server, origin));
+    let servers = option::of(btree_map("[a-z]{1,4}", server, 0..3));
+    let names = (
+        option::of(rules(uri())),
+        rules(uri()),
+        option::of(rules(tool())),
+        rules(tool()),
+    );
+    let asks = (verdict(), verdict(), verdict(), verdict());
+    let numbers = (option::of(any::<u32>()), option::of(any::<u32>()));
+    (
+        servers,
+        option::of(rules(tool())),
+        rules(block),
+        rules(call),
+        names,
+        asks,
+        numbers,
+    )
+        .prop_map(
+            |(
+                servers,
+                allowed,
+                blocked,
+                rules,
+                names,
+                asks,
+                (rate_limit_per_min, hold_seconds),
+            )| ToolRules {
+                servers,
+                allowed,
+                blocked,
+                rules,
+                resources: NameRules {
+                    allowed: names.0,
+                    blocked: names.1,
+                },
+                prompts: NameRules {
+                    allowed: names.2,
+                    blocked: names.3,
+                },
+                server_requests: ServerRequests {
+                    sampling: asks.0,
+                    elicitation: asks.1,
+                    roots: asks.2,
+                },
+                rate_limit_per_min,
+                hold_seconds,
+                on_new_tool: asks.3,
+                within: Vec::new(),
+            },
+        )
+}
+
+fn tools() -> impl Strategy<Value = ToolRules> {
+    let within = proptest::collection::vec(layer(), 0..2);
+    (layer(), within).prop_map(|(own, within)| ToolRules { within, ..own })
 }
 
 type Network = (

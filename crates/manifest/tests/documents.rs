@@ -332,3 +332,38 @@ fn terms_that_make_no_sense_are_refused() {
     check("http: {paths: [\"/a/../b\"]}", "written plainly");
     check("max_connections: 0", "max_connections");
 }
+
+#[test]
+fn rules_about_tools_say_their_line_in_both_formats() {
+    let yaml = yaml(
+        "extends: moderate\nmcp:\n  servers:\n    files: {command: [node, server.js, /work], capability: files.yaml, env: {A: b}}\n    \
+         web: {url: 'http://127.0.0.1:9000/mcp'}\n  blocked_tools: ['filesystem:write:/etc/*']\n  rules:\n    - tool: 'files:write_*'\n      \
+         verdict: hold\n      arguments:\n        - {at: /path, glob: '/work/**'}\n        - {at: /n, minimum: 1, maximum: 5}\n      \
+         rate_limit_per_minute: 10\n      redact: [/content]\n  server_requests: {elicitation: hold}\n  hold_seconds: 5\n  on_new_tool: allow\n",
+    );
+    let toml = toml(
+        "[sandbox.mcp]\nblocked_tools = ['filesystem:write:/etc/*']\nhold_seconds = 5\non_new_tool = 'allow'\n\
+         [sandbox.mcp.servers.files]\ncommand = ['node', 'server.js', '/work']\ncapability = 'files.yaml'\nenv = {A = 'b'}\n\
+         [sandbox.mcp.servers.web]\nurl = 'http://127.0.0.1:9000/mcp'\n\
+         [[sandbox.mcp.rules]]\ntool = 'files:write_*'\nverdict = 'hold'\nrate_limit_per_minute = 10\nredact = ['/content']\n\
+         arguments = [{at = '/path', glob = '/work/**'}, {at = '/n', minimum = 1, maximum = 5}]\n\
+         [sandbox.mcp.server_requests]\nelicitation = 'hold'\n",
+    );
+    let shown = |rules: &belljar_policy::ToolRules| {
+        let rules = rules.rules.iter().map(|rule| rule.value.to_string());
+        rules.collect::<Vec<_>>()
+    };
+    let want = "hold files:write_* where /path within /work/** and /n from 1 to 5 at 10/min";
+    for capability in [&yaml, &toml] {
+        let tools = &capability.tools;
+        assert_eq!(shown(tools), [want]);
+        assert_eq!(
+            tools.all_servers().keys().copied().collect::<Vec<_>>(),
+            ["files", "web"]
+        );
+        assert_eq!(tools.hold_time().as_secs(), 5);
+        assert_eq!(tools.new_tools(), belljar_policy::Verdict::Allow);
+    }
+    assert_eq!(yaml.tools.rules[0].origin.line, 8);
+    assert_eq!(yaml.tools.server_requests, toml.tools.server_requests);
+}

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use belljar_manifest::{PROFILES, parse_capability, profile};
 use belljar_policy::{
     Capability, Cover, Decision, EgressQuestion, FileOp, Host, Places, Reason, RequestQuestion,
-    Upgrade, decide_env, decide_host, decide_tool,
+    ToolQuestion, Upgrade, decide_env, decide_host, decide_tool,
 };
 
 const PATHS: &[&str] = &[
@@ -104,6 +104,30 @@ const TERMS: &str = "network_egress_rules:\n  - domain: api.anthropic.com\n    h
 
 const TOOLS: &[&str] = &["fs:read", "shell:execute", "web:get"];
 
+const RESOURCES: &[(&str, &str)] = &[
+    ("files", "file:///work/a"),
+    ("files", "file:///work/../etc/x"),
+    ("files", "file:///work/keys/x"),
+    ("shell", "mem:x"),
+];
+
+const TOOL_CALLS: &[(&str, &str)] = &[
+    ("files:write_file", r#"{"path":"/work/a"}"#),
+    ("files:write_file", r#"{"path":"/tmp/x"}"#),
+    ("files:write_file", r#"{"path":"/etc/x"}"#),
+    ("files:write_file", r#"{"path":"/work/../etc/x"}"#),
+    ("files:write_file", r#"{"path":"/work/conf/x"}"#),
+    ("files:delete", r#"{"path":"/etc/x"}"#),
+    ("files:list", "{}"),
+    ("files:li\u{200b}st", "{}"),
+];
+
+const MCP: &str = "extends: moderate\nmcp:\n  servers: {files: {url: 'http://127.0.0.1:9/'}}\n  blocked_tools: ['files:*:/etc/*']\n  rules:\n    \
+     - {tool: 'files:write_*', arguments: [{at: /path, glob: '/work/**'}]}\n    \
+     - {tool: 'files:*', verdict: hold, arguments: [{at: /path, glob: '/work/conf/**'}]}\n  \
+     resources: {allowed: ['files:file:///work/**'], blocked: ['*:file:///work/keys/**']}\n  \
+     prompts: {allowed: ['files:*review'], blocked: ['files:secret*']}\n  server_requests: {sampling: allow, elicitation: hold}\n";
+
 const OWN: &str = include_str!("../../../examples/policies/capability.yaml");
 
 const CLOSED: &str = "[sandbox]\nmode = 'Strict'\n[sandbox.network]\nmode = 'Filtered'\n\
@@ -121,6 +145,7 @@ fn columns() -> Vec<(String, Capability)> {
         ("example".to_owned(), parse("capability.yaml", OWN)),
         ("sandbox.toml".to_owned(), parse("sandbox.toml", CLOSED)),
         ("terms".to_owned(), parse("capability.yaml", TERMS)),
+        ("mcp".to_owned(), parse("capability.yaml", MCP)),
     ];
     shipped.into_iter().chain(written).collect()
 }
@@ -175,7 +200,41 @@ fn decisions(capability: &Capability) -> Vec<(String, Decision)> {
         ));
     }
     for tool in TOOLS {
-        all.push((format!("call {tool}"), decide_tool(&capability.tools, tool)));
+        let question = ToolQuestion::named(tool).unwrap();
+        all.push((
+            format!("call {tool}"),
+            decide_tool(&capability.tools, &question),
+        ));
+    }
+    let tools = &capability.tools;
+    for (tool, arguments) in TOOL_CALLS {
+        let arguments = serde_json::from_str(arguments).unwrap();
+        let question = ToolQuestion {
+            arguments: &arguments,
+            ..ToolQuestion::named(tool).unwrap()
+        };
+        all.push((
+            format!("call {tool} {arguments}"),
+            decide_tool(tools, &question),
+        ));
+    }
+    for (server, uri) in RESOURCES {
+        all.push((
+            format!("read {server}:{uri}"),
+            tools.decide_resource(server, uri),
+        ));
+    }
+    for prompt in ["review", "secret_review", "other"] {
+        all.push((
+            format!("prompt files:{prompt}"),
+            tools.decide_prompt("files", prompt),
+        ));
+    }
+    for method in ["sampling/createMessage", "elicitation/create", "roots/list"] {
+        all.push((
+            format!("server asks {method}"),
+            tools.decide_server_request(method),
+        ));
     }
     all
 }

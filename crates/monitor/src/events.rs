@@ -129,6 +129,7 @@ const KINDS: &[(EventKind, &str)] = &[
     (EventKind::KillSwitchReset, "kill_switch_reset"),
     (EventKind::BudgetExceeded, "budget_exceeded"),
     (EventKind::ToolRefused, "tool_refused"),
+    (EventKind::ToolHeld, "tool_held"),
     (EventKind::Alert, "alert"),
     (EventKind::Responded, "responded"),
     (EventKind::Ledger, "ledger"),

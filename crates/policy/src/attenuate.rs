@@ -17,7 +17,7 @@ use crate::limits::MIB;
 use crate::{
     Access, Capability, Decision, Degraded, EgressEffect, EgressRule, EnvAllow, EnvPolicy,
     LlmTerms, Origin, PathTable, Places, PublishedPort, Reason, Rule, SecretRule, Source,
-    ToolPattern, ToolRules,
+    ToolRules,
 };
 
 /// One thing a child asks for that its parent does not have.
@@ -422,32 +422,10 @@ impl Report {
     }
 
     fn tools(&mut self, parent: &ToolRules, child: &ToolRules) {
-        let covered = |rules: &[Rule<ToolPattern>], rule: &Rule<ToolPattern>| {
-            rules.iter().any(|own| own.value.covers(&rule.value))
-        };
-        match (&parent.allowed, &child.allowed) {
-            (None, _) => {}
-            (Some(_), None) => self.add("allowed_tools", "a list", "every tool"),
-            (Some(own), Some(wanted)) => {
-                for rule in wanted.iter().filter(|rule| !covered(own, rule)) {
-                    self.add_at(
-                        "allowed_tools",
-                        "no such tool",
-                        &rule.value,
-                        rule.origin.clone(),
-                    );
-                }
-            }
+        for excess in child.beyond(parent) {
+            let origin = excess.origin.unwrap_or_else(|| self.origin.clone());
+            self.add_at(excess.field, excess.parent, excess.child, origin);
         }
-        for rule in parent
-            .blocked
-            .iter()
-            .filter(|rule| !covered(&child.blocked, rule))
-        {
-            self.add("blocked_tools", &rule.value, "not blocked");
-        }
-        let (most, wanted) = (&parent.rate_limit_per_min, &child.rate_limit_per_min);
-        self.limit("mcp.rate_limit_per_minute", most, wanted, |rate| *rate);
     }
 }
 

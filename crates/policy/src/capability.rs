@@ -205,7 +205,7 @@ impl Capability {
             limits: Limits::default(),
             permissions: BTreeSet::new(),
             env: EnvPolicy::default(),
-            tools: ToolRules::default(),
+            tools: ToolRules::closed(),
         }
     }
 

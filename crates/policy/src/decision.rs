@@ -1,12 +1,12 @@
 //! The answer to a question: a verdict with its reason, the rule behind it and what to do about it.
 
 use serde::ser::SerializeStruct;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::Origin;
 
 /// The verdict alone, ordered by strictness.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// It may happen.
@@ -15,6 +15,18 @@ pub enum Verdict {
     Hold,
     /// It may not happen.
     Deny,
+}
+
+impl Verdict {
+    /// The word for it in files.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Hold => "hold",
+            Self::Deny => "deny",
+        }
+    }
 }
 
 /// A decision; the explanation is part of it and never recomputed.
@@ -88,6 +100,14 @@ impl Decision {
         })
     }
 
+    pub(crate) fn hold(reason: Reason, origin: Origin, hint: Option<String>) -> Self {
+        Self::Hold(Because {
+            reason,
+            origin,
+            hint,
+        })
+    }
+
     pub(crate) fn deny(reason: Reason, origin: Origin, hint: Option<String>) -> Self {
         Self::Deny(Because {
             reason,
@@ -128,6 +148,16 @@ crate::codes! {
         AllowEgressRule = "allow_egress_rule",
         /// The tool rules let the tool through.
         AllowTool = "allow_tool",
+        /// The resource rules let it be read.
+        AllowResource = "allow_resource",
+        /// The prompt rules let it be got.
+        AllowPrompt = "allow_prompt",
+        /// A server may ask this of the agent's side.
+        AllowServerRequest = "allow_server_request",
+        /// A rule wants a person to look at the call.
+        HoldTool = "hold_tool",
+        /// A person looks at what the server asks.
+        HoldServerRequest = "hold_server_request",
         /// The path is hidden.
         DenyHidden = "deny_hidden",
         /// The path is in another user's home directory.
@@ -160,6 +190,22 @@ crate::codes! {
         DenyToolBlocked = "deny_tool_blocked",
         /// The policy lists tools, and this is not one of them.
         DenyToolNotListed = "deny_tool_not_listed",
+        /// The rules about the tool allow it with other arguments.
+        DenyToolArguments = "deny_tool_arguments",
+        /// No tool has such a name.
+        DenyToolName = "deny_tool_name",
+        /// The policy lists servers, and this is not one of them.
+        DenyServerNotListed = "deny_server_not_listed",
+        /// A rule blocks the resource.
+        DenyResourceBlocked = "deny_resource_blocked",
+        /// The policy lists resources, and this is not one of them.
+        DenyResourceNotListed = "deny_resource_not_listed",
+        /// A rule blocks the prompt.
+        DenyPromptBlocked = "deny_prompt_blocked",
+        /// The policy lists prompts, and this is not one of them.
+        DenyPromptNotListed = "deny_prompt_not_listed",
+        /// A server may not ask this of the agent's side.
+        DenyServerRequest = "deny_server_request",
         /// A child asked for more than its parent has.
         DenyExceedsParent = "deny_exceeds_parent",
     }
@@ -188,7 +234,9 @@ mod tests {
                 "{code} is not snake_case"
             );
             assert!(
-                code.starts_with("allow_") || code.starts_with("deny_"),
+                ["allow_", "hold_", "deny_"]
+                    .iter()
+                    .any(|verdict| code.starts_with(verdict)),
                 "{code} hides its verdict"
             );
         }

@@ -43,4 +43,9 @@ pub use limits::Limits;
 pub use origin::{Origin, Rule, Source};
 pub use path_rule::{InvalidPathRule, PathRule};
 pub use path_table::{Access, Entry, FileOp, PathTable, Places};
-pub use tools::{InvalidToolPattern, ToolPattern, ToolRules, decide_tool};
+pub use tools::{
+    BlockedTool, CallRule, Condition, Glob, InvalidPathGlob, InvalidPointer, InvalidRegex,
+    InvalidToolPattern, Lexical, McpServer, NameRules, PathGlob, Paths, Pointer, RateUse,
+    ResourcePattern, ServerRequests, Test, TextTrick, ToolAnswer, ToolPattern, ToolQuestion,
+    ToolRules, WholeRegex, decide_tool, is_mcp_name, is_mcp_server, text_tricks,
+};

@@ -7,7 +7,7 @@ use crate::egress::ports;
 use crate::env::decide_name;
 use crate::{
     Capability, EgressEffect, EgressRule, EnvAllow, EnvPolicy, Filesystem, Limits, LlmTerms,
-    Origin, PathRule, PathTable, Places, ProxyTerms, Rule, Source, ToolRules,
+    Origin, PathRule, PathTable, Places, ProxyTerms, Rule, Source,
 };
 
 impl Capability {
@@ -35,7 +35,7 @@ impl Capability {
                 .copied()
                 .collect(),
             env: meet_env(&self.env, &other.env),
-            tools: meet_tools(&self.tools, &other.tools),
+            tools: self.tools.meet(&other.tools),
         }
     }
 }
@@ -212,26 +212,5 @@ fn meet_env(a: &EnvPolicy, b: &EnvPolicy) -> EnvPolicy {
         withheld: withheld
             .map(|(name, origin)| (name.clone(), origin.clone()))
             .collect(),
-    }
-}
-
-fn meet_tools(a: &ToolRules, b: &ToolRules) -> ToolRules {
-    let allowed = match (&a.allowed, &b.allowed) {
-        (Some(own), Some(others)) => {
-            let pairs = own
-                .iter()
-                .flat_map(|own| others.iter().map(move |other| (own, other)));
-            let both = pairs.filter_map(|(own, other)| {
-                let value = own.value.intersect(&other.value)?;
-                Some(Rule::new(value, other.origin.clone()))
-            });
-            Some(both.collect())
-        }
-        (own, others) => own.clone().or_else(|| others.clone()),
-    };
-    ToolRules {
-        allowed,
-        blocked: a.blocked.iter().chain(&b.blocked).cloned().collect(),
-        rate_limit_per_min: least(a.rate_limit_per_min, b.rate_limit_per_min),
     }
 }

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_policy::{
-    Capability, Degraded, DomainPattern, EgressEffect, EgressRule, EgressTerms, EnvAllow, FsMode,
-    LlmApi, LlmEndpointRule, OnBudget, Origin, PathRule, Permission, Places, ProxyPlace,
-    ProxyResolution, ProxyTerms, PublishedPort, Rule, SecretPlace, SecretRule, SecretSource,
-    Source, Tier, ToolPattern, Workspace,
+    BlockedTool, CallRule, Capability, Condition, Degraded, DomainPattern, EgressEffect,
+    EgressRule, EgressTerms, EnvAllow, FsMode, LlmApi, LlmEndpointRule, McpServer, OnBudget,
+    Origin, PathGlob, PathRule, Permission, Places, Pointer, ProxyPlace, ProxyResolution,
+    ProxyTerms, PublishedPort, Rule, SecretPlace, SecretRule, SecretSource, Source, Test, Tier,
+    ToolPattern, Verdict, Workspace,
 };
 
 fn places() -> Places {
@@ -54,6 +55,10 @@ fn allow(domain: &str, ports: &[u16], rate: u32) -> Rule<EgressRule> {
 
 fn tool(text: &str) -> Rule<ToolPattern> {
     Rule::new(ToolPattern::parse(text).unwrap(), origin(Source::Document))
+}
+
+fn block(text: &str) -> Rule<BlockedTool> {
+    Rule::new(BlockedTool::parse(text).unwrap(), origin(Source::Document))
 }
 
 /// A capability that differs from the closed one as `edit` says.
@@ -239,6 +244,21 @@ fn connections() {
     );
 }
 
+fn write_below(glob: &str) -> Rule<CallRule> {
+    let condition = Condition {
+        at: Pointer::parse("/path").unwrap(),
+        test: Test::Glob(PathGlob::parse(glob).unwrap()),
+    };
+    let value = CallRule {
+        tool: ToolPattern::parse("fs:write").unwrap(),
+        verdict: Verdict::Allow,
+        conditions: vec![condition],
+        rate_limit_per_min: None,
+        redact: Vec::new(),
+    };
+    Rule::new(value, origin(Source::Document))
+}
+
 #[test]
 fn tools() {
     check(
@@ -247,19 +267,54 @@ fn tools() {
         &["allowed_tools: the child asks for fs:* (child.yaml:4), the parent has no such tool"],
     );
     check(
-        |c| c.tools.allowed = Some(Vec::new()),
         |_| {},
+        |c| c.tools.allowed = None,
         &["allowed_tools: the child asks for every tool (child.yaml), the parent has a list"],
     );
     check(
-        |c| c.tools.blocked.push(tool("fs:*")),
-        |c| c.tools.blocked.push(tool("fs:read")),
+        |c| c.tools.blocked.push(block("fs:*")),
+        |c| c.tools.blocked.push(block("fs:read")),
         &["blocked_tools: the child asks for not blocked (child.yaml), the parent has fs:*"],
     );
     check(
         |c| c.tools.rate_limit_per_min = Some(3),
         |c| c.tools.rate_limit_per_min = Some(4),
         &["mcp.rate_limit_per_minute: the child asks for 4 (child.yaml), the parent has 3"],
+    );
+    check(
+        |c| c.tools.rules.push(write_below("/work/**")),
+        |c| c.tools.rules.push(write_below("/**")),
+        &[
+            "mcp.rules: the child asks for allow fs:write where /path within /** (child.yaml:4), the parent has no rule that covers it",
+        ],
+    );
+    check(
+        |c| {
+            c.tools.allowed = None;
+            c.tools.rules.push(write_below("/work/**"));
+        },
+        |c| c.tools.allowed = None,
+        &[
+            "mcp.rules: the child asks for no such rule (child.yaml), the parent has allow fs:write where /path within /work/**",
+        ],
+    );
+    check(
+        |_| {},
+        |c| c.tools.server_requests.sampling = Verdict::Hold,
+        &[
+            "mcp.server_requests.sampling: the child asks for hold (child.yaml), the parent has deny",
+        ],
+    );
+    check(
+        |c| c.tools.servers = Some(Default::default()),
+        |c| {
+            let url = "http://127.0.0.1:1/".to_owned();
+            let server = Rule::new(McpServer::Url { url }, origin(Source::Document));
+            c.tools.servers = Some([("web".to_owned(), server)].into());
+        },
+        &[
+            "mcp.servers: the child asks for web: http://127.0.0.1:1/ (child.yaml:4), the parent has no such server",
+        ],
     );
 }
 

@@ -9,11 +9,12 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use belljar_policy::{
-    Capability, CompiledRules, FileOp, Host, LlmEndpointRule, Places, Reason, decide_env,
-    decide_host, decide_tool,
+    Capability, CompiledRules, FileOp, Host, LlmEndpointRule, Places, Reason, ToolAnswer,
+    ToolQuestion, ToolRules, Verdict, decide_env, decide_host,
 };
 use generate::{
-    CALLS, HOSTS, METHODS, PORTS, PROBES, REQUEST_PATHS, VARIABLES, all_places, capabilities,
+    ARGUMENTS, CALLS, HOSTS, METHODS, PORTS, PROBES, READ_URIS, REQUEST_PATHS, VARIABLES,
+    all_places, capabilities,
 };
 use proptest::prelude::*;
 
@@ -119,14 +120,94 @@ fn beyond(child: &Capability, parent: &Capability, places: &Places) -> Vec<Strin
             found.push(format!("calls to {host}:{port} charged differently"));
         }
     }
-    for call in CALLS {
-        if decide_tool(&child.tools, call).is_allow()
-            && !decide_tool(&parent.tools, call).is_allow()
+    calls_beyond(&child.tools, &parent.tools, &mut found);
+    found
+}
+
+/// A call that the child makes more easily than the parent: allowed instead of held, or held instead of denied; or
+/// without counting against a rate that the parent's counts against.
+fn calls_beyond(child: &ToolRules, parent: &ToolRules, found: &mut Vec<String>) {
+    let calls = CALLS
+        .iter()
+        .flat_map(|call| ARGUMENTS.iter().map(move |arguments| (call, arguments)));
+    for (call, arguments) in calls {
+        let parsed = serde_json::from_str(arguments).unwrap();
+        let question = ToolQuestion {
+            arguments: &parsed,
+            ..ToolQuestion::named(call).unwrap()
+        };
+        let (own, theirs) = (child.answer_tool(&question), parent.answer_tool(&question));
+        if own.decision.verdict() < theirs.decision.verdict() {
+            found.push(format!("call {call} {arguments}"));
+        }
+        let least = |answer: &ToolAnswer| {
+            answer
+                .rates
+                .iter()
+                .map(|rate| rate.per_minute)
+                .min()
+                .unwrap_or(u32::MAX)
+        };
+        if own.decision.verdict() != Verdict::Deny && least(&own) > least(&theirs) {
+            found.push(format!("call {call} {arguments} more often"));
+        }
+        let (server, name) = call.split_once(':').unwrap();
+        if child.decide_prompt(server, name).verdict()
+            < parent.decide_prompt(server, name).verdict()
         {
-            found.push(format!("call {call}"));
+            found.push(format!("prompt {call}"));
+        }
+        if child.decide_server(server).verdict() < parent.decide_server(server).verdict() {
+            found.push(format!("server {server}"));
+        }
+        for uri in READ_URIS {
+            if child.decide_resource(server, uri).verdict()
+                < parent.decide_resource(server, uri).verdict()
+            {
+                found.push(format!("resource {server}:{uri}"));
+            }
         }
     }
-    found
+    for method in ["sampling/createMessage", "elicitation/create", "roots/list"] {
+        if child.decide_server_request(method).verdict()
+            < parent.decide_server_request(method).verdict()
+        {
+            found.push(method.to_owned());
+        }
+    }
+    let wide = parent.all_servers();
+    for (name, server) in child.all_servers() {
+        if wide.get(name).is_none_or(|own| own.value != server.value) {
+            found.push(format!("start {name}"));
+        }
+    }
+}
+
+/// A set of tool rules and one that is likely within it: a field of it exchanged.
+fn related_tools() -> impl Strategy<Value = (ToolRules, ToolRules)> {
+    (capabilities(), capabilities(), 0..9_usize).prop_map(|(parent, other, field)| {
+        let (parent, other) = (parent.tools, other.tools);
+        let mut child = parent.clone();
+        match field {
+            0 => child.servers = other.servers,
+            1 => child.allowed = other.allowed,
+            2 => child.blocked.extend(other.blocked),
+            3 => child.rules = other.rules,
+            4 => child.rules.extend(other.rules),
+            5 => child.resources = other.resources,
+            6 => child.prompts = other.prompts,
+            7 => child.blocked = other.blocked,
+            _ => child.rate_limit_per_min = other.rate_limit_per_min,
+        }
+        (parent, child)
+    })
+}
+
+fn with_tools(tools: ToolRules) -> Capability {
+    Capability {
+        tools,
+        ..Capability::closed("tools".into())
+    }
 }
 
 /// Each case is dear; `PROPTEST_CASES` asks for more of them.
@@ -179,6 +260,32 @@ proptest! {
     ) {
         if within(&child, &parent, &places) {
             prop_assert_eq!(beyond(&child, &parent, &places), Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn tools_of_a_child_within_its_parent_do_nothing_its_parent_may_not(
+        (parent, child) in related_tools(), places in all_places()
+    ) {
+        let (parent, child) = (with_tools(parent), with_tools(child));
+        if within(&child, &parent, &places) {
+            prop_assert_eq!(beyond(&child, &parent, &places), Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn the_order_of_tools_is_transitive(
+        (a, b) in related_tools(), (_, c) in related_tools(), third in related_tools(), places in all_places()
+    ) {
+        let all = [a, b, c, third.0, third.1].map(with_tools);
+        let order = all.each_ref().map(|x| all.each_ref().map(|y| within(x, y, &places)));
+        let holds = |x: usize, y: usize, z: usize| !(order[x][y] && order[y][z]) || order[x][z];
+        for x in 0..all.len() {
+            for y in 0..all.len() {
+                for z in 0..all.len() {
+                    prop_assert!(holds(x, y, z));
+                }
+            }
         }
     }
 

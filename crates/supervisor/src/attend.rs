@@ -25,6 +25,7 @@ use belljar_sandbox::plan::{Freezer, Plan};
 use belljar_sandbox::signals::SignalWatch;
 use std::fs::File;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,15 @@ pub enum Output {
     InheritAsError,
     /// To the caller's own, with no input and no signals: for one box of several in a process.
     Shared,
+    /// To and from pipes of the caller's, with the caller's error output: for whoever stands between the program and others.
+    Piped {
+        /// What the program reads.
+        stdin: OwnedFd,
+        /// Where it writes.
+        stdout: OwnedFd,
+        /// Whose signals are the box's.
+        signals: Signals,
+    },
     /// Into the result, the first MiB of each stream.
     Capture,
     /// The same, with the caller's standard input and signals: for a process that is the keeper.
@@ -57,6 +67,15 @@ pub enum Output {
         /// The most bytes written to each.
         limit: u64,
     },
+}
+
+/// What becomes of signals to the keeper's process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signals {
+    /// They are passed on to the box: for a process that keeps this one only.
+    PassedOn,
+    /// They are not its business.
+    NotTaken,
 }
 
 /// A box to attend.

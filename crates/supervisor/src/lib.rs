@@ -41,7 +41,7 @@ mod starting;
 mod state;
 mod view;
 
-pub use attend::{Assignment, Attendant, Facts, Leave, Output, Refusal, Usage, attend};
+pub use attend::{Assignment, Attendant, Facts, Leave, Output, Refusal, Signals, Usage, attend};
 pub use belljar_sandbox::descriptors::raise_limit as raise_descriptor_limit;
 pub use belljar_sandbox::native::{FreezeError, FreezeMethod};
 pub use belljar_sandbox::show::{InvalidShow, OWN_PLACE, Show, ShowName};

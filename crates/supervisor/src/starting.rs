@@ -1,6 +1,6 @@
 //! What surrounds the start of a box: its record, its streams, its stand-ins, and words for what goes wrong.
 
-use crate::attend::Output;
+use crate::attend::{Output, Signals};
 use crate::capture::Capture;
 use crate::error::RunError;
 use crate::lower::{Command, Lowered, Sketch, not_executable};
@@ -72,7 +72,13 @@ impl Streams {
     pub(crate) fn open(output: Output) -> Result<Self, Errno> {
         let foreground = matches!(
             output,
-            Output::Inherit | Output::InheritAsError | Output::CaptureForeground
+            Output::Inherit
+                | Output::InheritAsError
+                | Output::CaptureForeground
+                | Output::Piped {
+                    signals: Signals::PassedOn,
+                    ..
+                }
         );
         let (stdin, captures) = match output {
             Output::Inherit => {
@@ -98,6 +104,17 @@ impl Streams {
                     stdio: Stdio {
                         stdin: nothing()?,
                         ..Stdio::inherit()?
+                    },
+                    captures: None,
+                    foreground,
+                });
+            }
+            Output::Piped { stdin, stdout, .. } => {
+                return Ok(Self {
+                    stdio: Stdio {
+                        stdin,
+                        stdout,
+                        stderr: Stdio::inherit()?.stderr,
                     },
                     captures: None,
                     foreground,

@@ -18,6 +18,8 @@ fn body(name: &str) -> Option<&'static str> {
         "ReadStatus" | "ListWorkers" | "ReadTree" | "ReadKillSwitch" | "ReadContract" => None,
         "ListAgents" | "ReadAgent" | "ListProcesses" | "ReadOutput" | "ReadMetrics" => None,
         "ListEvents" | "ListAlerts" | "ReadLedger" | "ListEntries" | "ProveEntry" => None,
+        "ListHolds" => None,
+        "AnswerHold" => Some(r#"{"reason":"a test","allow":true}"#),
         "Quarantine" | "Release" | "EngageKillSwitch" | "ResetKillSwitch" | "BumpEpoch" => because,
         "AcknowledgeClock" | "StopAgent" | "AcknowledgeAlert" | "ResolveAlert" | "ShutDown" => {
             because

@@ -7,6 +7,7 @@ import {
   AlertsIcon,
   EventsIcon,
   FleetIcon,
+  HoldsIcon,
   KeysIcon,
   LeaveIcon,
   LedgerIcon,
@@ -21,6 +22,7 @@ const PLACES = [
   { page: "fleet", label: "Fleet", Icon: FleetIcon },
   { page: "lineage", label: "Lineage", Icon: LineageIcon },
   { page: "alerts", label: "Alerts", Icon: AlertsIcon },
+  { page: "holds", label: "Holds", Icon: HoldsIcon },
   { page: "events", label: "Events", Icon: EventsIcon },
   { page: "ledger", label: "Ledger", Icon: LedgerIcon },
 ] as const;

@@ -8,7 +8,15 @@ import { Dialog } from "../ui/dialog.tsx";
 const KEY = "belljar-keys";
 const enabled = signal(recall(KEY) !== "off");
 
-const PLACES: Record<string, PageName> = { f: "fleet", l: "lineage", a: "alerts", e: "events", d: "ledger", s: "stop" };
+const PLACES: Record<string, PageName> = {
+  f: "fleet",
+  l: "lineage",
+  a: "alerts",
+  h: "holds",
+  e: "events",
+  d: "ledger",
+  s: "stop",
+};
 
 const LIST: ReadonlyArray<readonly [string, string]> = [
   ["?", "This list"],
@@ -18,6 +26,7 @@ const LIST: ReadonlyArray<readonly [string, string]> = [
   ["g f", "Fleet"],
   ["g l", "Lineage"],
   ["g a", "Alerts"],
+  ["g h", "Holds"],
   ["g e", "Events"],
   ["g d", "Ledger"],
   ["g s", "Emergency stop"],

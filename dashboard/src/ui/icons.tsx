@@ -44,6 +44,12 @@ export const AlertsIcon = () => (
     <path d="M10 3 2.5 16.5h15zM10 8.5v3.5M10 14.3v.2" />
   </Icon>
 );
+export const HoldsIcon = () => (
+  <Icon>
+    <circle cx="10" cy="10" r="7.5" />
+    <path d="M8 7v6M12 7v6" />
+  </Icon>
+);
 export const EventsIcon = () => (
   <Icon>
     <path d="M5 2.5v15M8.5 5H17M8.5 10H15M8.5 15H17" />

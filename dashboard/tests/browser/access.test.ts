@@ -74,6 +74,7 @@ for (const colorScheme of ["light", "dark"] as const) {
       "/lineage",
       "/alerts",
       "/alerts?state=resolved",
+      "/holds",
       "/events",
       "/ledger",
       "/stop",
@@ -239,7 +240,7 @@ test("every page fits a window 360 pixels wide, and what is touched is large eno
   const tabs = ["overview", "denials", "output", "events", "processes", "policy"].map(
     (tab) => `/agents/${id}?tab=${tab}`,
   );
-  for (const path of ["/fleet", "/lineage", "/alerts", "/events", "/ledger", "/stop", ...tabs]) {
+  for (const path of ["/fleet", "/lineage", "/alerts", "/holds", "/events", "/ledger", "/stop", ...tabs]) {
     await page.goto(`${at.url}/#${path}`);
     await page.locator("#content > *").first().waitFor();
     await page.waitForFunction(() => document.querySelectorAll(".pulse").length === 0);

@@ -43,6 +43,7 @@ for (const width of [1280, 360]) {
       ["/fleet?phase=all", ".row"],
       ["/lineage", ".row"],
       ["/alerts", ".alert"],
+      ["/holds", ".alert"],
       ["/events", ".event"],
       ["/ledger", ".entry"],
     ];

@@ -243,6 +243,14 @@ pub fn answer(call: OperatorCall) {
                 .responder
                 .reply(&alert(asked.target, AlertState::Resolved));
         }
+        OperatorCall::ListHolds(asked) => asked.responder.reply(&HoldList {
+            holds: vec![hold(id("h1"))],
+        }),
+        OperatorCall::AnswerHold(asked) => {
+            assert!(asked.request.allow);
+            assert_eq!(asked.request.reason.as_str(), "looked at it");
+            asked.responder.reply(&hold(asked.target));
+        }
         OperatorCall::ReadLedger(asked) => asked.responder.reply(&ledger("not_checked")),
         OperatorCall::ListEntries(asked) => {
             assert_eq!(
@@ -264,6 +272,20 @@ pub fn answer(call: OperatorCall) {
             asked.responder.reply(&Done::DONE);
         }
         other => other.refuse(Status::NOT_FOUND, &Problem::new("no_daemon", "not here")),
+    }
+}
+
+fn hold(id: WorkerId) -> HoldView {
+    HoldView {
+        id,
+        run: Shown::new("r1"),
+        server: Shown::new("files"),
+        tool: Shown::new("remove"),
+        arguments: Shown::new("{}"),
+        code: Shown::new("hold_tool"),
+        rule: Shown::new("capability.yaml:7"),
+        opened_at_ms: 1,
+        deadline_ms: 2,
     }
 }
 
@@ -325,6 +347,14 @@ pub fn ask(client: &mut Client) {
     assert_eq!(seen, alert(id("2"), AlertState::Acknowledged));
     let done = client.call_on::<ResolveAlert>(&id("3"), &because).unwrap();
     assert_eq!(done, alert(id("3"), AlertState::Resolved));
+    let holds = client.call::<ListHolds>(&Empty {}).unwrap().holds;
+    assert_eq!(holds, [hold(id("h1"))]);
+    let leave = HoldAnswerRequest {
+        allow: true,
+        reason: reason("looked at it"),
+    };
+    let answered = client.call_on::<AnswerHold>(&id("h2"), &leave).unwrap();
+    assert_eq!(answered, hold(id("h2")));
     assert_eq!(
         client.call::<ReadLedger>(&Empty {}).unwrap(),
         ledger("not_checked")

@@ -4,12 +4,14 @@ pub(crate) mod evolve;
 pub(crate) mod evolve_review;
 pub(crate) mod experiment;
 mod learn;
+pub(crate) mod mcp;
 pub(crate) mod monitor;
 mod proof;
 pub(crate) mod replication;
 pub(crate) mod reviewer;
 pub(crate) mod supervisor;
 mod token;
+pub(crate) mod tools;
 
 pub(crate) use learn::{HostsMode, Learn, LearnFormat};
 pub(crate) use proof::{Audit, ExportFormat, KeyKind, Keys, LogName, Manifest, Verify};
@@ -110,6 +112,9 @@ pub(crate) enum Command {
     /// The people who may review proposals
     #[command(subcommand)]
     Reviewer(reviewer::Reviewer),
+    /// MCP servers under rules, each in a box of its own
+    #[command(subcommand)]
+    Mcp(mcp::Mcp),
     /// In a box: ask your keeper for a replica, a sign of life, your manifest
     #[command(subcommand)]
     Agent(replication::Agent),
@@ -295,12 +300,22 @@ pub(crate) enum Check {
     /// What becomes of this connection or request: the rule, what is looked at, added and charged?
     Egress(Egress),
     /// May this MCP tool be called?
-    Tool {
-        /// SERVER:TOOL
-        tool: String,
-        #[command(flatten)]
-        ask: Ask,
-    },
+    Tool(Tool),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Tool {
+    /// SERVER:TOOL
+    #[arg(value_name = "SERVER:TOOL")]
+    pub(crate) tool: String,
+    /// The call's arguments, as JSON
+    #[arg(long, value_name = "JSON")]
+    pub(crate) args: Option<String>,
+    /// The server's working directory, where its paths start and links in them are followed
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) ask: Ask,
 }
 
 #[derive(Debug, Args)]
@@ -359,7 +374,7 @@ pub(crate) enum SchemaFile {
 }
 
 /// A positive number of seconds, at most a century.
-fn seconds(text: &str) -> Result<std::time::Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<std::time::Duration, String> {
     const CENTURY: f64 = 100.0 * 365.25 * 86_400.0;
     match text.parse::<f64>() {
         Ok(number) if number > 0.0 && number <= CENTURY => {

@@ -14,6 +14,7 @@ mod keys;
 mod learn;
 mod list;
 mod manifest;
+mod mcp;
 mod monitor;
 mod replication;
 mod reviewer;
@@ -43,6 +44,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Experiment(command) => experiment::experiment(&command),
         Command::Evolve(command) => evolve::evolve(command),
         Command::Reviewer(what) => reviewer::reviewer(&what),
+        Command::Mcp(command) => mcp::mcp(command),
         Command::Agent(command) => agent::agent(command),
         Command::Profile(what) => documents::profile(&what),
         Command::Doctor(format) => doctor::doctor(&format),

@@ -24,6 +24,7 @@ mod picture;
 mod record;
 mod scratch;
 mod supervised;
+mod talk;
 mod watch;
 mod world;
 mod yard;
@@ -39,6 +40,7 @@ pub(crate) use picture::picture;
 pub(crate) use record::{Record, with_flipped};
 pub(crate) use scratch::Scratch;
 pub(crate) use supervised::{Supervised, pid as supervised_pid};
+pub(crate) use talk::{Talk, text_of};
 pub(crate) use watch::{Finished, eventually, finish, finish_with_input};
 pub(crate) use world::{
     NODE_MODULES, PLACE, PYTHON, World, assert_recorded, codes, for_each_user_in_a_world,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use belljar_policy::{
     Capability, Degraded, EgressRule, EnvAllow, EnvPolicy, Filesystem, FsMode, LlmTerms, Origin,
-    PathRule, Permission, Places, Rule, Source, Tier, ToolPattern, ToolRules, Workspace,
+    PathRule, Permission, Places, Rule, Source, Tier, Workspace,
 };
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,8 @@ use super::capability_document::Unrepresentable;
 use super::egress_wire::EgressWire;
 use super::limits_wire::LimitsWire;
 use super::network_wire::{LlmWire, PortWire, ProxyWire, SecretWire};
-use super::wire_text::{AbsolutePath, PathText, ToolText};
+use super::tools_wire::ToolsWire;
+use super::wire_text::{AbsolutePath, PathText};
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -80,14 +81,6 @@ enum EnvWire {
     Listed(Vec<RuleWire<String>>),
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ToolsWire {
-    allowed: Option<Vec<RuleWire<ToolText>>>,
-    blocked: Vec<RuleWire<ToolText>>,
-    rate_limit_per_min: Option<u32>,
-}
-
 impl CapabilityWire {
     pub(super) fn of(capability: &Capability, places: &Places) -> Result<Self, Unrepresentable> {
         // Named one by one, so that a field added to the capability can't be left out here.
@@ -129,7 +122,7 @@ impl CapabilityWire {
             permissions: permissions.iter().copied().collect(),
             env: EnvWire::of(allow),
             withheld_env: names(withheld),
-            tools: ToolsWire::of(tools),
+            tools: ToolsWire::of(tools)?,
         })
     }
 
@@ -168,7 +161,7 @@ impl CapabilityWire {
                 allow: self.env.allow()?,
                 withheld: named(self.withheld_env)?,
             },
-            tools: self.tools.tools(),
+            tools: self.tools.tools()?,
         };
         let places = Places {
             home: self.places.home.path(),
@@ -226,18 +219,8 @@ impl RuleWire<PathText> {
     }
 }
 
-impl RuleWire<ToolText> {
-    fn tool(self) -> Rule<ToolPattern> {
-        self.rule(|tool| tool.0)
-    }
-}
-
 fn path_rule(rule: &Rule<PathRule>) -> Result<RuleWire<PathText>, Unrepresentable> {
     Ok(RuleWire::new(PathText::of(&rule.value)?, &rule.origin))
-}
-
-fn tool_rule(rule: &Rule<ToolPattern>) -> RuleWire<ToolText> {
-    RuleWire::new(ToolText(rule.value.clone()), &rule.origin)
 }
 
 fn egress_rule(rule: &Rule<EgressRule>) -> RuleWire<EgressWire> {
@@ -312,31 +295,6 @@ fn named(names: Vec<RuleWire<String>>) -> Result<BTreeMap<String, Origin>, Unrep
         (rule.value, rule.origin)
     };
     Ok(names.into_iter().map(name).collect())
-}
-
-impl ToolsWire {
-    fn of(rules: &ToolRules) -> Self {
-        let ToolRules {
-            allowed,
-            blocked,
-            rate_limit_per_min,
-        } = rules;
-        let list = |rules: &Vec<Rule<ToolPattern>>| rules.iter().map(tool_rule).collect();
-        Self {
-            allowed: allowed.as_ref().map(list),
-            blocked: list(blocked),
-            rate_limit_per_min: *rate_limit_per_min,
-        }
-    }
-
-    fn tools(self) -> ToolRules {
-        let list = |rules: Vec<RuleWire<ToolText>>| rules.into_iter().map(RuleWire::tool).collect();
-        ToolRules {
-            allowed: self.allowed.map(list),
-            blocked: list(self.blocked),
-            rate_limit_per_min: self.rate_limit_per_min,
-        }
-    }
 }
 
 /// A set is written in order, each member once, so that it has one spelling.

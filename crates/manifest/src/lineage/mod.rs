@@ -17,6 +17,7 @@ mod limits_wire;
 mod network_wire;
 mod payload;
 mod rejection;
+mod tools_wire;
 mod wire_text;
 
 pub use capability_document::{CapabilityDocument, Unrepresentable};

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
-use belljar_policy::{DomainPattern, PathRule, ToolPattern};
+use belljar_policy::{DomainPattern, PathRule};
 
 use super::capability_document::Unrepresentable;
 use crate::text_form::text_form;
@@ -135,28 +135,6 @@ impl FromStr for DomainText {
 }
 
 text_form!(DomainText);
-
-/// A tool pattern.
-#[derive(Clone, Debug)]
-pub(super) struct ToolText(pub(super) ToolPattern);
-
-impl fmt::Display for ToolText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl FromStr for ToolText {
-    type Err = Unrepresentable;
-
-    fn from_str(text: &str) -> Result<Self, Unrepresentable> {
-        ToolPattern::parse(text)
-            .map(Self)
-            .map_err(|_| Unrepresentable::Rule)
-    }
-}
-
-text_form!(ToolText);
 
 /// A number with a fraction, in the shortest text that reads back as the same float. JSON readers round differently.
 #[derive(Clone, Copy, Debug)]

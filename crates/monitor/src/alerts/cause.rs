@@ -126,6 +126,10 @@ pub(crate) fn of_event(event: &EventView) -> Vec<(AlertKind, Bearing)> {
             .map(|kind| (kind, Counts))
             .into_iter()
             .collect(),
+        // What the judge of calls found suspicious needs no second time.
+        EventKind::ToolRefused if code.starts_with("tool_") || code == "message_malformed" => {
+            vec![(AlertKind::SuspiciousToolUsage, Suffices)]
+        }
         EventKind::ToolRefused => vec![(AlertKind::SuspiciousToolUsage, Counts)],
         EventKind::LimitMet => vec![(AlertKind::HighResourceUsage, Suffices)],
         EventKind::ReplicationDenied => vec![(AlertKind::ReplicationDenied, Counts)],
@@ -147,6 +151,7 @@ pub(crate) fn of_event(event: &EventView) -> Vec<(AlertKind, Bearing)> {
             vec![(AlertKind::AgentCrashed, Counts)]
         }
         EventKind::Started
+        | EventKind::ToolHeld
         | EventKind::Ended
         | EventKind::Restarting
         | EventKind::Replicated

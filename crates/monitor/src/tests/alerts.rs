@@ -133,6 +133,15 @@ fn each_event_is_the_cause_it_should_be_and_no_other() {
             &[],
         ),
         (
+            warning(EventKind::ToolRefused, "tool_new_after_pin", "files:x"),
+            &[SuspiciousToolUsage],
+        ),
+        (
+            warning(EventKind::ToolRefused, "message_malformed", "files:"),
+            &[SuspiciousToolUsage],
+        ),
+        (warning(EventKind::ToolHeld, "hold_tool", "files:x"), &[]),
+        (
             warning(EventKind::ReplicationDenied, "deny_quota", "no"),
             &[ReplicationDenied],
         ),

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_policy::{
-    Capability, Degraded, DomainPattern, EgressEffect, EgressRule, EgressTerms, EnvAllow,
-    EnvPolicy, Filesystem, FsMode, HttpTerms, Limits, LlmApi, LlmEndpointRule, LlmTerms, OnBudget,
-    Origin, PathPattern, PathRule, Permission, Places, ProxyPlace, ProxyResolution, ProxyTerms,
-    PublishedPort, Reach, Rule, SecretPlace, SecretRule, SecretSource, Source, Tier, ToolPattern,
-    ToolRules, WebSocket, Workspace,
+    BlockedTool, CallRule, Capability, Condition, Degraded, DomainPattern, EgressEffect,
+    EgressRule, EgressTerms, EnvAllow, EnvPolicy, Filesystem, FsMode, HttpTerms, Limits, LlmApi,
+    LlmEndpointRule, LlmTerms, McpServer, NameRules, OnBudget, Origin, PathGlob, PathPattern,
+    PathRule, Permission, Places, Pointer, ProxyPlace, ProxyResolution, ProxyTerms, PublishedPort,
+    Reach, ResourcePattern, Rule, SecretPlace, SecretRule, SecretSource, ServerRequests, Source,
+    Test, Tier, ToolPattern, ToolRules, Verdict, WebSocket, WholeRegex, Workspace,
 };
 use proptest::collection::{btree_set, vec};
 use proptest::option;
@@ -142,8 +143,49 @@ pub const HOSTS: &[&str] = &[
     "2001:db8::2",
 ];
 pub const PORTS: &[u16] = &[22, 80, 443];
-const TOOLS: &[&str] = &["fs:read", "fs:write", "fs:*", "shell:run", "shell:*"];
+const TOOLS: &[&str] = &[
+    "fs:read",
+    "fs:write",
+    "fs:*",
+    "shell:run",
+    "shell:*",
+    "*:r*",
+    "fs:*e",
+    "*:*",
+];
+const BLOCKS: &[&str] = &[
+    "fs:write",
+    "fs:*:/etc/*",
+    "*:w*:/etc/ssl/*",
+    "shell:*",
+    "fs:w*",
+];
+const TOOL_GLOBS: &[&str] = &["/work/**", "/work/a/**", "/etc/**", "/**", "/work/*"];
+const URIS: &[&str] = &[
+    "fs:file:///work/**",
+    "fs:file:///work/a",
+    "*:*",
+    "web:https://a/*",
+    "fs:*",
+];
 pub const CALLS: &[&str] = &["fs:read", "fs:write", "fs:list", "shell:run", "web:get"];
+pub const ARGUMENTS: &[&str] = &[
+    "{}",
+    r#"{"path": "/work/a"}"#,
+    r#"{"path": "/work/a/b", "n": 1}"#,
+    r#"{"path": "/etc/ssl/x", "n": 4}"#,
+    r#"{"path": "/work/../etc/x", "n": 9}"#,
+    r#"{"path": "x", "n": "1"}"#,
+    r#"{"path": ["/work/a"], "n": 2}"#,
+    r#"{"path": "/tmp/%2e", "n": 0}"#,
+];
+pub const READ_URIS: &[&str] = &[
+    "file:///work/a",
+    "file:///etc/x",
+    "file:///work/../etc/x",
+    "https://a/b",
+    "mem:x",
+];
 
 pub fn all_places() -> impl Strategy<Value = Places> {
     let work = [
@@ -401,17 +443,118 @@ fn proxies() -> impl Strategy<Value = Option<Rule<ProxyTerms>>> {
     option::of(rule)
 }
 
-fn tools() -> impl Strategy<Value = ToolRules> {
-    let patterns = || {
-        let rule = select(TOOLS)
-            .prop_map(|text| Rule::new(ToolPattern::parse(text).unwrap(), Origin::built_in()));
-        vec(rule, 0..3)
+fn listed<T: std::fmt::Debug + Clone + 'static>(
+    words: &'static [&'static str],
+    parse: fn(&str) -> T,
+) -> impl Strategy<Value = Vec<Rule<T>>> {
+    let rule = select(words).prop_map(move |text| Rule::new(parse(text), Origin::built_in()));
+    vec(rule, 0..3)
+}
+
+fn tool_pattern(text: &str) -> ToolPattern {
+    ToolPattern::parse(text).unwrap()
+}
+
+fn verdicts() -> impl Strategy<Value = Verdict> {
+    select(vec![Verdict::Allow, Verdict::Hold, Verdict::Deny])
+}
+
+fn conditions() -> impl Strategy<Value = Condition> {
+    let at = |text: &str, test| Condition {
+        at: Pointer::parse(text).unwrap(),
+        test,
     };
-    (option::of(patterns()), patterns(), option::of(1..4_u32)).prop_map(
-        |(allowed, blocked, rate_limit_per_min)| ToolRules {
+    let numbers =
+        (option::of(0..3_u8), option::of(2..6_u8)).prop_map(|(minimum, maximum)| Test::Range {
+            minimum: minimum.map(f64::from),
+            maximum: maximum.map(f64::from),
+        });
+    prop_oneof![
+        select(TOOL_GLOBS)
+            .prop_map(move |glob| at("/path", Test::Glob(PathGlob::parse(glob).unwrap()))),
+        numbers.prop_map(move |test| at("/n", test)),
+        (0..3_u8).prop_map(move |n| at("/n", Test::Equals(n.into()))),
+        subsequence(vec![1_u8, 2, 4], 1..3)
+            .prop_map(move |n| at("/n", Test::In(n.into_iter().map(Into::into).collect()))),
+        (5..12_u64).prop_map(move |most| at("/path", Test::MaxBytes(most))),
+        select(vec!["/work/.*", ".*x"])
+            .prop_map(move |re| at("/path", Test::Regex(WholeRegex::parse(re).unwrap()))),
+    ]
+}
+
+fn call_rules() -> impl Strategy<Value = Vec<Rule<CallRule>>> {
+    let rule = (
+        select(TOOLS),
+        verdicts(),
+        vec(conditions(), 0..3),
+        option::of(1..4_u32),
+    );
+    let rule = rule.prop_map(|(tool, verdict, conditions, rate_limit_per_min)| {
+        let value = CallRule {
+            tool: tool_pattern(tool),
+            verdict,
+            conditions,
+            rate_limit_per_min,
+            redact: Vec::new(),
+        };
+        Rule::new(value, Origin::built_in())
+    });
+    vec(rule, 0..3)
+}
+
+fn mcp_servers() -> impl Strategy<Value = Option<BTreeMap<String, Rule<McpServer>>>> {
+    let server = |name: &str| {
+        let url = format!("http://{name}.example/");
+        (
+            name.to_owned(),
+            Rule::new(McpServer::Url { url }, Origin::built_in()),
+        )
+    };
+    let names = subsequence(vec!["fs", "shell", "web"], 0..3);
+    option::weighted(
+        0.4,
+        names.prop_map(move |names| names.into_iter().map(server).collect()),
+    )
+}
+
+fn tools() -> impl Strategy<Value = ToolRules> {
+    let uri = |text: &str| ResourcePattern::parse(text).unwrap();
+    let block = |text: &str| BlockedTool::parse(text).unwrap();
+    let names = (
+        option::of(listed(URIS, uri)),
+        listed(URIS, uri),
+        option::of(listed(TOOLS, tool_pattern)),
+        listed(TOOLS, tool_pattern),
+    );
+    let asks = (verdicts(), verdicts(), verdicts(), verdicts());
+    let calls = (
+        option::of(listed(TOOLS, tool_pattern)),
+        listed(BLOCKS, block),
+        call_rules(),
+    );
+    (mcp_servers(), calls, names, asks, option::of(1..4_u32)).prop_map(
+        |(servers, (allowed, blocked, rules), names, asks, rate_limit_per_min)| ToolRules {
+            servers,
             allowed,
             blocked,
+            rules,
+            resources: NameRules {
+                allowed: names.0,
+                blocked: names.1,
+            },
+            prompts: NameRules {
+                allowed: names.2,
+                blocked: names.3,
+            },
+            server_requests: ServerRequests {
+                sampling: asks.0,
+                elicitation: asks.1,
+                roots: asks.2,
+            },
             rate_limit_per_min,
+            hold_seconds: None,
+            on_new_tool: asks.3,
+            within: Vec::new(),
         },
     )
 }

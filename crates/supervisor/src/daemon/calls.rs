@@ -60,6 +60,11 @@ impl Inner {
                 let target = asked.target.clone();
                 answer(asked, |request| self.stop(by, known(&target)?, &request));
             }
+            OperatorCall::ListHolds(asked) => answer(asked, |_| self.holds()),
+            OperatorCall::AnswerHold(asked) => {
+                let target = asked.target.clone();
+                answer(asked, |request| self.answer_hold(by, &target, &request));
+            }
             // Between two lives there is no worker to kill; that there will be no next is all there is to do.
             OperatorCall::Kill(asked) if self.is_given_up(&asked.target) => {
                 answer(asked, |request| {

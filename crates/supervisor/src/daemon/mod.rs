@@ -10,7 +10,9 @@ mod adoption;
 mod calls;
 mod clock;
 mod evidence;
+mod holds;
 mod lock;
+mod news;
 mod processes;
 mod restart;
 mod roster;
@@ -247,6 +249,7 @@ impl Daemon {
         inner.adopt(found, adopted);
         inner.roster.prune_outputs();
         Clock::start(&inner).map_err(system("starting the daemon's clock"))?;
+        news::listen(&inner, state.path()).map_err(system("listening for news of tools"))?;
         inner.roster.daemon_event(&format!(
             "the daemon started, with {} agents that outlived the last one",
             inner.post().crew.len()

@@ -98,8 +98,10 @@ pub enum EventKind {
     KillSwitchReset,
     /// An agent spent its budget for models.
     BudgetExceeded,
-    /// A tool was refused.
+    /// A tool was refused, or used in a suspicious way.
     ToolRefused,
+    /// A call of a tool waits for an operator.
+    ToolHeld,
     /// An alert was raised, or changed.
     Alert,
     /// A rule answered an alert.

@@ -6,6 +6,7 @@
 mod agents;
 mod alerts;
 mod events;
+mod holds;
 mod ledger;
 mod live;
 mod metrics;
@@ -20,6 +21,7 @@ pub use alerts::{
     Severity,
 };
 pub use events::{EventKind, EventList, EventQuery, EventView};
+pub use holds::{HoldAnswerRequest, HoldId, HoldList, HoldView};
 pub use ledger::{LedgerEntries, LedgerEntry, LedgerQuery, LedgerReport, ProofReply};
 pub use live::{Live, NewEvent};
 pub use metrics::{MetricsQuery, MetricsReply, Sample};

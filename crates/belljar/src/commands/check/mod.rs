@@ -1,11 +1,12 @@
 //! `belljar check`: the same decisions a run is built from, with their reasons.
 
 mod egress;
+mod tool;
 
 use crate::cli::{Ask, Check, OutputFormat};
 use crate::exit::{self, Failure};
 use crate::print;
-use belljar_policy::{Decision, FileOp, decide_env, decide_host, decide_tool};
+use belljar_policy::{Decision, FileOp, Verdict, decide_env, decide_host};
 use belljar_supervisor::find_places;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -38,14 +39,7 @@ pub(crate) fn check(question: &Check) -> Result<u8, Failure> {
             Ok(answer(ask, &format!("host {name}:{port}"), &decision))
         }
         Check::Egress(question) => egress::check(question),
-        Check::Tool { tool, ask } => {
-            let capability = super::capability(&ask.policy)?;
-            Ok(answer(
-                ask,
-                &format!("tool {tool}"),
-                &decide_tool(&capability.tools, tool),
-            ))
-        }
+        Check::Tool(question) => tool::check(question),
     }
 }
 
@@ -125,10 +119,10 @@ fn answer(ask: &Ask, what: &str, decision: &Decision) -> u8 {
 /// The first line of an answer in words.
 fn verdict(what: &str, decision: &Decision) -> String {
     let on = print::stdout_colours();
-    let verdict = if decision.is_allow() {
-        print::styled("allowed", "32", on)
-    } else {
-        print::styled("denied", "31", on)
+    let verdict = match decision.verdict() {
+        Verdict::Allow => print::styled("allowed", "32", on),
+        Verdict::Hold => print::styled("held", "33", on),
+        Verdict::Deny => print::styled("denied", "31", on),
     };
     format!("{verdict}  {}\n", print::harmless(what))
 }

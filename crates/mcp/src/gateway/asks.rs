@@ -1,0 +1,177 @@
+//! What the client says.
+
+use super::pending::What;
+use super::{Action, Held, Question, Session, TOO_MANY, Towards, at_once, denied, question};
+use crate::judge::{Ask, Denial, Finished, Ruling};
+use crate::message::{INVALID_PARAMS, INVALID_REQUEST, Id, Kind, Message};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+impl Session {
+    /// Takes one message of the client's that was read already.
+    pub fn client_says(&mut self, message: Message, now: Instant, todo: &mut Vec<Action>) {
+        match message.kind().clone() {
+            Kind::Request(id) => self.client_asks(message, id, now, todo),
+            Kind::Notification => self.client_tells(message, now, todo),
+            Kind::Response(id) => self.client_answers(message, &id, todo),
+            Kind::ErrorToNobody => self.judge.malformed(&self.server, "an answer to nobody"),
+        }
+    }
+
+    fn client_asks(&mut self, message: Message, id: Id, now: Instant, todo: &mut Vec<Action>) {
+        if self.asked.has(&id) || self.held.values().any(|held| held.is_of_client(&id)) {
+            let why = format!("the id {id} is in use: its answer could not be told from another's");
+            return todo.push(Action::ToClient(self.bad(&id, INVALID_REQUEST, &why)));
+        }
+        if self.asked.len() >= self.limits.most_pending {
+            let why = format!("{} questions wait for an answer", self.asked.len());
+            return todo.push(Action::ToClient(self.bad(&id, TOO_MANY, &why)));
+        }
+        let question = match question(&message) {
+            Ok(question) => question,
+            Err(why) => return todo.push(Action::ToClient(self.bad(&id, INVALID_PARAMS, why))),
+        };
+        let ruling = question
+            .ask(&self.server)
+            .map_or(Ruling::Allow, |ask| self.judge.judge(&ask));
+        let what = match question {
+            Question::Call { tool, arguments } => What::Call {
+                tool: tool.to_owned(),
+                arguments: arguments.clone(),
+                verdict: "allow",
+            },
+            Question::ListTools => What::ListTools,
+            Question::List(listed) => What::List(listed),
+            _ => What::Other,
+        };
+        match ruling {
+            Ruling::Allow => self.ask_server(message, id, what, now, now, todo),
+            Ruling::Deny(denial) => {
+                self.tell_denied(&what, &denial);
+                todo.push(Action::ToClient(denied(&id, &denial)));
+            }
+            Ruling::Hold(ticket) => {
+                let held = Held {
+                    message,
+                    towards: Towards::Server,
+                    what,
+                    since: now,
+                    id,
+                };
+                self.hold(ticket, held, todo);
+            }
+        }
+    }
+
+    fn tell_denied(&self, what: &What, _denial: &Denial) {
+        if let What::Call {
+            tool, arguments, ..
+        } = what
+        {
+            self.judge.finished(Finished {
+                server: &self.server,
+                tool,
+                arguments,
+                verdict: "deny",
+                duration: Duration::ZERO,
+                result_bytes: 0,
+                is_error: true,
+            });
+        }
+    }
+
+    pub(super) fn ask_server(
+        &mut self,
+        mut message: Message,
+        id: Id,
+        what: What,
+        since: Instant,
+        now: Instant,
+        todo: &mut Vec<Action>,
+    ) {
+        let token = message
+            .param("_meta")
+            .and_then(|meta| meta.get("progressToken"))
+            .filter(|token| token.is_string() || token.is_number())
+            .cloned();
+        let deadline = now
+            .checked_add(self.limits.patience)
+            .unwrap_or_else(|| now + Duration::from_secs(86_400));
+        let ours = self.asked.put(id, what, token, since, deadline);
+        message.set_id(ours);
+        todo.push(Action::ToServer(message));
+    }
+
+    fn client_tells(&mut self, mut message: Message, now: Instant, todo: &mut Vec<Action>) {
+        let method = message.method();
+        if !method.starts_with("notifications/") {
+            let why =
+                format!("{method} without an id: nothing would be answered, and it would be done");
+            return self.judge.malformed(&self.server, &why);
+        }
+        match method {
+            "notifications/cancelled" => {
+                let Some(id) = message.param("requestId").and_then(Id::of) else {
+                    return self
+                        .judge
+                        .malformed(&self.server, "a cancellation of nothing");
+                };
+                let before = self.held.len();
+                self.held.retain(|_, held| !held.is_of_client(&id));
+                if self.held.len() < before {
+                    return todo.push(Action::Forget(id));
+                }
+                // Answered meanwhile: both sides expect that.
+                let Some((ours, asked)) = self.asked.take_theirs(&id) else {
+                    return;
+                };
+                self.finished(&asked, 0, true, now);
+                if let Some(params) = message.params_mut() {
+                    params.insert("requestId".into(), ours.to_value());
+                }
+                todo.push(Action::ToServer(message));
+                todo.push(Action::Forget(id));
+            }
+            "notifications/initialized"
+            | "notifications/progress"
+            | "notifications/roots/list_changed" => {
+                todo.push(Action::ToServer(message));
+            }
+            method => {
+                let ask = Ask::Other {
+                    server: &self.server,
+                    method,
+                };
+                // Nobody is told: a notification has no answer.
+                if at_once(self.judge.judge(&ask)).is_ok() {
+                    todo.push(Action::ToServer(message));
+                }
+            }
+        }
+    }
+
+    fn client_answers(&mut self, mut message: Message, id: &Id, todo: &mut Vec<Action>) {
+        match self.server_asked.remove(id) {
+            Some(theirs) => {
+                message.set_id(theirs);
+                todo.push(Action::ToServer(message));
+            }
+            None => {
+                let why = format!("an answer to {id}, which nobody asked or which is answered");
+                self.judge.malformed(&self.server, &why);
+            }
+        }
+    }
+
+    fn bad(&self, id: &Id, code: i64, why: &str) -> Message {
+        self.judge.malformed(&self.server, why);
+        let data: Value = json!({"reason": "malformed"});
+        Message::error(Some(id), code, &format!("refused: {why}"), Some(data))
+    }
+}
+
+impl Held {
+    fn is_of_client(&self, id: &Id) -> bool {
+        self.towards != Towards::Client && self.id == *id
+    }
+}

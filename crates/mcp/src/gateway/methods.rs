@@ -1,0 +1,136 @@
+//! What a client's question is about.
+
+use crate::judge::{Ask, Listed};
+use crate::message::{Message, is_name};
+use serde_json::Value;
+
+/// A question of the client's, as far as it is judged.
+#[derive(Debug, PartialEq)]
+pub enum Question<'a> {
+    /// How the protocol itself works; nobody judges it.
+    Plumbing,
+    /// `tools/list`
+    ListTools,
+    /// The lists of other things.
+    List(Listed),
+    /// `tools/call`
+    Call {
+        /// Which.
+        tool: &'a str,
+        /// With what.
+        arguments: &'a Value,
+    },
+    /// What names a resource.
+    Resource(&'a str),
+    /// What names a prompt.
+    Prompt(&'a str),
+    /// All else.
+    Other(&'a str),
+}
+
+const NULL: &Value = &Value::Null;
+
+/// What is plumbing, whoever asks it.
+const PLUMBING: [&str; 3] = ["initialize", "ping", "server/discover"];
+
+/// Methods that are judged by what they name.
+const JUDGED: [&str; 13] = [
+    "tools/list",
+    "tools/call",
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+    "resources/subscribe",
+    "resources/unsubscribe",
+    "prompts/list",
+    "prompts/get",
+    "completion/complete",
+    "initialize",
+    "ping",
+    "server/discover",
+];
+
+/// Reads what a request is about.
+///
+/// # Errors
+/// What is wrong with it, when its parameters are none that its method has.
+pub fn question(message: &Message) -> Result<Question<'_>, &'static str> {
+    let method = message.method();
+    let text = |name: &str| message.param(name).and_then(Value::as_str);
+    Ok(match method {
+        _ if PLUMBING.contains(&method) => Question::Plumbing,
+        "tools/list" => Question::ListTools,
+        "resources/list" => Question::List(Listed::Resources),
+        "resources/templates/list" => Question::List(Listed::ResourceTemplates),
+        "prompts/list" => Question::List(Listed::Prompts),
+        "tools/call" => {
+            let tool = text("name").filter(|name| is_name(name));
+            let tool =
+                tool.ok_or("a tool with a name it can't have: letters, digits, `_`, `.` and `-`")?;
+            let arguments = message.param("arguments").unwrap_or(NULL);
+            if !(arguments.is_object() || arguments.is_null()) {
+                return Err("arguments that are not an object");
+            }
+            Question::Call { tool, arguments }
+        }
+        "resources/read" | "resources/subscribe" | "resources/unsubscribe" => {
+            Question::Resource(text("uri").ok_or("a resource without its URI")?)
+        }
+        "prompts/get" => Question::Prompt(
+            text("name")
+                .filter(|name| is_prompt(name))
+                .ok_or("a prompt with a name it can't have")?,
+        ),
+        "completion/complete" => completion(message)?,
+        _ if method.starts_with("notifications/") => {
+            return Err("a notification that wants an answer");
+        }
+        _ if JUDGED
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(method)) =>
+        {
+            return Err("a method that is spelled otherwise");
+        }
+        other => Question::Other(other),
+    })
+}
+
+/// Completions are of something that is judged.
+fn completion(message: &Message) -> Result<Question<'_>, &'static str> {
+    let reference = message.param("ref").ok_or("a completion of nothing")?;
+    let text = |name: &str| reference.get(name).and_then(Value::as_str);
+    match text("type") {
+        Some("ref/prompt") => Ok(Question::Prompt(
+            text("name").ok_or("a completion of a prompt without its name")?,
+        )),
+        Some("ref/resource") => Ok(Question::Resource(
+            text("uri").ok_or("a completion of a resource without its URI")?,
+        )),
+        _ => Err("a completion of something unknown"),
+    }
+}
+
+/// Prompts have names with spaces in the wild; what can't be seen they have not.
+fn is_prompt(name: &str) -> bool {
+    (1..=256).contains(&name.len())
+        && !name
+            .chars()
+            .any(|char| char.is_control() || !char.is_ascii())
+}
+
+impl<'a> Question<'a> {
+    /// What the judge is asked, if it is asked.
+    pub(super) fn ask(&self, server: &'a str) -> Option<Ask<'a>> {
+        Some(match *self {
+            Self::Plumbing | Self::ListTools | Self::List(_) => return None,
+            Self::Call { tool, arguments } => Ask::Tool {
+                server,
+                tool,
+                arguments,
+            },
+            Self::Resource(uri) => Ask::Resource { server, uri },
+            Self::Prompt(prompt) => Ask::Prompt { server, prompt },
+            Self::Other(method) => Ask::Other { server, method },
+        })
+    }
+}

@@ -1,0 +1,25 @@
+//! The protocol's versions.
+
+/// No handshake and no session: each request says all there is to know.
+pub const STATELESS: &str = "2026-07-28";
+
+/// The last with a handshake.
+pub const LAST_WITH_HANDSHAKE: &str = "2025-11-25";
+
+/// All that are spoken, oldest first.
+pub const KNOWN: [&str; 5] = [
+    "2024-11-05",
+    "2025-03-26",
+    "2025-06-18",
+    LAST_WITH_HANDSHAKE,
+    STATELESS,
+];
+
+/// Where a stateless request says which version it is of.
+pub const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
+
+/// Whether this version is spoken.
+#[must_use]
+pub fn is_known(version: &str) -> bool {
+    KNOWN.contains(&version)
+}
