@@ -460,6 +460,36 @@ fn a_client_without_sessions_uses_a_server_that_wants_them(who: Who) {
     }
 }
 
+fn a_box_speaks_with_the_servers_of_its_policy_and_no_others(who: Who) {
+    let jail = jail(who);
+    let path = format!("{NODE_MODULES}/@modelcontextprotocol/server-everything/dist/index.js");
+    jail.put(&jail.base.join("server.yaml"), "extends: moderate\n");
+    let policy = format!(
+        "extends: moderate\nmcp:\n  servers:\n    one: {{command: [node, {path}, stdio], capability: server.yaml}}\n    \
+         two: {{command: [node, {path}, stdio], capability: server.yaml}}\n  blocked_tools: [\"*:get-env\"]\n"
+    );
+    let config = jail.base.join("policy.yaml");
+    jail.put(&config, &policy);
+    let belljar = jail.work.join("belljar");
+    fs::copy(jail.belljar_path(), &belljar).expect("a belljar in the workspace");
+    let client = jail.work_file("client.mjs");
+    let script = format!(
+        "MODULES={NODE_MODULES} PREFIX=two__ node {client} {} mcp connect",
+        belljar.display()
+    );
+    let mut command = jail.belljar(&["run", "--quiet", "--config"]);
+    command
+        .arg(&config)
+        .args(["--", "/bin/sh", "-euc", &script]);
+    let finished = finish(command.spawn().expect("start a box"));
+    let said: Value = serde_json::from_str(finished.stdout().trim())
+        .unwrap_or_else(|_| panic!("{}\n{}", finished.stdout(), finished.stderr()));
+    assert_eq!(said["echo"], "Echo: hello", "{said}");
+    assert_eq!(said["lists_get_env"], json!(false), "{said}");
+    assert_eq!(said["denied_code"], -32040, "{said}");
+    jail.assert_nothing_left(None);
+}
+
 /// The verdicts of the conformance suite, by scenario.
 #[track_caller]
 fn verdicts(jail: &Jail, url: &str) -> Vec<(String, String)> {
@@ -515,5 +545,6 @@ for_each_user_in_a_world!(
     no_disguise_reaches_a_program_behind_an_address,
     a_server_at_an_address_that_misbehaves_costs_one_answer_each,
     a_client_without_sessions_uses_a_server_that_wants_them,
+    a_box_speaks_with_the_servers_of_its_policy_and_no_others,
     the_conformance_suite_finds_no_difference,
 );

@@ -46,7 +46,9 @@ pub use belljar_sandbox::native::{FreezeError, FreezeMethod};
 pub use belljar_sandbox::show::{InvalidShow, OWN_PLACE, Show, ShowName};
 pub use changes::{ApplyError, Change, ChangeKind, Conflict, Overlay};
 pub use door::Door;
-pub use environment::{AGENT_SOCKET, KEY_COMMAND, KEY_FILE, NO_COLOR, STATE_DIR, key_source};
+pub use environment::{
+    AGENT_SOCKET, KEY_COMMAND, KEY_FILE, MCP_SOCKET, NO_COLOR, STATE_DIR, key_source,
+};
 pub use error::RunError;
 pub use lone::{Recording, run, run_told};
 pub use lower::Command;
