@@ -71,15 +71,45 @@ impl CallError {
 #[derive(Debug)]
 pub struct Client {
     path: PathBuf,
+    way: Option<Way>,
     stream: Option<UnixStream>,
     deadline: Duration,
+}
+
+/// A way to a server that is not a socket's path.
+pub struct Way {
+    /// Opens it.
+    pub open: Box<dyn Fn() -> io::Result<UnixStream> + Send + Sync>,
+    /// What requests name as their host.
+    pub host: String,
+    /// What shows who asks.
+    pub token: String,
+}
+
+/// Without the token.
+impl std::fmt::Debug for Way {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Way")
+            .field("host", &self.host)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Client {
     /// Connects to the socket at that path.
     pub fn connect(path: impl AsRef<Path>) -> Result<Self, CallError> {
+        Self::begin(path.as_ref().to_owned(), None)
+    }
+
+    /// Connects by a way of the caller's.
+    pub fn connect_by(way: Way) -> Result<Self, CallError> {
+        Self::begin(PathBuf::from(&way.host), Some(way))
+    }
+
+    fn begin(path: PathBuf, way: Option<Way>) -> Result<Self, CallError> {
         let mut client = Self {
-            path: path.as_ref().to_owned(),
+            path,
+            way,
             stream: None,
             deadline: DEADLINE,
         };
@@ -137,8 +167,16 @@ impl Client {
                 CallError::Protocol(format!("the question is no JSON: {error}"))
             })?,
         };
+        let (host, credentials) = match &self.way {
+            None => ("belljar", String::new()),
+            Some(way) => (
+                way.host.as_str(),
+                format!("Authorization: Bearer {}\r\n", way.token),
+            ),
+        };
         let mut question = format!(
-            "{} {path} HTTP/1.1\r\nHost: belljar\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            "{} {path} HTTP/1.1\r\nHost: {host}\r\n{credentials}Content-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n",
             R::METHOD,
             body.len()
         )
@@ -183,6 +221,12 @@ impl Client {
             path: self.path.clone(),
             source: error.into(),
         };
+        if let Some(way) = &self.way {
+            return (way.open)().map_err(|source| CallError::NotThere {
+                path: self.path.clone(),
+                source,
+            });
+        }
         let address = SocketAddrUnix::new(&self.path).map_err(not_there)?;
         let socket = socket_with(
             AddressFamily::UNIX,

@@ -37,7 +37,7 @@ mod server;
 mod status;
 mod types;
 
-pub use client::{CallError, Client};
+pub use client::{CallError, Client, Way};
 pub use json::MOST_DEPTH;
 pub use limits::{Limits, Rate};
 pub use openapi::{openapi, openapi_text};

@@ -14,6 +14,7 @@ const QUICK: &str = "[supervisor]\nmax_agents = 20\nstop_grace_seconds = 1\n\
     [[supervisor.alerts.rules]]\nkind = \"HighResourceUsage\"\nfor_seconds = 1\nrespond = [\"freeze\"]\n\
     [[supervisor.alerts.rules]]\nkind = \"NetworkAnomaly\"\nthreshold = 3\nwindow_seconds = 60\nrespond = [\"kill\"]\n\
     [[supervisor.alerts.rules]]\nkind = \"PrivilegeEscalation\"\nrespond = [\"quarantine\"]\n\
+    [[supervisor.alerts.rules]]\nkind = \"UnauthorizedAccess\"\nthreshold = 1\nwindow_seconds = 60\n\
     [[supervisor.alerts.rules]]\nkind = \"ReplicationDenied\"\nthreshold = 1\nwindow_seconds = 60\n";
 
 #[track_caller]
@@ -72,6 +73,21 @@ fn every_misdeed_raises_its_alert(who: Who) {
     ] {
         assert!(listed.contains(file), "no {file} in {listed}");
     }
+
+    // It would read another process's memory.
+    let curious = supervised.agent(
+        "curious",
+        "python3 -c 'import ctypes; ctypes.CDLL(None).process_vm_readv(1, 0, 0, 0, 0, 0)'; while :; do sleep 0.1; done",
+    );
+    await_alert(&supervised, "UnauthorizedAccess", Some(&curious));
+
+    let spender = supervised.limited(
+        "spender",
+        "extends: moderate\nresource_limits: {max_tokens: 1000}\n",
+        &format!("{AGENT} usage --tokens-in 5000; while :; do sleep 0.1; done"),
+    );
+    await_alert(&supervised, "BudgetExceeded", Some(&spender));
+    assert_eq!(supervised.await_cause(&spender), "limit");
 
     // Names under `invalid` are nobody's, and the gateway asks nobody about them.
     let restless = supervised.limited(

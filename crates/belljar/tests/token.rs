@@ -219,3 +219,50 @@ fn tokens_are_kept_from_others_and_a_file_that_is_not_is_refused() {
     let said = String::from_utf8(refused.stderr).unwrap();
     assert!(said.contains("chmod 600"), "{said}");
 }
+
+#[test]
+fn who_was_let_in_and_who_is_no_longer_is_on_record() {
+    let state = TempDir::new().unwrap();
+    let made = json(
+        state.path(),
+        &[
+            "token",
+            "create",
+            "--role",
+            "operator",
+            "--name",
+            "night shift",
+        ],
+    );
+    let (id, text) = (
+        made["id"].as_str().unwrap(),
+        made["token"].as_str().unwrap(),
+    );
+    json(state.path(), &["token", "revoke", id]);
+    let shown = stdout(&belljar(state.path(), &["audit", "show"]));
+    for word in [
+        "token_created",
+        "token_revoked",
+        "night shift",
+        "operator",
+        id,
+    ] {
+        assert!(shown.contains(word), "no {word} in {shown}");
+    }
+    assert!(!shown.contains(text), "a token is a secret");
+    stdout(&belljar(state.path(), &["audit", "verify"]));
+}
+
+#[test]
+fn a_token_that_cannot_be_recorded_lets_nobody_in() {
+    let state = TempDir::new().unwrap();
+    json(state.path(), &["token", "create", "--role", "viewer"]);
+    fs::rename(state.path().join("ledger"), state.path().join("aside")).unwrap();
+    fs::write(state.path().join("ledger"), "in the way").unwrap();
+    let refused = belljar(state.path(), &["token", "create", "--role", "viewer"]);
+    assert_eq!(refused.status.code(), Some(INVALID));
+    assert!(refused.stdout.is_empty(), "a token was shown");
+    let tokens = json(state.path(), &["token", "list"]);
+    let states: Vec<_> = tokens["tokens"].as_array().unwrap().iter().collect();
+    assert_eq!(states[1]["state"], "revoked", "{tokens}");
+}

@@ -37,7 +37,9 @@ pub use config::{
 pub use dial::UpstreamProxy;
 pub use dns::{Resolve, ResolveError, Resolving, SystemResolver};
 pub use engine::{Engine, PublishedUsage, StartError, Usage};
-pub use inspect::{Authority, AuthorityError, HeaderSecret, Roots, TrustError, java_trust_store};
+pub use inspect::{
+    Authority, AuthorityError, HeaderSecret, Roots, TrustError, host_roots, java_trust_store,
+};
 pub use llm::{
     Charge, InvalidPrices, LlmBudget, LlmPolicy, LlmUsage, ModelUsage, PicoUsd, PriceTable, Tokens,
 };

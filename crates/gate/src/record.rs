@@ -189,6 +189,23 @@ pub enum RunEvent {
         /// Its new state.
         state: String,
     },
+    /// Somebody may use the web API.
+    TokenCreated {
+        /// The token's id, which is no secret.
+        token: String,
+        /// What it is called.
+        name: String,
+        /// What it may do.
+        role: String,
+        /// Until when, if not until it is revoked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        expires_ms: Option<u64>,
+    },
+    /// Somebody may use it no longer.
+    TokenRevoked {
+        /// The token's id.
+        token: String,
+    },
     /// How far the fleet's log had come: cutting it back from here on shows.
     FleetAnchored {
         /// Its size.

@@ -15,3 +15,4 @@ mod sys;
 
 pub use host::Host;
 pub use plan::Plan;
+pub use sys::give_back_code;

@@ -10,6 +10,16 @@ pub const STATE_DIR: &str = "BELLJAR_STATE_DIR";
 pub const KEY_FILE: &str = "BELLJAR_KEY_FILE";
 /// A command that prints the secret of the signing key. A box does not see the variable.
 pub const KEY_COMMAND: &str = "BELLJAR_KEY_COMMAND";
+/// Where the supervisor is that commands ask; the one of the state directory where it is not set.
+pub const SUPERVISOR: &str = "BELLJAR_SUPERVISOR";
+/// The token for a supervisor that is reached by its web server.
+pub const TOKEN: &str = "BELLJAR_TOKEN";
+/// The authorities that such a supervisor's certificate is checked with, in PEM; those of the host where it is not set.
+pub const CA: &str = "BELLJAR_CA";
+/// Our own certificate for such a supervisor, in PEM.
+pub const CLIENT_CERT: &str = "BELLJAR_CLIENT_CERT";
+/// Its key.
+pub const CLIENT_KEY: &str = "BELLJAR_CLIENT_KEY";
 /// Set inside a box to its id, so that a program can tell.
 pub(crate) const INSIDE: &str = "BELLJAR_SANDBOX";
 /// Set inside a box to where its door is.

@@ -110,9 +110,15 @@ impl RunError {
             RunError::Launch { .. } => {
                 Some("`belljar doctor` shows what this host can enforce".into())
             }
-            RunError::State { .. } => {
-                Some("set BELLJAR_STATE_DIR to a directory you can write to".into())
-            }
+            RunError::State { source, .. } => Some(
+                match source.kind() {
+                    std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+                        "make room on the disk of the state directory (BELLJAR_STATE_DIR)"
+                    }
+                    _ => "set BELLJAR_STATE_DIR to a directory you can write to",
+                }
+                .into(),
+            ),
             RunError::UnknownId { .. } => {
                 Some("`belljar ps` lists running boxes and kept changes".into())
             }

@@ -36,6 +36,8 @@ pub(crate) struct Keeper<'a> {
     attendant: &'a mut dyn Attendant,
     /// When the attendant wants to know more.
     next_report: Option<Instant>,
+    /// When what only the start needed is given back.
+    rests_at: Option<Instant>,
     /// The box was killed, by us or by whoever else holds its reins.
     doomed: bool,
     violations: Vec<Violation>,
@@ -81,6 +83,7 @@ impl<'a> Keeper<'a> {
             status: None,
             reins,
             next_report: attendant.look_every().map(|wait| Instant::now() + wait),
+            rests_at: started.checked_add(LONG_ENOUGH),
             attendant,
             doomed: false,
             violations: Vec::new(),
@@ -181,6 +184,7 @@ impl<'a> Keeper<'a> {
             self.deadline.filter(|_| !self.doomed),
             self.next_look,
             self.next_report.filter(|_| !self.doomed),
+            self.rests_at,
         ]
         .into_iter()
         .flatten()
@@ -268,6 +272,10 @@ impl<'a> Keeper<'a> {
             self.kill(KilledBy::Timeout);
         }
         let is_due = |time: Option<Instant>| time.is_some_and(|time| now >= time);
+        if is_due(self.rests_at) {
+            self.rests_at = None;
+            belljar_sandbox::give_back_code();
+        }
         let (look, report) = (is_due(self.next_look), is_due(self.next_report));
         if self.doomed || !(look || report) {
             return;
@@ -420,6 +428,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) host: &'a Host,
 }
 
+/// A box that lives so long will live on; its keeper has nothing to do but wait.
+const LONG_ENOUGH: Duration = Duration::from_secs(1);
 /// Nothing is looked at more often.
 const SHORTEST_LOOK: Duration = Duration::from_millis(2);
 

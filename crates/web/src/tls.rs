@@ -48,7 +48,7 @@ pub enum TlsError {
         /// Why.
         source: rustls::Error,
     },
-    /// The authorities for clients can't be used.
+    /// The authorities can't be used.
     #[error("the authorities in {} can't be used: {why}", path.display())]
     ClientCa {
         /// Which.
@@ -104,19 +104,26 @@ fn verifier(path: &Path) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
         path: path.to_owned(),
         why,
     };
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(path)? {
-        roots
-            .add(certificate)
-            .map_err(|error| failed(error.to_string()))?;
-    }
+    let roots = authorities(path)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
         .build()
         .map_err(|error| failed(error.to_string()))
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+/// The certificates of authorities.
+pub(crate) fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots.add(certificate).map_err(|error| TlsError::ClientCa {
+            path: path.to_owned(),
+            why: error.to_string(),
+        })?;
+    }
+    Ok(roots)
+}
+
+pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let what = "certificate";
     let read = CertificateDer::pem_file_iter(path).map_err(|error| told(path, what, error))?;
     let read: Result<Vec<_>, _> = read.collect();
@@ -127,7 +134,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     Ok(read)
 }
 
-fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+pub(crate) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     let read =
         PrivateKeyDer::from_pem_file(path).map_err(|error| told(path, "private key", error))?;
     let about = std::fs::metadata(path).map_err(|source| TlsError::Unreadable {

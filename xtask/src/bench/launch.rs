@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// An id that no user of this machine has, to measure what an unprivileged user gets when root runs the benchmark.
 const UNPRIVILEGED: u32 = 54_321;
@@ -102,17 +102,17 @@ impl Stage {
             "killed for CPU", overshoot
         );
         println!(
-            "  {:<28} {:>8.2} MiB resident (bound 8, aim 4)",
-            "keeper", resident
+            "  {:<28} {:>8.2} MiB resident (bound 8, aim 4), {:.2} while it starts",
+            "keeper", resident.waiting, resident.started
         );
         println!(
-            "  {:<28} {:>8.2} MiB resident (bound 12)",
-            "keeper whose gateway looks inside", with_gateway
+            "  {:<28} {:>8.2} MiB resident (bound 12), {:.2} while it starts",
+            "keeper that looks inside", with_gateway.waiting, with_gateway.started
         );
         Ok(json!({
             "start": start, "python": python, "way_out": way_out, "inside": inside,
-            "cpu_overshoot_ms": overshoot, "keeper_resident_mib": resident,
-            "keeper_with_gateway_resident_mib": with_gateway,
+            "cpu_overshoot_ms": overshoot, "keeper_resident_mib": resident.waiting,
+            "keeper_with_gateway_resident_mib": with_gateway.waiting,
         }))
     }
 
@@ -301,7 +301,7 @@ impl Stage {
     }
 
     /// What a keeper holds while its box runs.
-    fn keeper_memory(&self, options: &[&str]) -> Result<f64, Failure> {
+    fn keeper_memory(&self, options: &[&str]) -> Result<Resident, Failure> {
         let belljar = self.belljar.to_str().unwrap_or_default();
         let mut words = vec![belljar, "run", "--quiet"];
         words.extend(options);
@@ -311,17 +311,30 @@ impl Stage {
         if let Some(stdout) = child.stdout.as_mut() {
             std::io::Read::read_exact(stdout, &mut up)?;
         }
-        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id()));
+        let started = resident_mib(child.id());
+        std::thread::sleep(Duration::from_secs(2));
+        let waiting = resident_mib(child.id());
         child.kill()?;
         child.wait()?;
-        let status = status?;
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmRSS:"))
-            .ok_or("no VmRSS")?;
-        let kib: f64 = line.trim().trim_end_matches(" kB").parse()?;
-        Ok(kib / 1024.0)
+        Ok(Resident {
+            started: started?,
+            waiting: waiting?,
+        })
     }
+}
+
+/// What a keeper holds in memory, in MiB: as its box starts, and as it waits for the end.
+struct Resident {
+    started: f64,
+    waiting: f64,
+}
+
+/// What a process holds in memory, in MiB.
+pub(super) fn resident_mib(pid: u32) -> Result<f64, Failure> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.ok_or("no VmRSS")?.trim().trim_end_matches(" kB");
+    Ok(kib.parse::<f64>()? / 1024.0)
 }
 
 /// A loop of each call on a file five levels deep; prints nanoseconds a call. Run bare and inside.

@@ -1,6 +1,7 @@
 //! `cargo xtask bench supervisor`: a real daemon with real agents: how soon they start, what many of them cost it, how fast it
 //! answers and tells, and how fast everything ends.
 
+use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
@@ -9,10 +10,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::launch::resident_mib;
 use crate::Failure;
 
 /// Agents that only live.
 const FLEET: usize = 500;
+/// Agents beside them that do a little all the time.
+const STIRRING: usize = 20;
 const KILLED: usize = 200;
 const STARTS: usize = 40;
 const ENDS: usize = 25;
@@ -156,6 +160,11 @@ impl Connection<'_> {
     }
 
     fn ask(&mut self, method: &str, path: &str, body: &str) -> Result<Value, Failure> {
+        Ok(serde_json::from_slice(&self.fetch(method, path, body)?)?)
+    }
+
+    /// The answer's body as it came: to read it takes this unoptimised program longer than the daemon to make it.
+    fn fetch(&mut self, method: &str, path: &str, body: &str) -> Result<Vec<u8>, Failure> {
         self.send(method, path, body)?;
         let mut length = 0;
         let mut status = String::new();
@@ -174,7 +183,7 @@ impl Connection<'_> {
         let mut body = vec![0; length];
         self.reader.read_exact(&mut body)?;
         match status.split(' ').nth(1) {
-            Some("200" | "201") => Ok(serde_json::from_slice(&body)?),
+            Some("200" | "201") => Ok(body),
             _ => Err(format!("{path}: {}{}", status, String::from_utf8_lossy(&body)).into()),
         }
     }
@@ -243,18 +252,22 @@ fn fleet(daemon: &Daemon) -> Result<Value, Failure> {
         "  {:<36} {idle:>8.1} % of a core, {memory:.0} MiB (bounds 15, 150)",
         format!("{FLEET} agents cost the daemon")
     );
+    let jitter = jitter(daemon)?;
     let mut connection = daemon.connect()?;
+    let mut list = Vec::new();
     let mut times = Vec::new();
     let begun = Instant::now();
     for number in 0..1000_u32 {
         let due = begun + Duration::from_millis(10) * number;
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         let asked = Instant::now();
-        let list = connection.ask("GET", "/v1/agents", "")?;
+        let body = connection.fetch("GET", "/v1/agents", "")?;
         times.push(asked.elapsed().as_secs_f64() * 1e3);
-        if list["agents"].as_array().map_or(0, Vec::len) < FLEET {
-            return Err("an agent is missing from the list".into());
-        }
+        list = body;
+    }
+    let list: Value = serde_json::from_slice(&list)?;
+    if list["agents"].as_array().map_or(0, Vec::len) < FLEET {
+        return Err("an agent is missing from the list".into());
     }
     times.sort_by(f64::total_cmp);
     let (median, p99) = (at(&times, 0.5), at(&times, 0.99));
@@ -264,8 +277,53 @@ fn fleet(daemon: &Daemon) -> Result<Value, Failure> {
     );
     Ok(json!({
         "agents": FLEET, "cpu_percent": idle, "resident_mib": memory,
-        "list_ms": {"median": median, "p99": p99},
+        "list_ms": {"median": median, "p99": p99}, "jitter_ms": jitter,
     }))
+}
+
+/// How far from a second after the one before an agent's next sample reaches somebody who watches.
+///
+/// Agents of which nothing changes are not told of, so a few more that do a little join the fleet.
+fn jitter(daemon: &Daemon) -> Result<Value, Failure> {
+    for number in 0..STIRRING {
+        daemon.agent(FLEET + number, &["sh", "-c", "while sleep 0.1; do :; done"])?;
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    let mut stream = daemon.connect()?;
+    stream.send("GET", "/v1/stream", "")?;
+    let mut last: HashMap<String, Instant> = HashMap::new();
+    let mut off = Vec::new();
+    let begun = Instant::now();
+    // The first message is not a sample: it holds all agents as they are.
+    let mut is_first = true;
+    while begun.elapsed() < WATCH {
+        let mut line = String::new();
+        if stream.reader.read_line(&mut line)? == 0 {
+            return Err("the stream ended".into());
+        }
+        let Some(agents) = line.strip_prefix("data: [") else {
+            continue;
+        };
+        let now = Instant::now();
+        if std::mem::take(&mut is_first) {
+            continue;
+        }
+        let agents: Vec<Value> = serde_json::from_str(&format!("[{agents}"))?;
+        for agent in agents {
+            let id = agent["id"].as_str().unwrap_or_default().to_owned();
+            if let Some(before) = last.insert(id, now) {
+                off.push(((now - before).as_secs_f64() - 1.0).abs() * 1e3);
+            }
+        }
+    }
+    off.sort_by(f64::total_cmp);
+    let (median, p99) = (at(&off, 0.5), at(&off, 0.99));
+    println!(
+        "  {:<36} {p99:>8.1} ms p99, {median:.1} median, of {} samples (bound 200)",
+        "sampling jitter",
+        off.len()
+    );
+    Ok(json!({"median": median, "p99": p99, "samples": off.len()}))
 }
 
 fn spread(what: &str, times: &mut [f64], bound: f64) -> Value {
@@ -306,15 +364,4 @@ fn cpu_seconds(pid: u32) -> Result<f64, Failure> {
         Ok(fields.get(index).ok_or("no such field")?.parse()?)
     };
     Ok((ticks(11)? + ticks(12)?) / rustix::param::clock_ticks_per_second() as f64)
-}
-
-fn resident_mib(pid: u32) -> Result<f64, Failure> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib: f64 = line
-        .ok_or("no VmRSS")?
-        .trim()
-        .trim_end_matches(" kB")
-        .parse()?;
-    Ok(kib / 1024.0)
 }

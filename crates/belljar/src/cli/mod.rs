@@ -190,7 +190,7 @@ pub(crate) struct Run {
     /// With --contract: a file whose contents the agent finds in /belljar/state
     #[arg(long, value_name = "FILE", requires = "contract")]
     pub(crate) state: Option<PathBuf>,
-    /// Have a supervisor keep the box: unix:PATH, or nothing for the one of the state directory
+    /// Have a supervisor keep the box: unix:PATH or https://HOST[:PORT], or nothing for the one of the state directory
     #[arg(
         long,
         value_name = "URL",

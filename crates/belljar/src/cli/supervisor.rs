@@ -107,7 +107,7 @@ pub(crate) struct Sandbox {
     /// A sandbox.toml or capability.yaml that it runs under
     #[arg(long, value_name = "FILE")]
     pub(crate) sandbox_config: Option<PathBuf>,
-    /// Where the supervisor is: unix:PATH; without it, the one of the state directory
+    /// Where the supervisor is: unix:PATH or https://HOST[:PORT]; without it, the one of the state directory
     #[arg(long, value_name = "URL")]
     pub(crate) supervisor: Option<String>,
     /// What to call it

@@ -3,15 +3,17 @@
 use std::fmt::Write as _;
 
 use belljar_api::{
-    AcknowledgeClock, Because, BudgetView, BumpEpoch, CallError, Empty, EngageKillSwitch,
-    EngageRequest, Kill, KillReport, KillRequest, ListWorkers, Quarantine, ReadTree, Release,
-    ResetKillSwitch, ResetRequest, Revoke, RevokeRequest, WorkerId, WorkerState, WorkerView,
+    AcknowledgeClock, Because, BudgetView, BumpEpoch, CallError, Client, Empty, EngageKillSwitch,
+    EngageRequest, Kill, KillReport, KillRequest, ListWorkers, Quarantine, ReadKillSwitch,
+    ReadTree, Release, ResetKillSwitch, ResetRequest, Revoke, RevokeRequest, WorkerId, WorkerState,
+    WorkerView,
 };
 use belljar_supervisor::StateDir;
 use belljar_supervisor::fleet::{self, Operator};
 use serde_json::json;
 
 use super::agent::said;
+use super::supervisor::Reached;
 use crate::cli::OutputFormat;
 use crate::cli::replication::{Contract, KillSwitch, OnWorker, Replication};
 use crate::exit::{self, Failure};
@@ -94,18 +96,12 @@ pub(crate) fn replication(command: Replication) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-fn reach() -> Result<Operator, Failure> {
-    Operator::reach(&StateDir::find()?).map_err(|error| match error {
-        CallError::NotThere { .. } => Failure::Invalid(
-            "no controller runs in this state directory".into(),
-            "`belljar run --contract contract.yaml -- …` starts one; BELLJAR_STATE_DIR says where to look".into(),
-        ),
-        other => other.into(),
-    })
+fn reach() -> Result<Reached, Failure> {
+    Reached::usual()
 }
 
 /// The worker whose id begins like this.
-fn find(operator: &mut Operator, given: &str) -> Result<WorkerId, Failure> {
+fn find(operator: &mut Reached, given: &str) -> Result<WorkerId, Failure> {
     let list = operator.client.call::<ListWorkers>(&Empty {})?;
     let begins = |worker: &&WorkerView| !given.is_empty() && worker.id.as_str().starts_with(given);
     let live = list
@@ -125,6 +121,9 @@ fn find(operator: &mut Operator, given: &str) -> Result<WorkerId, Failure> {
 }
 
 pub(super) fn kill_switch(command: KillSwitch) -> Result<u8, Failure> {
+    if let Some(reached) = Reached::named() {
+        return kill_switch_of(&mut reached?.client, command);
+    }
     let state = StateDir::find()?;
     let keys = belljar_supervisor::key_source();
     match command {
@@ -175,33 +174,67 @@ pub(super) fn kill_switch(command: KillSwitch) -> Result<u8, Failure> {
                 }
                 Err(error) => return Err(error.into()),
             }
-            show(
-                format.output,
-                &json!({"was_engaged": was_engaged}),
-                || match was_engaged {
-                    true => "the kill switch is off\n".into(),
-                    false => "the kill switch was not engaged\n".into(),
-                },
-            );
+            tell_reset(format.output, was_engaged);
             Ok(exit::OK)
         }
         KillSwitch::Status(format) => {
             let engaged = fleet::kill_switch(&state);
             let view = json!({"engaged": engaged});
-            show(format.output, &view, || match &engaged {
-                Some(engaged) => format!(
-                    "engaged since {}: {}\n",
-                    print::utc(engaged.at_ms),
-                    print::harmless(&engaged.reason)
-                ),
-                None => "not engaged\n".into(),
-            });
-            Ok(if engaged.is_some() {
-                exit::NO
-            } else {
-                exit::OK
-            })
+            let engaged = engaged.as_ref();
+            let engaged = engaged.map(|engaged| (engaged.at_ms, engaged.reason.as_str()));
+            Ok(tell_engaged(format.output, &view, engaged))
         }
+    }
+}
+
+/// The kill switch of a supervisor that was named: what is on this machine is not meant.
+fn kill_switch_of(client: &mut Client, command: KillSwitch) -> Result<u8, Failure> {
+    match command {
+        KillSwitch::Engage { reason, format } => {
+            let reason = said(reason)?;
+            let report = client.call::<EngageKillSwitch>(&EngageRequest { reason })?;
+            Ok(tell(format.output, &report))
+        }
+        KillSwitch::Reset { reason, format } => {
+            let was_engaged = client.call::<ReadKillSwitch>(&Empty {})?.engaged.is_some();
+            let reason = said(reason)?;
+            client.call::<ResetKillSwitch>(&ResetRequest { reason })?;
+            tell_reset(format.output, was_engaged);
+            Ok(exit::OK)
+        }
+        KillSwitch::Status(format) => {
+            let view = client.call::<ReadKillSwitch>(&Empty {})?;
+            let engaged = view.engaged.as_ref();
+            let engaged = engaged.map(|engaged| (engaged.since_ms, engaged.reason.as_str()));
+            Ok(tell_engaged(format.output, &json!(view), engaged))
+        }
+    }
+}
+
+fn tell_reset(output: OutputFormat, was_engaged: bool) {
+    let view = json!({"was_engaged": was_engaged});
+    show(output, &view, || match was_engaged {
+        true => "the kill switch is off\n".into(),
+        false => "the kill switch was not engaged\n".into(),
+    });
+}
+
+fn tell_engaged(
+    output: OutputFormat,
+    view: &serde_json::Value,
+    engaged: Option<(u64, &str)>,
+) -> u8 {
+    show(output, view, || match engaged {
+        Some((since_ms, reason)) => format!(
+            "engaged since {}: {}\n",
+            print::utc(since_ms),
+            print::harmless(reason)
+        ),
+        None => "not engaged\n".into(),
+    });
+    match engaged {
+        Some(_) => exit::NO,
+        None => exit::OK,
     }
 }
 

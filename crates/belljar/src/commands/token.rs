@@ -3,6 +3,8 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use belljar_api::Name;
+use belljar_gate::record::RunEvent;
+use belljar_gate::{Durability, RunGate, in_full};
 use belljar_supervisor::StateDir;
 use belljar_web::{NewToken, Role, TokenFile, TokenRecord};
 use serde_json::{Value, json};
@@ -14,15 +16,17 @@ use crate::print::{self, Line};
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub(crate) fn token(what: &Token) -> Result<u8, Failure> {
-    let tokens = TokenFile::of(StateDir::find()?.path());
+    let state = StateDir::find()?;
+    let tokens = TokenFile::of(state.path());
+    let mut log = RunGate::of(state.path(), belljar_supervisor::key_source());
     match what {
-        Token::Create(new) => create(&tokens, new),
+        Token::Create(new) => create(&tokens, &mut log, new),
         Token::List { format } => list(&tokens, format),
-        Token::Revoke { id, format } => revoke(&tokens, id, format),
+        Token::Revoke { id, format } => revoke(&tokens, &mut log, id, format),
     }
 }
 
-fn create(tokens: &TokenFile, new: &Create) -> Result<u8, Failure> {
+fn create(tokens: &TokenFile, log: &mut RunGate, new: &Create) -> Result<u8, Failure> {
     let role = match new.role {
         TokenRole::Viewer => Role::Viewer,
         TokenRole::Operator => Role::Operator,
@@ -39,6 +43,20 @@ fn create(tokens: &TokenFile, new: &Create) -> Result<u8, Failure> {
         role,
         lifetime,
     })?;
+    let event = RunEvent::TokenCreated {
+        token: record.id.to_string(),
+        name: record.name.as_str().to_owned(),
+        role: role.as_str().to_owned(),
+        expires_ms: record.expires_ms,
+    };
+    if let Err(error) = log.note(event, Durability::Power) {
+        // Nobody has seen it yet, and nobody will.
+        tokens.revoke(record.id.as_str())?;
+        return Err(Failure::Invalid(
+            format!("the token can't be put on record: {}", in_full(&error)),
+            error.hint(),
+        ));
+    }
     if new.format.output == OutputFormat::Json {
         let mut told = described(&record, now_ms());
         told["token"] = json!(text.reveal());
@@ -95,8 +113,16 @@ fn list(tokens: &TokenFile, format: &Format) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-fn revoke(tokens: &TokenFile, id: &str, format: &Format) -> Result<u8, Failure> {
+/// It counts no more, on record or not.
+fn revoke(tokens: &TokenFile, log: &mut RunGate, id: &str, format: &Format) -> Result<u8, Failure> {
     let record = tokens.revoke(id)?;
+    let event = RunEvent::TokenRevoked {
+        token: record.id.to_string(),
+    };
+    if let Err(error) = log.note(event, Durability::Power) {
+        let text = format!("it is done, and not on record: {}", in_full(&error));
+        print::line(Line::Note, &text);
+    }
     if format.output == OutputFormat::Json {
         print::json(&described(&record, now_ms()));
     } else {

@@ -297,8 +297,14 @@ pub(crate) fn spawn(mut command: Command) -> Child {
         .unwrap_or_else(|error| panic!("{}: {error}", command.get_program().to_string_lossy()))
 }
 
+/// Names the directory that is one world's alone: process ids are the same in all of them.
+pub(crate) const WORLD_HOME: &str = "BELLJAR_TEST_WORLD_HOME";
+
 /// Root works outside /tmp, whose contents a box replaces by its own; others have nowhere else to write.
 pub(crate) fn usual_place() -> PathBuf {
+    if let Some(place) = std::env::var_os(WORLD_HOME) {
+        return place.into();
+    }
     if !runner_is_root() {
         return std::env::temp_dir();
     }

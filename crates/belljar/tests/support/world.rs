@@ -13,13 +13,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::jail::usual_place;
+use super::jail::{WORLD_HOME, usual_place};
 use super::watch::{Finished, finish, finish_within};
 use super::{Attempt, Jail, Outcome, Who, runner_is_root};
 
 const MARK: &str = "BELLJAR_TEST_WORLD";
-/// Names the directory that is one world's alone: process ids are the same in all of them.
-const HOME: &str = "BELLJAR_TEST_WORLD_HOME";
 /// Many times what is waited for inside, so that what hangs there is told by name.
 const PATIENCE: Duration = Duration::from_secs(900);
 /// Where a world keeps its certificates and its journal.
@@ -65,7 +63,7 @@ pub(crate) fn in_a_world(who: Who, name: &str, body: fn(Who)) {
         .arg(env::current_exe().expect("this program"))
         .args(["--exact", name, "--nocapture", "--test-threads", "1"])
         .env(MARK, "yes")
-        .env(HOME, &home.0)
+        .env(WORLD_HOME, &home.0)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
@@ -145,9 +143,8 @@ impl World {
             .read_line(&mut line)
             .expect("read from the servers");
         assert_eq!(line, "ready\n", "the servers did not start");
-        let place = PathBuf::from(env::var_os(HOME).expect("a place for the world"));
         World {
-            jail: Jail::below(who, &place),
+            jail: Jail::new(who),
             upstream,
             has_policy: false,
         }

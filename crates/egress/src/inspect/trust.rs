@@ -50,7 +50,8 @@ pub(super) fn provider() -> Arc<CryptoProvider> {
 }
 
 /// Whom the host trusts: read once, for all engines of the process.
-fn host_roots() -> Arc<RootCertStore> {
+#[must_use]
+pub fn host_roots() -> Arc<RootCertStore> {
     static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
     if let Some(roots) = ROOTS.get() {
         return Arc::clone(roots);

@@ -158,9 +158,15 @@ impl LlmBudget {
         }
     }
 
-    /// Charges what was used elsewhere, and reported. What is more than is left leaves nothing.
-    pub fn charge(&self, tokens: u64, cost: PicoUsd) {
-        self.account().take((tokens, cost));
+    /// Charges what was used elsewhere, and reported; says whether that was within its means. What is more than is left leaves
+    /// nothing.
+    pub fn charge(&self, tokens: u64, cost: PicoUsd) -> bool {
+        let amounts = (tokens, cost);
+        let mut account = self.account();
+        let is_covered =
+            account.left.covers(amounts).is_ok() && account.own.covers(amounts).is_ok();
+        account.take(amounts);
+        is_covered
     }
 
     /// To this budget or, when it is closed, to the one above.

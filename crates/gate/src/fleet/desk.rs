@@ -72,6 +72,8 @@ pub(crate) struct Desk {
     broken: Option<Unrecorded>,
     signed_ns: u64,
     snapshot_at: u64,
+    /// Who is let go once that is on record.
+    to_thaw: Vec<WorkerId>,
     /// Work on answers of this round, for the sealers.
     to_prepare: Vec<Job>,
     bench: Arc<Bench>,
@@ -116,6 +118,26 @@ impl DeskHandle {
         recorded.map(|()| result)
     }
 
+    /// Looks at the desk. What is seen is as it is now, also when it can't be recorded any more.
+    pub(crate) fn see<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&mut Desk) -> T + Send + 'static,
+    ) -> Result<T, Unrecorded> {
+        let (seen, _) = self.answer(look, Manner::Asked)?;
+        Ok(seen)
+    }
+
+    /// Asks for something that must be on record. A desk that can't record is not asked at all: it would count what nobody gets.
+    pub(crate) fn ask_for<T: Send + 'static, E: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&mut Desk) -> Result<T, E> + Send + 'static,
+    ) -> Result<Result<T, E>, Unrecorded> {
+        self.ask(|desk| match desk.failure() {
+            Some(failure) => Err(failure.clone()),
+            None => Ok(ask(desk)),
+        })?
+    }
+
     /// The same, and has work done on the answer while it goes on record: by a sealer, and without effect until this
     /// returns. What was made of it is let go of if the record does not hold.
     pub(crate) fn ask_and_prepare<T: Send + 'static, E: Send + 'static, U: Send + 'static>(
@@ -125,11 +147,17 @@ impl DeskHandle {
     ) -> Result<Result<U, E>, Unrecorded> {
         let place = Place::default();
         let put_down = Arc::clone(&place);
-        let decide: Ask = Box::new(move |desk| match ask(desk) {
-            Ok(answer) => desk
-                .to_prepare
-                .push(Box::new(move || put(&put_down, Ok(prepare(answer))))),
-            Err(refusal) => put(&put_down, Err(refusal)),
+        let decide: Ask = Box::new(move |desk| {
+            if desk.failure().is_some() {
+                // The round's end says why.
+                return;
+            }
+            match ask(desk) {
+                Ok(answer) => desk
+                    .to_prepare
+                    .push(Box::new(move || put(&put_down, Ok(prepare(answer))))),
+                Err(refusal) => put(&put_down, Err(refusal)),
+            }
         });
         let round = self.inbox.put(decide, Manner::Asked)?;
         round.wait_until_finished()?;
@@ -220,6 +248,7 @@ impl Desk {
             broken: None,
             signed_ns: now().boot_ns,
             snapshot_at,
+            to_thaw: Vec::new(),
             to_prepare: Vec::new(),
             bench: Arc::default(),
             entry: Vec::new(),
@@ -243,6 +272,7 @@ impl Desk {
             self.keep_time();
             let begun = Instant::now();
             let recorded = self.commit();
+            self.let_go(recorded.is_ok());
             if let Some(round) = round {
                 expected = back_soon(round.askers(), begun.elapsed());
                 round.finish(recorded);
@@ -418,14 +448,23 @@ impl Desk {
         self.keys.vouched(worker, parent, key);
     }
 
-    /// Stopping somebody waits for nothing.
-    pub(crate) fn carry_out(&self, commands: &[Command]) {
+    /// Stopping somebody waits for nothing; letting somebody go waits for the record.
+    pub(crate) fn carry_out(&mut self, commands: &[Command]) {
         for command in commands {
             match *command {
                 Command::Kill(worker, code) => self.hands.kill(worker, code),
-                Command::Freeze(worker) => self.hands.freeze(worker),
-                Command::Thaw(worker) => self.hands.thaw(worker),
+                Command::Freeze(worker) => {
+                    self.to_thaw.retain(|released| *released != worker);
+                    self.hands.freeze(worker);
+                }
+                Command::Thaw(worker) => self.to_thaw.push(worker),
             }
+        }
+    }
+
+    fn let_go(&mut self, is_recorded: bool) {
+        for worker in self.to_thaw.drain(..).filter(|_| is_recorded) {
+            self.hands.thaw(worker);
         }
     }
 

@@ -116,7 +116,7 @@ impl FleetRefusal {
             Self::Exceeds { .. } => Code::DenyCapability.hint(),
             Self::Rejected(_) => Code::RejectSignature.hint(),
             Self::Unrecorded(_) => {
-                "an operator must see to the log: `belljar audit verify --log fleet`"
+                "an operator must see to the log and its disk (`belljar audit verify --log fleet`), then start the controller anew"
             }
             Self::Papers(_) => "an operator must see to the keys: `belljar keys list`",
         }
@@ -253,6 +253,10 @@ impl FleetGate {
             let papers = Papers::seal(wish, jti, &seated, parent.as_ref(), policy);
             (seated, papers)
         });
+        if sealed.is_err() {
+            // Nobody gets it: it must not count as living either.
+            self.ended(worker, Code::LaunchFailed, Usage::default());
+        }
         let (seated, papers) = sealed??;
         match papers {
             Ok(papers) => {
@@ -277,7 +281,7 @@ impl FleetGate {
             asked: wish.asked,
             need: wish.need,
         };
-        let seated = self.desk.ask(move |desk| {
+        let seated = self.desk.ask_for(move |desk| {
             let at = crate::clock::now();
             let grant = desk.turn(|controller| controller.request(at, &request));
             grant.map(|grant| Seated::of_grant(&grant, at, desk))
@@ -311,14 +315,19 @@ impl FleetGate {
             granted: payload.budget,
         };
         let key = verified.key();
-        let (admitted, entry) = self.desk.ask(move |desk| {
+        let worker = facts.worker;
+        let registered = self.desk.ask_for(move |desk| {
             let at = crate::clock::now();
             let admitted = desk.turn(|controller| controller.register(at, &facts));
             admitted.map(|admitted| {
                 desk.vouched(admitted.worker, admitted.parent, key);
                 (admitted, desk.upcoming())
             })
-        })??;
+        });
+        if registered.is_err() {
+            self.ended(worker, Code::LaunchFailed, Usage::default());
+        }
+        let (admitted, entry) = registered??;
         let papers = Papers::of(envelope, verified);
         Ok(Permit::new(Replicate { admitted, papers }, entry))
     }
@@ -426,7 +435,7 @@ impl FleetGate {
 
     /// A worker is well.
     pub fn heartbeat(&self, worker: WorkerId) -> Result<bool, Unrecorded> {
-        self.desk.ask(move |desk| {
+        self.desk.see(move |desk| {
             desk.controller
                 .heartbeat(crate::clock::now(), worker)
                 .is_ok()
@@ -439,18 +448,26 @@ impl FleetGate {
             .ask(move |desk| desk.charge(crate::clock::now(), worker, usage, None))
     }
 
+    /// A worker used more than its own capability allows: it ends.
+    pub fn overspent(&self, worker: WorkerId) -> Result<(), Unrecorded> {
+        self.desk.see(move |desk| {
+            let at = crate::clock::now();
+            let _ = desk.turn(|controller| controller.end(at, worker, Code::KilledBudget));
+        })
+    }
+
     /// Looks at the state as it is now.
     pub fn look<T: Send + 'static>(
         &self,
         look: impl FnOnce(&State, Now) -> T + Send + 'static,
     ) -> Result<T, Unrecorded> {
         self.desk
-            .ask(move |desk| look(desk.controller.state(), crate::clock::now()))
+            .see(move |desk| look(desk.controller.state(), crate::clock::now()))
     }
 
     /// Entries on record, and why no more are recorded, if so.
     pub fn log_state(&self) -> Result<(u64, Option<Arc<str>>), Unrecorded> {
-        self.desk.ask(|desk| {
+        self.desk.see(|desk| {
             (
                 desk.recorded(),
                 desk.failure().map(|failure| Arc::clone(&failure.0)),

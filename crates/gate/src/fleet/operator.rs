@@ -1,5 +1,7 @@
-//! What operators do. Each act is on record with its reason; one that stops somebody does not wait for that.
+//! What operators do. Each act is on record with its reason. One that holds somebody back does not wait for that, and is done
+//! though it can't be recorded; one that lets somebody go is not.
 
+use std::convert::Infallible;
 use std::time::Instant;
 
 use belljar_replication::{Code, Controller, NotAlive, Now, Outcome, Scope, WorkerId};
@@ -35,7 +37,7 @@ impl FleetGate {
         worker: WorkerId,
         act: Act,
     ) -> Result<Result<bool, NotAlive>, Unrecorded> {
-        self.act("quarantine", Some(worker), act, move |controller, at| {
+        self.restrain("quarantine", Some(worker), act, move |controller, at| {
             controller.quarantine(at, worker, Code::QuarantinedOperator)
         })
     }
@@ -67,14 +69,14 @@ impl FleetGate {
         worker: WorkerId,
         act: Act,
     ) -> Result<Result<usize, belljar_replication::Fault>, Unrecorded> {
-        self.act("revoke", Some(worker), act, move |controller, at| {
+        self.restrain("revoke", Some(worker), act, move |controller, at| {
             controller.revoke(at, worker)
         })
     }
 
     /// Takes back every manifest there is. The result is the new epoch.
     pub fn bump_epoch(&self, act: Act) -> Result<u64, Unrecorded> {
-        self.act("bump_epoch", None, act, Controller::bump_epoch)
+        self.restrain("bump_epoch", None, act, Controller::bump_epoch)
     }
 
     /// Kills a worker, and with `Scope::Subtree` its descendants; with `Scope::Fleet` engages the kill switch.
@@ -115,7 +117,7 @@ impl FleetGate {
     /// Takes the kill switch off. The result says whether it was engaged.
     pub fn reset_kill_switch(&self, act: Act) -> Result<bool, Unrecorded> {
         let latch = self.latch.clone();
-        let was_engaged = self.desk.ask(move |desk| {
+        let Ok(was_engaged) = self.desk.ask_for(move |desk| {
             let at = crate::clock::now();
             desk.begin_reset();
             let was_engaged = desk.act(
@@ -125,7 +127,7 @@ impl FleetGate {
                 act,
                 Controller::reset_kill_switch,
             );
-            was_engaged | latch.engaged().is_some()
+            Ok::<bool, Infallible>(was_engaged | latch.engaged().is_some())
         })?;
         // On record first: a latch that is gone with no word of it in the log would be an unexplained reset.
         self.desk.ask(Desk::finish_reset)?;
@@ -151,14 +153,15 @@ impl FleetGate {
         })
     }
 
-    /// Puts an act on record that the controller has no part in, such as asking an agent to end.
+    /// Puts an act on record that the controller has no part in, such as asking an agent to end. It need not hold: where the log
+    /// can't be written, agents must end all the same.
     pub fn note_act(
         &self,
         name: &'static str,
         worker: Option<WorkerId>,
         act: Act,
     ) -> Result<(), Unrecorded> {
-        self.desk.ask(move |desk| {
+        self.desk.see(move |desk| {
             let note = FleetNote::OperatorActed {
                 act: name.to_owned(),
                 worker,
@@ -171,7 +174,7 @@ impl FleetGate {
 
     /// An agent ends itself.
     pub fn shutdown_of(&self, worker: WorkerId, reason: String) -> Result<bool, Unrecorded> {
-        self.desk.ask(move |desk| {
+        self.desk.see(move |desk| {
             let at = crate::clock::now();
             let act = "shutdown".to_owned();
             let reason = brief(&reason);
@@ -189,7 +192,21 @@ impl FleetGate {
 
     /// Ends everybody, because the controller is about to.
     pub fn end_all(&self) -> Result<usize, Unrecorded> {
-        self.desk.decide(|controller, at| controller.shutdown(at))
+        self.desk.see(|desk| {
+            let at = crate::clock::now();
+            desk.turn(|controller| controller.shutdown(at))
+        })
+    }
+
+    fn restrain<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        worker: Option<WorkerId>,
+        act: Act,
+        carry_out: impl FnOnce(&mut Controller, Now) -> Outcome<T> + Send + 'static,
+    ) -> Result<T, Unrecorded> {
+        self.desk
+            .see(move |desk| desk.act(crate::clock::now(), name, worker, act, carry_out))
     }
 
     fn act<T: Send + 'static>(
@@ -199,8 +216,10 @@ impl FleetGate {
         act: Act,
         carry_out: impl FnOnce(&mut Controller, Now) -> Outcome<T> + Send + 'static,
     ) -> Result<T, Unrecorded> {
-        self.desk
-            .ask(move |desk| desk.act(crate::clock::now(), name, worker, act, carry_out))
+        let asked = self.desk.ask_for(move |desk| {
+            Ok::<T, Infallible>(desk.act(crate::clock::now(), name, worker, act, carry_out))
+        });
+        asked.map(|Ok(done)| done)
     }
 }
 

@@ -10,6 +10,7 @@ mod filter;
 mod landlock;
 mod notify;
 mod process;
+mod rest;
 mod shared;
 mod trace;
 
@@ -19,6 +20,7 @@ pub(crate) use filter::{SockFilter, has_notifications, install_filter};
 pub(crate) use landlock::{LandlockRules, landlock_abi};
 pub(crate) use notify::{Notification, Reply};
 pub(crate) use process::*;
+pub use rest::give_back_code;
 pub(crate) use shared::{Published, SharedMemory};
 pub(crate) use trace::{hold_thread, release_thread};
 

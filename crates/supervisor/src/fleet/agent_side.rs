@@ -9,7 +9,7 @@ use belljar_api::{
     Tag, UsageReply, UsageReport,
 };
 use belljar_egress::PicoUsd;
-use belljar_policy::{Amount, Capability};
+use belljar_policy::{Amount, Capability, OnBudget};
 use belljar_replication::{Code, Usage};
 
 use super::convert;
@@ -133,10 +133,15 @@ impl Post {
         };
         // What is reported and what the gateway meters come from one budget.
         let cost = PicoUsd::from_micro_usd(usage.micro_usd);
-        asker.models.charge(usage.tokens, cost);
+        let is_covered = asker.models.charge(usage.tokens, cost);
         self.crew
             .charge_models(asker.worker, usage.tokens, usage.micro_usd);
-        match self.gate.report_usage(asker.worker, usage)? {
+        let is_granted = self.gate.report_usage(asker.worker, usage)?;
+        let may_go_on = is_covered || asker.capability.llm.on_budget == OnBudget::Refuse;
+        if is_granted && !may_go_on {
+            self.gate.overspent(asker.worker)?;
+        }
+        match is_granted && may_go_on {
             true => Ok(Done::DONE),
             false => Err(Refused(
                 Status::FORBIDDEN,
@@ -180,7 +185,7 @@ pub(crate) struct Refused(pub(crate) Status, pub(crate) Problem);
 impl From<belljar_gate::Unrecorded> for Refused {
     fn from(unrecorded: belljar_gate::Unrecorded) -> Self {
         let problem = Problem::new("deny_unrecorded", &*unrecorded.0)
-            .hint("an operator must see to the log: `belljar audit verify --log fleet`");
+            .hint("an operator must see to the log and its disk (`belljar audit verify --log fleet`), then start the controller anew");
         Self(Status::UNAVAILABLE, problem)
     }
 }

@@ -10,13 +10,12 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use belljar_api::{
-    AcknowledgeAlert, AlertQuery, AlertState, Because, CallError, EventQuery, ListAlerts,
-    ListEvents, MetricsQuery, Name, ReadMetrics, ResolveAlert,
+    AcknowledgeAlert, AlertQuery, AlertState, Because, EventQuery, ListAlerts, ListEvents,
+    MetricsQuery, Name, ReadMetrics, ResolveAlert,
 };
-use belljar_supervisor::StateDir;
-use belljar_supervisor::fleet::Operator;
 
 use super::agent::said;
+use super::supervisor::Reached;
 use crate::cli::monitor::{Answer, Events, Monitor, Whose};
 use crate::cli::{LogName, OutputFormat};
 use crate::exit::{self, Failure};
@@ -42,7 +41,7 @@ pub(crate) fn monitor(command: Monitor) -> Result<u8, Failure> {
                 since_ms: u64::try_from(now.saturating_sub(since).as_millis()).ok(),
                 ..MetricsQuery::default()
             };
-            let reply = reach()?.client.call::<ReadMetrics>(&query)?;
+            let reply = Reached::usual()?.client.call::<ReadMetrics>(&query)?;
             tell(format.output, &reply, || show::metrics(&reply));
             Ok(exit::OK)
         }
@@ -58,22 +57,12 @@ pub(crate) fn monitor(command: Monitor) -> Result<u8, Failure> {
             format,
         } => alerts(all, whose, format.output),
         Monitor::Audit { export, log } => audit(&export, log.log),
-        Monitor::Top(format) => top::top(&mut reach()?, format.output),
+        Monitor::Top(format) => top::top(&mut Reached::usual()?, format.output),
     }
 }
 
-fn reach() -> Result<Operator, Failure> {
-    Operator::reach(&StateDir::find()?).map_err(|error| match error {
-        CallError::NotThere { .. } => Failure::Invalid(
-            "no supervisor runs in this state directory".into(),
-            "`belljar supervisor start` starts one; BELLJAR_STATE_DIR says where to look".into(),
-        ),
-        other => other.into(),
-    })
-}
-
 fn events(asked: Events) -> Result<u8, Failure> {
-    let mut operator = reach()?;
+    let mut operator = Reached::usual()?;
     let search = asked.search.map(Name::new).transpose().map_err(|error| {
         Failure::Invalid(
             format!("that can't be searched for: {error}"),
@@ -113,7 +102,7 @@ fn events(asked: Events) -> Result<u8, Failure> {
 }
 
 fn alerts(all: bool, whose: Whose, output: OutputFormat) -> Result<u8, Failure> {
-    let mut operator = reach()?;
+    let mut operator = Reached::usual()?;
     let mut query = AlertQuery {
         agent: whose.agent_id,
         ..AlertQuery::default()
@@ -134,7 +123,7 @@ fn alerts(all: bool, whose: Whose, output: OutputFormat) -> Result<u8, Failure> 
 }
 
 fn answer_alert(answer: Answer) -> Result<u8, Failure> {
-    let mut operator = reach()?;
+    let mut operator = Reached::usual()?;
     let (alert, output) = match answer {
         Answer::Ack { id, reason, format } => {
             let because = Because {

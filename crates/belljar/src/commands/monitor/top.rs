@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use belljar_api::{AgentId, AgentList, AgentPhase, AgentView, FleetQuery, ListAgents};
 use belljar_sandbox::signals::SignalWatch;
-use belljar_supervisor::fleet::Operator;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
 use super::show::bytes;
 use crate::cli::OutputFormat;
+use crate::commands::supervisor::Reached;
 use crate::exit::{self, Failure};
 use crate::print::{self, harmless};
 
@@ -22,7 +22,7 @@ const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 const HELP: &str =
     "c cpu  m memory  p processes  n network  t tokens  u usd  a name  r turn  q quit";
 
-pub(super) fn top(operator: &mut Operator, output: OutputFormat) -> Result<u8, Failure> {
+pub(super) fn top(operator: &mut Reached, output: OutputFormat) -> Result<u8, Failure> {
     let (stdin, stdout) = (std::io::stdin(), std::io::stdout());
     if output == OutputFormat::Json || !stdin.is_terminal() || !stdout.is_terminal() {
         let list = ask(operator)?;
@@ -44,7 +44,7 @@ pub(super) fn top(operator: &mut Operator, output: OutputFormat) -> Result<u8, F
     outcome
 }
 
-fn watch(operator: &mut Operator, signals: &SignalWatch) -> Result<u8, Failure> {
+fn watch(operator: &mut Reached, signals: &SignalWatch) -> Result<u8, Failure> {
     let mut view = View::default();
     let mut list = ask(operator)?;
     let mut next = Instant::now() + EVERY;
@@ -89,7 +89,7 @@ fn watch(operator: &mut Operator, signals: &SignalWatch) -> Result<u8, Failure> 
     }
 }
 
-fn ask(operator: &mut Operator) -> Result<AgentList, Failure> {
+fn ask(operator: &mut Reached) -> Result<AgentList, Failure> {
     Ok(operator
         .client
         .call::<ListAgents>(&FleetQuery { ended: Some(false) })?)

@@ -11,8 +11,8 @@ use belljar_monitor::{Monitor, Receiver, RecvError};
 use belljar_supervisor::daemon::Daemon;
 use belljar_web::{Backend, Caller, Fan, Feed};
 
-/// How often agents are compared with what was told of them last.
-const LOOK: Duration = Duration::from_millis(500);
+/// How often agents are compared with what was told of them last: what a page shows is so much older than the sample at most.
+const LOOK: Duration = Duration::from_millis(150);
 /// How often whoever watches hears how the supervisor does although nothing changed.
 const STATUS_EVERY: Duration = Duration::from_secs(5);
 

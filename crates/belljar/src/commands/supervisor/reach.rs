@@ -1,25 +1,32 @@
 //! Finding the supervisor, and an agent by what people call it.
 
+use std::path::PathBuf;
+
 use belljar_api::{
     AgentId, AgentPhase, AgentView, CallError, Client, FleetQuery, ListAgents, OutputQuery,
-    OutputReply, OutputStream, ReadOutput,
+    OutputReply, OutputStream, ReadOutput, Way,
 };
-use belljar_supervisor::StateDir;
+use belljar_gate::in_full;
 use belljar_supervisor::fleet::Operator;
+use belljar_supervisor::{CA, CLIENT_CERT, CLIENT_KEY, SUPERVISOR, StateDir, TOKEN};
+use belljar_web::{Credentials, Remote};
 
 use super::PAUSE;
 use crate::exit::Failure;
 
 /// A supervisor that answers.
-pub(super) struct Reached {
-    pub(super) client: Client,
+pub(crate) struct Reached {
+    pub(crate) client: Client,
     /// The way to it is open as long as this is.
     _operator: Option<std::os::fd::OwnedFd>,
 }
 
 impl Reached {
-    /// The one of the state directory.
-    pub(super) fn usual() -> Result<Self, Failure> {
+    /// The one that the environment names, or that of the state directory.
+    pub(crate) fn usual() -> Result<Self, Failure> {
+        if let Some(reached) = Self::named() {
+            return reached;
+        }
         let operator = Operator::reach(&StateDir::find()?).map_err(nobody)?;
         let (client, directory) = operator.into_parts();
         Ok(Self {
@@ -28,28 +35,24 @@ impl Reached {
         })
     }
 
+    /// The one that the environment names, if it does: then nothing on this machine is meant.
+    pub(crate) fn named() -> Option<Result<Self, Failure>> {
+        variable(SUPERVISOR).map(|url| Self::at(Some(&url)))
+    }
+
     /// The one that was named, if one was.
     pub(super) fn at(url: Option<&str>) -> Result<Self, Failure> {
         let Some(url) = url.filter(|url| !url.is_empty()) else {
             return Self::usual();
         };
-        if let Some(path) = url.strip_prefix("unix:") {
-            let client = Client::connect(path.trim_start_matches("//")).map_err(nobody)?;
-            return Ok(Self {
-                client,
-                _operator: None,
-            });
-        }
-        let what = match url.split_once("://") {
-            Some((scheme @ ("http" | "https"), _)) => {
-                format!("a supervisor can't be reached by {scheme} from here")
-            }
-            _ => format!("{url} is no place of a supervisor"),
+        let client = match url.strip_prefix("unix:") {
+            Some(path) => Client::connect(path.trim_start_matches("//")).map_err(nobody)?,
+            None => elsewhere(url)?,
         };
-        Err(Failure::Invalid(
-            what,
-            "name its socket: --supervisor unix:PATH, or leave it out for the one of BELLJAR_STATE_DIR".into(),
-        ))
+        Ok(Self {
+            client,
+            _operator: None,
+        })
     }
 
     /// A part of an agent's output. Where many ask at once, it is asked again.
@@ -108,6 +111,44 @@ impl Reached {
             )),
         }
     }
+}
+
+/// A supervisor that is reached by its web server, with a token.
+fn elsewhere(url: &str) -> Result<Client, Failure> {
+    let file = |name| variable(name).map(PathBuf::from);
+    let credentials = Credentials {
+        authorities: file(CA),
+        own: file(CLIENT_CERT).zip(file(CLIENT_KEY)),
+    };
+    let remote = Remote::parse(url, &credentials, belljar_egress::host_roots)
+        .map_err(|error| Failure::Invalid(in_full(&error), error.hint().into()))?;
+    let token = variable(TOKEN).ok_or_else(|| {
+        Failure::Invalid(
+            format!("a supervisor at {url} wants a token"),
+            format!("set {TOKEN} to one that `belljar token create` printed there"),
+        )
+    })?;
+    if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(Failure::Invalid(
+            format!("{TOKEN} is no token"),
+            "a token is one word without spaces".into(),
+        ));
+    }
+    let host = remote.authority();
+    let open = Box::new(move || remote.connect());
+    let there = url.to_owned();
+    Client::connect_by(Way { open, host, token }).map_err(|error| match error {
+        CallError::NotThere { source, .. } => Failure::Invalid(
+            format!("nobody answers at {there}: {source}"),
+            "is its web server on, its certificate one that this host or BELLJAR_CA trusts, and no firewall between?".into(),
+        ),
+        other => other.into(),
+    })
+}
+
+/// What the environment says; an empty variable is one that is not set.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 fn nobody(error: CallError) -> Failure {
