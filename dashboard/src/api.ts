@@ -301,7 +301,7 @@ export type EpochBumped = {
 };
 
 /** The kinds of events. */
-export type EventKind = "started" | "ended" | "restarting" | "egress_refused" | "system_call_refused" | "limit_met" | "replicated" | "replication_denied" | "quarantined" | "released" | "killed" | "kill_switch_engaged" | "kill_switch_reset" | "budget_exceeded" | "tool_refused" | "alert" | "responded" | "ledger" | "daemon";
+export type EventKind = "started" | "ended" | "restarting" | "egress_refused" | "system_call_refused" | "limit_met" | "replicated" | "replication_denied" | "quarantined" | "released" | "killed" | "kill_switch_engaged" | "kill_switch_reset" | "budget_exceeded" | "tool_refused" | "tool_held" | "alert" | "responded" | "ledger" | "daemon";
 
 /** Events, the newest first. */
 export type EventList = {
@@ -816,7 +816,7 @@ export const WORDS = {
   ClockState: ["steady","went_back"],
   DenialKind: ["network","system_call","limit","replication","tool"],
   EndCause: ["finished","crashed","out_of_memory","limit","stopped","killed","keeper_lost","never_started"],
-  EventKind: ["started","ended","restarting","egress_refused","system_call_refused","limit_met","replicated","replication_denied","quarantined","released","killed","kill_switch_engaged","kill_switch_reset","budget_exceeded","tool_refused","alert","responded","ledger","daemon"],
+  EventKind: ["started","ended","restarting","egress_refused","system_call_refused","limit_met","replicated","replication_denied","quarantined","released","killed","kill_switch_engaged","kill_switch_reset","budget_exceeded","tool_refused","tool_held","alert","responded","ledger","daemon"],
   OnParentExit: ["keep","kill"],
   OnTrigger: ["deny","quarantine","kill"],
   OutputStream: ["stdout","stderr"],

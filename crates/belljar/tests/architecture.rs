@@ -13,6 +13,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("gate", &["policy", "manifest", "ledger", "replication"]),
     ("sandbox", &[]),
     ("egress", &["policy"]),
+    ("mcp", &["policy"]),
     (
         "supervisor",
         &[
@@ -23,6 +24,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "gate",
             "sandbox",
             "egress",
+            "mcp",
         ],
     ),
     ("monitor", &["api"]),
@@ -39,6 +41,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "gate",
             "sandbox",
             "egress",
+            "mcp",
             "supervisor",
             "monitor",
             "web",

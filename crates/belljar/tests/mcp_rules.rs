@@ -2,10 +2,11 @@
 
 mod support;
 
+use belljar_api::{AnswerHold, Client, Empty, HoldAnswerRequest, ListHolds, Reason};
 use serde_json::{Value, json};
 use std::fs;
 use std::process::Command;
-use support::{Jail, Talk, Who, for_each_user, text_of};
+use support::{Jail, Supervised, Talk, Who, eventually, for_each_user, text_of};
 
 const RULES: &str = r#"
 extends: permissive
@@ -43,17 +44,21 @@ fn tool(name: &str, description: &str) -> Value {
 
 fn jail(who: Who) -> Jail {
     let jail = Jail::new(who);
+    prepare(&jail);
+    jail
+}
+
+fn prepare(jail: &Jail) {
     jail.put(&jail.base.join("capability.yaml"), RULES);
     jail.put(&jail.work.join("server.py"), SERVER);
     tools(
-        &jail,
+        jail,
         &[
             tool("read", "Reads."),
             tool("write", "Writes."),
             tool("remove", "Removes."),
         ],
     );
-    jail
 }
 
 fn tools(jail: &Jail, tools: &[Value]) {
@@ -244,7 +249,59 @@ fn check_tool_explains_what_a_call_would_get(who: Who) {
     );
 }
 
+fn a_supervisor_hears_of_calls_and_its_operators_answer(who: Who) {
+    let supervised = Supervised::start(who, "[supervisor]\nmax_agents = 4\n");
+    let jail = &supervised.jail;
+    prepare(jail);
+    let mut talk = Talk::start(with_server(jail, "wrap"));
+    for n in 0..5 {
+        talk.call("write", json!({"path": format!("/etc/{n}")}));
+    }
+    eventually("SuspiciousToolUsage", || {
+        let said = supervised.belljar(&["monitor", "alerts", "--output", "json"]);
+        let listed: Value = serde_json::from_str(&said.stdout()).ok()?;
+        let mut alerts = listed["alerts"].as_array()?.iter();
+        alerts
+            .any(|alert| alert["kind"] == "SuspiciousToolUsage")
+            .then_some(())
+    });
+    talk.send(
+        json!({"jsonrpc": "2.0", "id": "held", "method": "tools/call", "params": {"name": "remove"}}).to_string(),
+    );
+    talk.call("read", json!({}));
+    let mut operator =
+        Client::connect(&jail.state.join("fleet/control.sock")).expect("the supervisor");
+    let holds = operator.call::<ListHolds>(&Empty {}).expect("holds").holds;
+    assert_eq!(holds[0].tool.as_str(), "remove");
+    let leave = HoldAnswerRequest {
+        allow: true,
+        reason: Reason::new("looked at it").expect("a reason"),
+    };
+    operator
+        .call_on::<AnswerHold>(&holds[0].id, &leave)
+        .expect("an answer");
+    assert_eq!(text_of(&talk.answer(&json!("held"))), "done remove");
+    assert!(
+        operator
+            .call_on::<AnswerHold>(&holds[0].id, &leave)
+            .is_err()
+    );
+    eventually("an event", || {
+        let said = supervised.belljar(&[
+            "monitor",
+            "events",
+            "--kind",
+            "tool_held",
+            "--output",
+            "json",
+        ]);
+        said.stdout().contains("files:remove").then_some(())
+    });
+    talk.leave();
+}
+
 for_each_user!(
+    a_supervisor_hears_of_calls_and_its_operators_answer,
     arguments_decide_and_every_trick_with_a_path_is_refused,
     a_held_call_waits_for_another_process,
     a_tool_that_changed_waits_until_it_is_accepted,

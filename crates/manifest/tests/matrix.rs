@@ -104,8 +104,16 @@ const TERMS: &str = "network_egress_rules:\n  - domain: api.anthropic.com\n    h
 
 const TOOLS: &[&str] = &["fs:read", "shell:execute", "web:get"];
 
+const RESOURCES: &[(&str, &str)] = &[
+    ("files", "file:///work/a"),
+    ("files", "file:///work/../etc/x"),
+    ("files", "file:///work/keys/x"),
+    ("shell", "mem:x"),
+];
+
 const TOOL_CALLS: &[(&str, &str)] = &[
     ("files:write_file", r#"{"path":"/work/a"}"#),
+    ("files:write_file", r#"{"path":"/tmp/x"}"#),
     ("files:write_file", r#"{"path":"/etc/x"}"#),
     ("files:write_file", r#"{"path":"/work/../etc/x"}"#),
     ("files:write_file", r#"{"path":"/work/conf/x"}"#),
@@ -196,6 +204,36 @@ fn decisions(capability: &Capability) -> Vec<(String, Decision)> {
         all.push((
             format!("call {tool}"),
             decide_tool(&capability.tools, &question),
+        ));
+    }
+    let tools = &capability.tools;
+    for (tool, arguments) in TOOL_CALLS {
+        let arguments = serde_json::from_str(arguments).unwrap();
+        let question = ToolQuestion {
+            arguments: &arguments,
+            ..ToolQuestion::named(tool).unwrap()
+        };
+        all.push((
+            format!("call {tool} {arguments}"),
+            decide_tool(tools, &question),
+        ));
+    }
+    for (server, uri) in RESOURCES {
+        all.push((
+            format!("read {server}:{uri}"),
+            tools.decide_resource(server, uri),
+        ));
+    }
+    for prompt in ["review", "secret_review", "other"] {
+        all.push((
+            format!("prompt files:{prompt}"),
+            tools.decide_prompt("files", prompt),
+        ));
+    }
+    for method in ["sampling/createMessage", "elicitation/create", "roots/list"] {
+        all.push((
+            format!("server asks {method}"),
+            tools.decide_server_request(method),
         ));
     }
     all

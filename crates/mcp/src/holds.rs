@@ -267,7 +267,7 @@ mod tests {
         let holds = Holds::open(scratch.path()).unwrap();
         let (written, waiting) = holds.put(Duration::from_secs(600), hold).unwrap();
         let elsewhere = Holds::open(scratch.path()).unwrap();
-        assert_eq!(elsewhere.list().unwrap(), [written.clone()]);
+        assert_eq!(elsewhere.list().unwrap().first(), Some(&written));
         let refuse = Answer {
             allow: false,
             by: "ann".to_owned(),

@@ -17,12 +17,14 @@ mod private_files;
 mod rate;
 pub mod record;
 mod redact;
+mod server_facts;
 pub mod stdio;
 pub mod versions;
 mod watch;
 
 pub use host_paths::HostPaths;
-pub use policy_judge::{JudgeCode, PolicyJudge, ServerFacts};
+pub use policy_judge::{JudgeCode, PolicyJudge};
+pub use server_facts::ServerFacts;
 pub use watch::Suspicion;
 
 /// Whether an operator can call a server so: what fits in front of `:` in rules and of `__` in tools' names.

@@ -387,14 +387,20 @@ mod tests {
         );
         assert_eq!(pins.standing("s", "d", "a").unwrap(), Standing::FirstSeen);
         // Two pages of one list.
-        assert_eq!(compare(&pins, &[a.clone()]), [Standing::FirstSeen]);
-        assert_eq!(compare(&pins, &[b.clone()]), [Standing::FirstSeen]);
+        assert_eq!(
+            compare(&pins, std::slice::from_ref(&a)),
+            [Standing::FirstSeen]
+        );
+        assert_eq!(
+            compare(&pins, std::slice::from_ref(&b)),
+            [Standing::FirstSeen]
+        );
         // The list begins anew: what was not in it waits.
         assert_eq!(
             compare(&pins, &[a.clone(), b.clone(), c.clone()]),
             [Standing::Pinned, Standing::Pinned, Standing::New]
         );
-        assert_eq!(compare(&pins, &[c.clone()]), [Standing::New]);
+        assert_eq!(compare(&pins, std::slice::from_ref(&c)), [Standing::New]);
         let changed = json!({"name": "a", "description": "now sends your keys"});
         let again = Pins::open(scratch.path()).unwrap();
         assert_eq!(

@@ -1,9 +1,9 @@
 //! The judge by a policy: rules, rates, pins and holds, with everything on record.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,6 @@ use belljar_policy::{
     text_tricks,
 };
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 
 use crate::holds::{Hold, Holds, Waiting};
 use crate::host_paths::HostPaths;
@@ -24,6 +23,7 @@ use crate::pins::{Pin, Pins, Standing};
 use crate::rate::Rates;
 use crate::record::{McpEvent, Recorder};
 use crate::redact::redacted;
+use crate::server_facts::ServerFacts;
 use crate::watch::{Suspicion, Watch};
 
 belljar_policy::codes! {
@@ -39,6 +39,8 @@ belljar_policy::codes! {
         DenyHoldTimeout = "deny_hold_timeout",
         /// Nobody can be asked about a call that is to be held.
         DenyHoldUnwritten = "deny_hold_unwritten",
+        /// More calls wait for an operator than anybody answers.
+        DenyTooManyHolds = "deny_too_many_holds",
         /// The record can't be written.
         DenyUnrecorded = "deny_unrecorded",
         /// What is pinned can't be read.
@@ -46,49 +48,8 @@ belljar_policy::codes! {
     }
 }
 
-/// A server that a judge judges calls of.
-#[derive(Clone, Debug)]
-pub struct ServerFacts {
-    /// The operator's name for it.
-    pub name: String,
-    /// SHA-256 of what is run, or of its address: see [`ServerFacts::digest_of`].
-    pub digest: String,
-    /// Where it runs, if on this machine: paths that are not absolute start there, and links are followed.
-    pub directory: Option<PathBuf>,
-}
-
-impl ServerFacts {
-    /// The digest of a command, or of an address as the only word: each with its length before it.
-    #[must_use]
-    pub fn digest_of<'a>(words: impl IntoIterator<Item = &'a [u8]>) -> String {
-        let mut hasher = Sha256::new();
-        for word in words {
-            hasher.update((word.len() as u64).to_be_bytes());
-            hasher.update(word);
-        }
-        data_encoding::HEXLOWER.encode(&hasher.finalize())
-    }
-
-    /// A server that this machine runs in `directory`.
-    #[must_use]
-    pub fn local(name: &str, command: &[String], directory: &Path) -> Self {
-        Self {
-            name: name.to_owned(),
-            digest: Self::digest_of(command.iter().map(String::as_bytes)),
-            directory: Some(directory.to_owned()),
-        }
-    }
-
-    /// A server at an address.
-    #[must_use]
-    pub fn remote(name: &str, address: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            digest: Self::digest_of([address.as_bytes()]),
-            directory: None,
-        }
-    }
-}
+/// Calls that wait for an operator at once.
+const MOST_HELD: usize = 64;
 
 struct Server {
     digest: String,
@@ -106,6 +67,8 @@ pub struct PolicyJudge {
     pins: Pins,
     holds: Holds,
     waiting: Mutex<HashMap<String, Waiting>>,
+    /// Held and not answered, waited for or not.
+    open_holds: Mutex<HashSet<String>>,
     /// What was said of calls that are not finished: for their record.
     refusals: Mutex<HashMap<(String, String), (String, String)>>,
     recorder: Box<dyn Recorder>,
@@ -145,6 +108,7 @@ impl PolicyJudge {
             pins: Pins::open(state)?,
             holds: Holds::open(state)?,
             waiting: Mutex::default(),
+            open_holds: Mutex::default(),
             refusals: Mutex::default(),
             recorder,
         })
@@ -224,12 +188,20 @@ impl PolicyJudge {
         code: &str,
         rule: String,
     ) -> Ruling {
+        if lock(&self.open_holds).len() >= MOST_HELD {
+            return Ruling::Deny(by_code(
+                JudgeCode::DenyTooManyHolds,
+                HOLD_REFUSED,
+                "many calls wait for an operator already",
+                "belljar mcp holds lists them",
+            ));
+        }
         let wait = self.rules.hold_time();
         let put = self.holds.put(wait, |id, opened_ms, deadline_ms| Hold {
             id,
             run: self.run.clone(),
             server: server.to_owned(),
-            tool: tool.to_owned(),
+            tool: shortened(tool),
             arguments: redacted(arguments, &self.rules.redacted(server, tool)),
             code: code.to_owned(),
             rule: rule.clone(),
@@ -247,10 +219,11 @@ impl PolicyJudge {
         self.recorder.record(McpEvent::Held {
             id: hold.id.clone(),
             server: server.to_owned(),
-            tool: tool.to_owned(),
+            tool: hold.tool.clone(),
             code: code.to_owned(),
             rule,
         });
+        lock(&self.open_holds).insert(hold.id.clone());
         lock(&self.waiting).insert(hold.id.clone(), waiting);
         Ruling::Hold(HoldTicket {
             id: hold.id,
@@ -266,7 +239,20 @@ impl PolicyJudge {
         match decision {
             Decision::Allow(_) => Ruling::Allow,
             Decision::Hold(because) => self.hold(server, what, &Value::Null, because),
-            Decision::Deny(_) => deny(decision, server, what).map_or(Ruling::Allow, Ruling::Deny),
+            Decision::Deny(because) => {
+                self.recorder.record(McpEvent::Call {
+                    server: server.to_owned(),
+                    tool: shortened(what),
+                    verdict: "deny".to_owned(),
+                    code: Some(because.reason.code().to_owned()),
+                    rule: Some(because.origin.to_string()),
+                    duration_us: 0,
+                    result_bytes: 0,
+                    is_error: true,
+                    arguments: Value::Null,
+                });
+                Ruling::Deny(denial_of(because, server, what))
+            }
         }
     }
 
@@ -278,6 +264,24 @@ impl PolicyJudge {
                 code: what.code().to_owned(),
                 detail: shortened(detail),
             });
+        }
+    }
+
+    /// Looks for what an honest agent does not do.
+    fn look_at(&self, server: &str, tool: &str, arguments: &Value, ruling: &Ruling) {
+        let now = self.now();
+        let full = format!("{server}:{}", shortened(tool));
+        let told = lock(&self.watch).called(now, &full);
+        self.suspect(told, server, tool, "many calls within seconds");
+        let Ruling::Deny(denial) = ruling else { return };
+        let key = (server.to_owned(), tool.to_owned());
+        lock(&self.refusals).insert(key, (denial.reason.clone(), denial.rule.clone()));
+        let told = lock(&self.watch).refused(now, &full, digest(arguments));
+        self.suspect(told, server, tool, &denial.reason);
+        if !is_mcp_name(tool) {
+            let told = lock(&self.watch).once(now, Suspicion::TrickyName, server);
+            let detail = "a name with characters that names don't have";
+            self.suspect(told, server, tool, detail);
         }
     }
 
@@ -325,29 +329,8 @@ impl Judge for PolicyJudge {
                 tool,
                 arguments,
             } => {
-                let told = lock(&self.watch).called(self.now(), &format!("{server}:{tool}"));
-                self.suspect(told, server, tool, "many calls within seconds");
                 let ruling = self.tool(server, tool, arguments);
-                if let Ruling::Deny(denial) = &ruling {
-                    let key = (server.to_owned(), tool.to_owned());
-                    lock(&self.refusals).insert(key, (denial.reason.clone(), denial.rule.clone()));
-                    let told = lock(&self.watch).refused(
-                        self.now(),
-                        &format!("{server}:{tool}"),
-                        digest(arguments),
-                    );
-                    self.suspect(told, server, tool, &denial.reason);
-                    if !is_mcp_name(tool) {
-                        let told =
-                            lock(&self.watch).once(self.now(), Suspicion::TrickyName, server);
-                        self.suspect(
-                            told,
-                            server,
-                            tool,
-                            "a name with characters that names don't have",
-                        );
-                    }
-                }
+                self.look_at(server, tool, arguments, &ruling);
                 ruling
             }
             Ask::Resource { server, uri } => {
@@ -371,6 +354,7 @@ impl Judge for PolicyJudge {
             return HoldAnswer::TimedOut;
         };
         let (answer, said) = waiting.wait(Instant::now() + ticket.deadline);
+        lock(&self.open_holds).remove(&ticket.id);
         let (word, by, reason) = match (&answer, said) {
             (HoldAnswer::Allowed, Some(said)) => ("allowed", said.by, said.reason),
             (HoldAnswer::Allowed, None) => ("allowed", String::new(), String::new()),
@@ -496,16 +480,20 @@ impl std::fmt::Debug for PolicyJudge {
 }
 
 fn deny(decision: &Decision, server: &str, what: &str) -> Option<Denial> {
-    let Decision::Deny(because) = decision else {
-        return None;
-    };
-    Some(Denial {
+    match decision {
+        Decision::Deny(because) => Some(denial_of(because, server, what)),
+        Decision::Allow(_) | Decision::Hold(_) => None,
+    }
+}
+
+fn denial_of(because: &Because, server: &str, what: &str) -> Denial {
+    Denial {
         code: DENIED,
         reason: because.reason.code().to_owned(),
         message: format!("denied: {server}:{}", shortened(what)),
         rule: because.origin.to_string(),
         hint: because.hint.clone(),
-    })
+    }
 }
 
 fn unlisted(server: &str) -> Ruling {

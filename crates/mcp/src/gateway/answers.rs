@@ -133,7 +133,7 @@ impl Session {
         let mut ticket = None;
         for wish in wishes.values() {
             let method = wish.get("method").and_then(Value::as_str).unwrap_or("?");
-            match self.judge.judge(&self.from_server_ask(method)) {
+            match self.judge.judge(&self.ask_of_server(method)) {
                 Ruling::Allow => {}
                 Ruling::Deny(denial) => return Err(denial),
                 Ruling::Hold(wait) => ticket = ticket.or(Some(wait)),
@@ -142,7 +142,7 @@ impl Session {
         Ok(ticket)
     }
 
-    fn from_server_ask<'a>(&'a self, method: &'a str) -> Ask<'a> {
+    fn ask_of_server<'a>(&'a self, method: &'a str) -> Ask<'a> {
         let server = &self.server;
         Ask::FromServer { server, method }
     }
@@ -166,7 +166,7 @@ impl Session {
             let answer = Message::error(Some(&id), super::TOO_MANY, why, None);
             return todo.push(Action::ToServer(answer));
         }
-        match self.judge.judge(&self.from_server_ask(method)) {
+        match self.judge.judge(&self.ask_of_server(method)) {
             Ruling::Allow => self.ask_client(message, &id, todo),
             Ruling::Deny(denial) => todo.push(Action::ToServer(denied(&id, &denial))),
             Ruling::Hold(ticket) => {

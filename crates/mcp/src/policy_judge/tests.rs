@@ -394,3 +394,19 @@ fn resources_prompts_and_servers_requests_are_judged_too() {
         [false]
     );
 }
+
+#[test]
+fn so_many_calls_wait_and_no_more() {
+    let scene = scene(ToolRules {
+        rules: vec![rule(Verdict::Hold, "fs:write", None)],
+        ..ToolRules::closed()
+    });
+    for _ in 0..MOST_HELD {
+        assert!(matches!(scene.call("write", Value::Null), Ruling::Hold(_)));
+    }
+    let denial = scene.denied("write", Value::Null);
+    assert_eq!(
+        (denial.code, denial.reason.as_str()),
+        (HOLD_REFUSED, "deny_too_many_holds")
+    );
+}

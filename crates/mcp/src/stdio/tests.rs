@@ -1,7 +1,7 @@
 use super::*;
 use crate::gateway::Limits;
-use crate::policy_judge::{PolicyJudge, ServerFacts};
 use crate::record::MemoryRecorder;
+use crate::{PolicyJudge, ServerFacts};
 use belljar_policy::ToolRules;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};

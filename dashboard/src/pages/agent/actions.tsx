@@ -67,12 +67,7 @@ export function Actions({ agent }: { agent: AgentView }) {
         </ReasonDialog>
       ) : null}
       {asking === "stop" ? (
-        <ReasonDialog
-          title="Stop"
-          action="Stop"
-          onClose={close}
-          onConfirm={(reason) => client.stop(agent.id, reason)}
-        >
+        <ReasonDialog title="Stop" action="Stop" onClose={close} onConfirm={(reason) => client.stop(agent.id, reason)}>
           <p>Asks {name} to end, and ends it when it has not after the grace. It is not started again.</p>
         </ReasonDialog>
       ) : null}
