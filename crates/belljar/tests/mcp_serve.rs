@@ -17,6 +17,14 @@ mode = "permissive"
 blocked_tools = ["everything:get-env", "web:get-env", "rude:secret"]
 "#;
 
+/// Nothing is refused, and tools that no server has are asked for at once.
+const OPEN: &str = r#"
+[sandbox]
+mode = "permissive"
+[sandbox.mcp]
+on_new_tool = "allow"
+"#;
+
 fn jail(who: Who) -> Jail {
     let home: PathBuf = std::env::var_os("BELLJAR_TEST_WORLD_HOME")
         .expect("a world")
@@ -293,13 +301,7 @@ fn the_official_clients_use_programs_and_addresses_under_rules(who: Who) {
     drive(&jail, &both.line, "everything__");
     drive(&jail, &both.line, "web__");
     let http = Http::begun(&both.line);
-    for name in [
-        "get-env",
-        "web__everything__get-env",
-        "everything____get-env",
-        "nobody__echo",
-        "web__",
-    ] {
+    for name in ["get-env", "nobody__echo", "web__", "everything__get-env"] {
         let refused = http.call(name, json!({}));
         let failed =
             refused["error"]["code"].is_i64() || refused["result"]["isError"] == json!(true);
@@ -523,7 +525,7 @@ fn the_conformance_suite_finds_no_difference(who: Who) {
         "{direct:?}"
     );
     let open = jail.base.join("sandbox.toml");
-    jail.put(&open, "[sandbox]\nmode = \"permissive\"\n");
+    jail.put(&open, OPEN);
     let by_address = serve(&jail, &["--server", &format!("everything={url}")]);
     let program = serve_program(&jail, "everything", &everything("stdio"));
     for through in [&by_address, &program] {
