@@ -275,7 +275,7 @@ fn a_supervisor_hears_of_calls_and_its_operators_answer(who: Who) {
     );
     talk.call("read", json!({}));
     let mut operator =
-        Client::connect(&jail.state.join("fleet/control.sock")).expect("the supervisor");
+        Client::connect(jail.state.join("fleet/control.sock")).expect("the supervisor");
     let holds = operator.call::<ListHolds>(&Empty {}).expect("holds").holds;
     assert_eq!(holds[0].tool.as_str(), "remove");
     let leave = HoldAnswerRequest {

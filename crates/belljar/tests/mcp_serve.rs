@@ -17,6 +17,14 @@ mode = "permissive"
 blocked_tools = ["everything:get-env", "web:get-env", "rude:secret"]
 "#;
 
+/// Nothing is refused, and tools that no server has are asked for at once.
+const OPEN: &str = r#"
+[sandbox]
+mode = "permissive"
+[sandbox.mcp]
+on_new_tool = "allow"
+"#;
+
 fn jail(who: Who) -> Jail {
     let home: PathBuf = std::env::var_os("BELLJAR_TEST_WORLD_HOME")
         .expect("a world")
@@ -293,13 +301,7 @@ fn the_official_clients_use_programs_and_addresses_under_rules(who: Who) {
     drive(&jail, &both.line, "everything__");
     drive(&jail, &both.line, "web__");
     let http = Http::begun(&both.line);
-    for name in [
-        "get-env",
-        "web__everything__get-env",
-        "everything____get-env",
-        "nobody__echo",
-        "web__",
-    ] {
+    for name in ["get-env", "nobody__echo", "web__", "everything__get-env"] {
         let refused = http.call(name, json!({}));
         let failed =
             refused["error"]["code"].is_i64() || refused["result"]["isError"] == json!(true);
@@ -460,6 +462,36 @@ fn a_client_without_sessions_uses_a_server_that_wants_them(who: Who) {
     }
 }
 
+fn a_box_speaks_with_the_servers_of_its_policy_and_no_others(who: Who) {
+    let jail = jail(who);
+    let path = format!("{NODE_MODULES}/@modelcontextprotocol/server-everything/dist/index.js");
+    jail.put(&jail.base.join("server.yaml"), "extends: moderate\n");
+    let policy = format!(
+        "extends: moderate\nmcp:\n  servers:\n    one: {{command: [node, {path}, stdio], capability: server.yaml}}\n    \
+         two: {{command: [node, {path}, stdio], capability: server.yaml}}\n  blocked_tools: [\"*:get-env\"]\n"
+    );
+    let config = jail.base.join("policy.yaml");
+    jail.put(&config, &policy);
+    let belljar = jail.work.join("belljar");
+    fs::copy(jail.belljar_path(), &belljar).expect("a belljar in the workspace");
+    let client = jail.work_file("client.mjs");
+    let script = format!(
+        "MODULES={NODE_MODULES} PREFIX=two__ node {client} {} mcp connect",
+        belljar.display()
+    );
+    let mut command = jail.belljar(&["run", "--quiet", "--config"]);
+    command
+        .arg(&config)
+        .args(["--", "/bin/sh", "-euc", &script]);
+    let finished = finish(command.spawn().expect("start a box"));
+    let said: Value = serde_json::from_str(finished.stdout().trim())
+        .unwrap_or_else(|_| panic!("{}\n{}", finished.stdout(), finished.stderr()));
+    assert_eq!(said["echo"], "Echo: hello", "{said}");
+    assert_eq!(said["lists_get_env"], json!(false), "{said}");
+    assert_eq!(said["denied_code"], -32040, "{said}");
+    jail.assert_nothing_left(None);
+}
+
 /// The verdicts of the conformance suite, by scenario.
 #[track_caller]
 fn verdicts(jail: &Jail, url: &str) -> Vec<(String, String)> {
@@ -493,7 +525,7 @@ fn the_conformance_suite_finds_no_difference(who: Who) {
         "{direct:?}"
     );
     let open = jail.base.join("sandbox.toml");
-    jail.put(&open, "[sandbox]\nmode = \"permissive\"\n");
+    jail.put(&open, OPEN);
     let by_address = serve(&jail, &["--server", &format!("everything={url}")]);
     let program = serve_program(&jail, "everything", &everything("stdio"));
     for through in [&by_address, &program] {
@@ -515,5 +547,6 @@ for_each_user_in_a_world!(
     no_disguise_reaches_a_program_behind_an_address,
     a_server_at_an_address_that_misbehaves_costs_one_answer_each,
     a_client_without_sessions_uses_a_server_that_wants_them,
+    a_box_speaks_with_the_servers_of_its_policy_and_no_others,
     the_conformance_suite_finds_no_difference,
 );

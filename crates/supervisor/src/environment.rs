@@ -24,6 +24,8 @@ pub const CLIENT_KEY: &str = "BELLJAR_CLIENT_KEY";
 pub(crate) const INSIDE: &str = "BELLJAR_SANDBOX";
 /// Set inside a box to where its door is.
 pub const AGENT_SOCKET: &str = "BELLJAR_SOCKET";
+/// Set inside a box to where its MCP servers are.
+pub const MCP_SOCKET: &str = "BELLJAR_MCP_SOCKET";
 /// Where the host's proxy is, for a policy that says so.
 pub(crate) const UPSTREAM_PROXY: &[&str] = &["HTTPS_PROXY", "https_proxy"];
 /// Asks programs not to colour their output.

@@ -48,8 +48,8 @@ pub use belljar_sandbox::show::{InvalidShow, OWN_PLACE, Show, ShowName};
 pub use changes::{ApplyError, Change, ChangeKind, Conflict, Overlay};
 pub use door::Door;
 pub use environment::{
-    AGENT_SOCKET, CA, CLIENT_CERT, CLIENT_KEY, KEY_COMMAND, KEY_FILE, NO_COLOR, STATE_DIR,
-    SUPERVISOR, TOKEN, key_source,
+    AGENT_SOCKET, CA, CLIENT_CERT, CLIENT_KEY, KEY_COMMAND, KEY_FILE, MCP_SOCKET, NO_COLOR,
+    STATE_DIR, SUPERVISOR, TOKEN, key_source,
 };
 pub use error::RunError;
 pub use lone::{Recording, run, run_told};

@@ -3,12 +3,14 @@
 mod egress;
 mod experiment;
 mod launch;
+mod mcp;
 mod replication;
 mod supervisor;
 
 pub(crate) use egress::egress;
 pub(crate) use experiment::experiment;
 pub(crate) use launch::{calls, launch};
+pub(crate) use mcp::{echo, echo_http, mcp};
 pub(crate) use replication::{replication, stamp};
 pub(crate) use supervisor::supervisor;
 

@@ -34,6 +34,10 @@ pub(crate) enum Mcp {
     /// `server__tool`. Prints the address when it listens, and serves until it is told to end.
     #[command(after_help = exit::HELP)]
     Serve(Serve),
+    /// In a box: speak with the MCP servers of `mcp.servers`, on standard input and output
+    ///
+    /// For clients that start a command: name `belljar mcp connect` as the one server.
+    Connect,
 }
 
 #[derive(Debug, Args)]

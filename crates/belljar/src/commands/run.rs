@@ -67,6 +67,12 @@ fn attempt(arguments: Run) -> Result<RunResult, Failure> {
     };
     let state = StateDir::find()?;
     if let Some(file) = &arguments.contract {
+        if !capability.tools.all_servers().is_empty() {
+            return Err(Failure::Invalid(
+                "mcp.servers are for a box on its own, not for a family".into(),
+                "leave out --contract, or serve them with `belljar mcp serve` and open that address in the rules".into(),
+            ));
+        }
         return family(
             file,
             arguments.state.as_deref(),
@@ -77,6 +83,8 @@ fn attempt(arguments: Run) -> Result<RunResult, Failure> {
         );
     }
     let id = SandboxId::random()?;
+    let config = arguments.policy.config.as_deref();
+    let (command, way) = super::mcp::in_box::open(&capability, config, &state, &id, command)?;
     let recording = Recording {
         durability: match arguments.durability {
             Durable::Crash => Durability::Crash,
@@ -93,7 +101,7 @@ fn attempt(arguments: Run) -> Result<RunResult, Failure> {
             }
         }
     };
-    Ok(belljar_supervisor::run_told(
+    let result = belljar_supervisor::run_told(
         &id,
         &capability,
         &command,
@@ -101,7 +109,10 @@ fn attempt(arguments: Run) -> Result<RunResult, Failure> {
         &state,
         &recording,
         &mut started,
-    )?)
+    );
+    // The servers' boxes end with the one they are for.
+    drop(way);
+    Ok(result?)
 }
 
 /// Runs the first of a family, with its controller in this process; the last box's end is the end.

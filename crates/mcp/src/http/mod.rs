@@ -6,6 +6,7 @@
 mod answer;
 mod client;
 mod envelope;
+mod lines;
 mod link;
 mod merge;
 mod post;
@@ -235,7 +236,15 @@ async fn serve(hub: &Rc<Hub>, listening: Listening) {
             };
             loop {
                 match listener.accept().await {
-                    Ok((stream, _)) => receive(hub, stream, &open),
+                    Ok((stream, _)) => {
+                        let (hub, open) = (hub.clone(), open.clone());
+                        spawn_local(async move {
+                            match lines::is_spoken(&stream).await {
+                                true => lines::talk(&hub, stream).await,
+                                false => receive(&hub, stream, &open),
+                            }
+                        });
+                    }
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
                 }
             }

@@ -164,27 +164,41 @@ async fn body_of(body: &mut Incoming, limit: usize) -> Result<Vec<u8>, Malformed
     Ok(all)
 }
 
-/// A handshake: a client with connections of its own.
+/// A handshake, over HTTP.
 async fn begin(hub: &Rc<Hub>, message: Message, prefers_events: bool) -> Response<Body> {
+    let Kind::Request(id) = message.kind().clone() else {
+        let what = "initialize without an id";
+        return wrong(StatusCode::BAD_REQUEST, None, INVALID_REQUEST, what);
+    };
+    let (client, answer) = greet(hub, &message, &id).await;
+    let mut response = match prefers_events {
+        true => one_event(answer),
+        false => json(StatusCode::OK, &answer),
+    };
+    if let Some(client) = client
+        && let Ok(value) = HeaderValue::from_str(client.id())
+    {
+        response.headers_mut().insert("mcp-session-id", value);
+    }
+    response
+}
+
+/// A handshake: a client with connections of its own, if it succeeds, and the answer.
+pub(super) async fn greet(
+    hub: &Rc<Hub>,
+    message: &Message,
+    id: &Id,
+) -> (Option<Rc<Client>>, Message) {
     if hub.clients.borrow().len() >= MOST_CLIENTS {
         let what = "too many sessions";
-        return wrong(
-            StatusCode::SERVICE_UNAVAILABLE,
+        return (
             None,
-            crate::gateway::TOO_MANY,
-            what,
+            Message::error(Some(id), crate::gateway::TOO_MANY, what, None),
         );
     }
-    let Kind::Request(id) = message.kind().clone() else {
-        return wrong(
-            StatusCode::BAD_REQUEST,
-            None,
-            INVALID_REQUEST,
-            "initialize without an id",
-        );
-    };
     let Ok(name) = random_name() else {
-        return bare(StatusCode::INTERNAL_SERVER_ERROR);
+        let what = "no randomness for a session's name";
+        return (None, Message::error(Some(id), -32603, what, None));
     };
     let client = Rc::new(Client::new(name, Manner::Session));
     open_links(hub, &client).await;
@@ -197,21 +211,15 @@ async fn begin(hub: &Rc<Hub>, message: Message, prefers_events: bool) -> Respons
             answer.set_id(id.clone());
             answer
         }
-        false => merge::initialize(&client, &id, params).await,
+        false => merge::initialize(&client, id, params).await,
     };
-    let mut response = match prefers_events {
-        true => one_event(answer.clone()),
-        false => json(StatusCode::OK, &answer),
-    };
-    if answer.result().is_some() {
-        if let Ok(value) = HeaderValue::from_str(client.id()) {
-            response.headers_mut().insert("mcp-session-id", value);
-        }
-        hub.clients
-            .borrow_mut()
-            .insert(client.id().to_owned(), client);
+    if answer.result().is_none() {
+        return (None, answer);
     }
-    response
+    hub.clients
+        .borrow_mut()
+        .insert(client.id().to_owned(), client.clone());
+    (Some(client), answer)
 }
 
 /// Keeps what a server said of itself in the handshake.
@@ -281,7 +289,17 @@ async fn shared(hub: &Rc<Hub>) -> Rc<Client> {
     client
 }
 
-/// Anything but a handshake.
+/// What came of something that was said.
+pub(super) enum Spoken {
+    /// It wanted no answer, or gave it up.
+    Nothing,
+    /// The answer.
+    Answer(Message),
+    /// More before the answer, which is the last.
+    More(Message, tokio::sync::mpsc::Receiver<Message>),
+}
+
+/// Anything but a handshake, over HTTP.
 async fn converse(
     hub: &Rc<Hub>,
     client: &Rc<Client>,
@@ -289,40 +307,44 @@ async fn converse(
     own_id: Option<Id>,
     prefers_events: bool,
 ) -> Response<Body> {
+    match speak(hub, client, message, own_id).await {
+        Spoken::Nothing => bare(StatusCode::ACCEPTED),
+        Spoken::Answer(answer) if prefers_events => one_event(answer),
+        Spoken::Answer(answer) => json(StatusCode::OK, &answer),
+        Spoken::More(first, rest) => events(Some(first), rest),
+    }
+}
+
+/// Anything but a handshake.
+pub(super) async fn speak(
+    hub: &Rc<Hub>,
+    client: &Rc<Client>,
+    message: Message,
+    own_id: Option<Id>,
+) -> Spoken {
     let method = message.method().to_owned();
-    let is_stateless = own_id.is_some();
-    let asked = match message.kind() {
-        Kind::Request(id) => id.clone(),
-        _ => {
-            merge::tell(client, message);
-            return bare(StatusCode::ACCEPTED);
-        }
-    };
-    let finish = |mut answer: Message| {
-        if let Some(own) = &own_id {
-            answer.set_id(own.clone());
-        }
-        if is_stateless {
-            complete(&mut answer, &method);
-        }
-        match prefers_events {
-            true => one_event(answer),
-            false => json(StatusCode::OK, &answer),
-        }
+    let Kind::Request(asked) = message.kind().clone() else {
+        merge::tell(client, message);
+        return Spoken::Nothing;
     };
     let (link, message) = match hub.is_plain() {
         true => (client.links.borrow()[0].clone(), message),
         false => match merge::route(client, message, &asked).await {
             merge::Route::To(link, message) => (link, message),
-            merge::Route::Answer(answer) => return finish(answer),
+            merge::Route::Answer(mut answer) => {
+                if let Some(own) = own_id {
+                    answer.set_id(own);
+                    complete(&mut answer, &method);
+                }
+                return Spoken::Answer(answer);
+            }
         },
     };
-    let mut stream = client.ask(&link, message, own_id.clone());
+    let mut stream = client.ask(&link, message, own_id);
     match stream.recv().await {
-        Some(answer) if matches!(answer.kind(), Kind::Response(_)) => finish(answer),
-        Some(first) => events(Some(first), stream),
-        // Given up by the client.
-        None => bare(StatusCode::ACCEPTED),
+        Some(answer) if matches!(answer.kind(), Kind::Response(_)) => Spoken::Answer(answer),
+        Some(first) => Spoken::More(first, stream),
+        None => Spoken::Nothing,
     }
 }
 

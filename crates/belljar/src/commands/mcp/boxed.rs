@@ -16,6 +16,8 @@ use std::thread::JoinHandle;
 pub(super) struct Boxed {
     pub(super) capability: Capability,
     pub(super) command: Vec<OsString>,
+    /// Variables it is given.
+    pub(super) env: Vec<(String, String)>,
     pub(super) state: StateDir,
     /// Those who keep its boxes.
     keepers: Mutex<Vec<JoinHandle<()>>>,
@@ -26,6 +28,7 @@ impl Boxed {
         Self {
             capability,
             command,
+            env: Vec::new(),
             state,
             keepers: Mutex::default(),
         }
@@ -33,7 +36,10 @@ impl Boxed {
 
     fn keep(&self, output: Output, told: Sender<Result<Reins, String>>) -> io::Result<()> {
         let capability = self.capability.clone();
-        let command = Command::new(self.command.clone());
+        let mut command = Command::new(self.command.clone());
+        for (name, value) in &self.env {
+            command = command.env(name, value);
+        }
         let state = self.state.clone();
         let keeper = std::thread::Builder::new().name("keeper".into());
         let keeper = keeper.spawn(move || {

@@ -2,7 +2,10 @@
 
 mod asking;
 mod boxed;
+mod connect;
 mod holds;
+pub(super) mod in_box;
+mod listed;
 mod pins;
 mod record;
 mod serve;
@@ -21,6 +24,7 @@ pub(crate) fn mcp(command: Mcp) -> Result<u8, Failure> {
         Mcp::Holds(arguments) => holds::list(&arguments),
         Mcp::Answer(arguments) => holds::answer(&arguments),
         Mcp::Serve(arguments) => serve::serve(arguments),
+        Mcp::Connect => connect::connect(),
     }
 }
 

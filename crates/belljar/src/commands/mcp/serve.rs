@@ -21,6 +21,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub(super) fn serve(arguments: Serve) -> Result<u8, Failure> {
+    // Before any thread is there that would take them.
+    let signals = SignalWatch::new().map_err(|errno| system("watching signals", errno.into()))?;
     let mut capability = crate::commands::capability(&arguments.policy)?;
     if let Some(file) = &arguments.policy.config {
         protect(&mut capability, file);
@@ -28,8 +30,8 @@ pub(super) fn serve(arguments: Serve) -> Result<u8, Failure> {
     let rules = Arc::new(capability.tools.clone());
     let state = StateDir::find()?;
     let here = std::env::current_dir().map_err(|source| system("finding the directory", source))?;
-    let mut known = Vec::new();
-    let mut servers: Vec<Server> = Vec::new();
+    let listed = super::listed::servers(&capability, arguments.policy.config.as_deref(), &state)?;
+    let (mut servers, mut known): (Vec<Server>, Vec<ServerFacts>) = listed.into_iter().unzip();
     for (name, address) in arguments.server {
         known.push(ServerFacts::remote(&name, &address.to_string()));
         let reach = Reach::Address(address);
@@ -48,8 +50,6 @@ pub(super) fn serve(arguments: Serve) -> Result<u8, Failure> {
     let recorder = super::record::recorder(&state, "");
     let judge = PolicyJudge::new(rules, known, state.path(), recorder);
     let judge = Arc::new(judge.map_err(|source| system("opening the state directory", source))?);
-    // Before any thread is there that would take them.
-    let signals = SignalWatch::new().map_err(|errno| system("watching signals", errno.into()))?;
     let (listening, address, socket) = match arguments.socket {
         Some(path) => listen_at(path)?,
         None => {
@@ -83,7 +83,7 @@ fn refuse_twins(servers: &[Server]) -> Result<(), Failure> {
     if servers.is_empty() {
         return Err(Failure::Invalid(
             "no server to serve".into(),
-            "name one with --server NAME=ADDRESS, or a program after --".into(),
+            "list some in mcp.servers, or name one with --server NAME=ADDRESS, or a program after --".into(),
         ));
     }
     for (index, server) in servers.iter().enumerate() {

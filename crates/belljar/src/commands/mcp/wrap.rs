@@ -8,6 +8,7 @@ use belljar_mcp::gateway::{Limits, Session};
 use belljar_mcp::judge::Judge;
 use belljar_mcp::stdio::{Pipes, relay};
 use belljar_mcp::{PolicyJudge, ServerFacts};
+use belljar_sandbox::signals::SignalWatch;
 use belljar_supervisor::{
     Command, Facts, KillCode, Output, Recording, RunError, SandboxId, Signals, StateDir,
 };
@@ -22,6 +23,8 @@ use std::time::Duration;
 const FAREWELL: Duration = Duration::from_secs(2);
 
 pub(crate) fn wrap(arguments: Wrap) -> Result<u8, Failure> {
+    // Before any thread is there that would take them; the keeper hears them.
+    let _signals = SignalWatch::new().map_err(|errno| system("watching signals", errno.into()))?;
     let mut capability = crate::commands::capability(&arguments.policy)?;
     if let Some(file) = &arguments.policy.config {
         protect(&mut capability, file);
@@ -60,7 +63,6 @@ pub(crate) fn wrap(arguments: Wrap) -> Result<u8, Failure> {
     let (over, is_over) = channel();
     let mut between = Some((session, pipes, is_over));
     let mut relaying = None;
-    // Only now: a thread that was there before the keeper took its signals would take them instead.
     let mut started = |facts: &Facts<'_>| {
         if let Some(between) = between.take() {
             relaying = Some(stand_between(between, facts));
