@@ -111,7 +111,7 @@ fn arguments_decide_and_every_trick_with_a_path_is_refused(who: Who) {
         "/data/\u{200b}x",
     ] {
         let refused = talk.call("write", json!({"path": path, "content": ""}));
-        assert_eq!(refused["error"]["code"], -32040, "{path}: {refused}");
+        assert_eq!(refused["error"]["code"], -32010, "{path}: {refused}");
     }
     let read = talk.call("read", json!({"path": "link/passwd"}));
     assert_eq!(
@@ -138,7 +138,7 @@ fn arguments_decide_and_every_trick_with_a_path_is_refused(who: Who) {
 fn a_held_call_waits_for_another_process(who: Who) {
     let jail = jail(who);
     let mut talk = Talk::start(with_server(&jail, "wrap"));
-    for (word, want) in [("allow", None), ("refuse", Some(json!(-32041)))] {
+    for (word, want) in [("allow", None), ("refuse", Some(json!(-32011)))] {
         talk.send(json!({"jsonrpc": "2.0", "id": word, "method": "tools/call", "params": {"name": "remove", "arguments": {"path": "/data/x"}}}).to_string());
         // Others' calls don't wait for it.
         assert_eq!(text_of(&talk.call("read", json!({}))), "done read");

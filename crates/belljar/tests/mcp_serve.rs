@@ -251,7 +251,7 @@ fn drive(jail: &Jail, url: &str, prefix: &str) {
             .unwrap_or_else(|_| panic!("{file}: {}\n{}", finished.stdout(), finished.stderr()));
         assert_eq!(said["echo"], "Echo: hello", "{file}: {said}");
         assert_eq!(said["lists_get_env"], json!(false), "{file}: {said}");
-        assert_eq!(said["denied_code"], -32040, "{file}: {said}");
+        assert_eq!(said["denied_code"], -32010, "{file}: {said}");
         assert_eq!(said["after"], "Echo: again", "{file}: {said}");
         assert!(said["progress"].as_u64() >= Some(1), "{file}: {said}");
     }
@@ -350,7 +350,7 @@ fn no_disguise_reaches_a_program_behind_an_address(who: Who) {
         "a refusal is an answer: {}",
         denied.body
     );
-    assert_eq!(denied.json()["error"]["code"], -32040);
+    assert_eq!(denied.json()["error"]["code"], -32010);
     let echo = call.replace("secret", "echo");
     for headers in [
         [("mcp-method", "ping")].as_slice(),
@@ -381,9 +381,9 @@ fn no_disguise_reaches_a_program_behind_an_address(who: Who) {
     assert_eq!(called(&jail), ["echo"], "and the session survived it all");
     // One that hangs keeps nobody waiting, one that ends is told of.
     let gone = http.call("crash", json!({}));
-    assert_eq!(gone["error"]["code"], -32044, "{gone}");
+    assert_eq!(gone["error"]["code"], -32014, "{gone}");
     let gone = http.call("echo", json!({}));
-    assert_eq!(gone["error"]["code"], -32044, "{gone}");
+    assert_eq!(gone["error"]["code"], -32014, "{gone}");
     assert_eq!(
         text_of(&Http::begun(&serving.line).call("echo", json!({}))),
         "{}"
@@ -409,15 +409,15 @@ fn a_server_at_an_address_that_misbehaves_costs_one_answer_each(who: Who) {
     assert_eq!(text_of(&http.call("twice", json!({}))), "first");
     for tool in ["broken", "status"] {
         let answer = http.call(tool, json!({}));
-        assert_eq!(answer["error"]["code"], -32045, "{tool}: {answer}");
+        assert_eq!(answer["error"]["code"], -32015, "{tool}: {answer}");
     }
-    assert_eq!(http.call("secret", json!({}))["error"]["code"], -32040);
+    assert_eq!(http.call("secret", json!({}))["error"]["code"], -32010);
     assert!(!called(&jail).contains(&"secret".to_owned()));
     assert_eq!(text_of(&http.call("echo", json!({}))), "echo");
     drop(up);
     let gone = http.call("echo", json!({}));
     assert!(
-        [-32044, -32045]
+        [-32014, -32015]
             .map(Value::from)
             .contains(&gone["error"]["code"]),
         "{gone}"
@@ -454,7 +454,7 @@ fn a_client_without_sessions_uses_a_server_that_wants_them(who: Who) {
     assert_eq!(text_of(&echoed), "Echo: hi");
     assert_eq!(echoed["id"], 1);
     let denied = ask(1, "tools/call", Some("get-env"), json!({"name": "get-env"}));
-    assert_eq!(denied["error"]["code"], -32040, "{denied}");
+    assert_eq!(denied["error"]["code"], -32010, "{denied}");
     // The name that is checked by who stands between is the one that is called.
     for name in [None, Some("add"), Some("get-env")] {
         let refused = ask(1, "tools/call", name, echo.clone());
@@ -488,7 +488,7 @@ fn a_box_speaks_with_the_servers_of_its_policy_and_no_others(who: Who) {
         .unwrap_or_else(|_| panic!("{}\n{}", finished.stdout(), finished.stderr()));
     assert_eq!(said["echo"], "Echo: hello", "{said}");
     assert_eq!(said["lists_get_env"], json!(false), "{said}");
-    assert_eq!(said["denied_code"], -32040, "{said}");
+    assert_eq!(said["denied_code"], -32010, "{said}");
     jail.assert_nothing_left(None);
 }
 

@@ -153,7 +153,7 @@ fn no_disguise_of_a_refused_call_reaches_a_real_server(who: Who) {
         assert!(!format!("{said:?}").contains("PATH="), "{shown}: {said:?}");
     }
     let denied = talk.call("get-env", json!({}));
-    assert_eq!(denied["error"]["code"], -32040, "{denied}");
+    assert_eq!(denied["error"]["code"], -32010, "{denied}");
     assert_eq!(
         denied["error"]["data"]["reason"], "deny_tool_blocked",
         "{denied}"
@@ -184,10 +184,10 @@ fn a_server_that_misbehaves_costs_one_answer_each(who: Who) {
     assert_eq!(text_of(&talk.call("garbage", json!({}))), "after garbage");
     assert_eq!(text_of(&talk.call("wrong_id", json!({}))), "genuine");
     assert!(talk.all_so_far().is_empty(), "a forged answer came through");
-    assert_eq!(talk.call("huge", json!({}))["error"]["code"], -32045);
+    assert_eq!(talk.call("huge", json!({}))["error"]["code"], -32015);
     let asked = talk.call("ask", json!({}));
     assert!(
-        text_of(&asked).contains("-32040"),
+        text_of(&asked).contains("-32010"),
         "the server was not refused: {asked}"
     );
     assert_eq!(text_of(&talk.call("flood", json!({}))), "flooded");
@@ -196,14 +196,14 @@ fn a_server_that_misbehaves_costs_one_answer_each(who: Who) {
     talk.send(r#"{"jsonrpc":"2.0","id":"h","method":"tools/call","params":{"name":"hang"}}"#);
     assert_eq!(text_of(&talk.call("echo", json!({}))), "{}");
     let late = talk.answer(&json!("h"));
-    assert_eq!(late["error"]["code"], -32043, "{late}");
+    assert_eq!(late["error"]["code"], -32013, "{late}");
     assert_eq!(late["error"]["data"]["reason"], "server_timeout", "{late}");
     // Two wait when it ends; both hear of it.
     talk.send(r#"{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"hang"}}"#);
     talk.send(r#"{"jsonrpc":"2.0","id":"b","method":"tools/call","params":{"name":"crash"}}"#);
     for id in ["a", "b"] {
         let gone = talk.answer(&json!(id));
-        assert_eq!(gone["error"]["code"], -32044, "{gone}");
+        assert_eq!(gone["error"]["code"], -32014, "{gone}");
     }
     assert_eq!(talk.hear(), None);
     assert_eq!(talk.leave(), Some(9), "its exit code passes through");
@@ -233,7 +233,7 @@ fn an_id_in_use_is_refused_and_the_first_is_answered(who: Who) {
     let second = talk.answer(&json!(1));
     assert_eq!(second["error"]["code"], -32600, "{second}");
     let first = talk.answer(&json!(1));
-    assert_eq!(first["error"]["code"], -32043, "{first}");
+    assert_eq!(first["error"]["code"], -32013, "{first}");
     assert_eq!(called(&jail)[0], "hang");
     assert!(!called(&jail).contains(&"echo".to_owned()));
     talk.leave();
@@ -291,7 +291,7 @@ fn the_official_clients_work_and_are_refused_alike(who: Who) {
             .unwrap_or_else(|_| panic!("{name}: {}\n{}", finished.stdout(), finished.stderr()));
         assert_eq!(said["echo"], "Echo: hello", "{name}: {said}");
         assert_eq!(said["lists_get_env"], json!(false), "{name}: {said}");
-        assert_eq!(said["denied_code"], -32040, "{name}: {said}");
+        assert_eq!(said["denied_code"], -32010, "{name}: {said}");
         assert_eq!(said["after"], "Echo: again", "{name}: {said}");
         assert!(said["progress"].as_u64() >= Some(1), "{name}: {said}");
     }

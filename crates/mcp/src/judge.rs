@@ -4,11 +4,11 @@ use serde_json::Value;
 use std::time::Duration;
 
 /// A rule said no.
-pub const DENIED: i64 = -32040;
+pub const DENIED: i64 = -32010;
 /// An operator said no, or nobody answered in time.
-pub const HOLD_REFUSED: i64 = -32041;
+pub const HOLD_REFUSED: i64 = -32011;
 /// Too many calls.
-pub const RATE_LIMITED: i64 = -32042;
+pub const RATE_LIMITED: i64 = -32012;
 
 /// What one side asks of the other.
 #[derive(Debug, Clone, Copy)]

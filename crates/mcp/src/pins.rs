@@ -92,6 +92,8 @@ pub enum Standing {
     New,
     /// The server defined it otherwise before.
     Changed,
+    /// The server told of its tools, and of none by that name.
+    Unheard,
 }
 
 impl Standing {
@@ -103,6 +105,7 @@ impl Standing {
             Self::FirstSeen => "first_seen",
             Self::New => "new",
             Self::Changed => "changed",
+            Self::Unheard => "unheard",
         }
     }
 }
@@ -201,7 +204,8 @@ impl Pins {
             pins.tools.contains_key(tool),
         ) {
             (true, true) => Standing::Changed,
-            (true, false) | (false, false) => Standing::New,
+            (true, false) => Standing::New,
+            (false, false) => Standing::Unheard,
             (false, true) => Standing::Pinned,
         };
         let standing = waits(&known.pins);
@@ -408,7 +412,7 @@ mod tests {
             [Standing::Changed, Standing::Pinned]
         );
         assert_eq!(again.standing("s", "d", "a").unwrap(), Standing::Changed);
-        assert_eq!(again.standing("s", "d", "zzz").unwrap(), Standing::New);
+        assert_eq!(again.standing("s", "d", "zzz").unwrap(), Standing::Unheard);
         let shown = again.all().unwrap();
         let diff = difference("s:a", shown[0].tools.get("a"), &shown[0].waiting["a"]);
         assert!(

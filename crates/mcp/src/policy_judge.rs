@@ -31,6 +31,8 @@ belljar_policy::codes! {
     pub enum JudgeCode {
         /// The tool is new or changed since it was first seen.
         HoldNewTool = "hold_new_tool",
+        /// The server never told of such a tool.
+        DenyToolUnknown = "deny_tool_unknown",
         /// More calls than a rule permits in a minute.
         DenyToolRate = "deny_tool_rate",
         /// An operator refused a held call.
@@ -157,6 +159,13 @@ impl PolicyJudge {
         match self.pins.standing(server, &facts.digest, tool) {
             Ok(Standing::Pinned | Standing::FirstSeen) => Ruling::Allow,
             Ok(_) if self.rules.new_tools() == Verdict::Allow => Ruling::Allow,
+            // Invented names would fill the queue of whoever answers.
+            Ok(Standing::Unheard) => Ruling::Deny(by_code(
+                JudgeCode::DenyToolUnknown,
+                DENIED,
+                "the server told of no such tool",
+                "tools/list shows what can be called",
+            )),
             Ok(standing) => {
                 let rule = format!("mcp.on_new_tool ({} tool)", standing.as_str());
                 self.held(server, tool, arguments, JudgeCode::HoldNewTool.code(), rule)
@@ -300,7 +309,7 @@ impl PolicyJudge {
         let change = match standing {
             Standing::Pinned => None,
             Standing::FirstSeen => Some((None, standing)),
-            Standing::New => Some((Some(Suspicion::NewTool), standing)),
+            Standing::New | Standing::Unheard => Some((Some(Suspicion::NewTool), standing)),
             Standing::Changed => Some((Some(Suspicion::ChangedTool), standing)),
         };
         if let Some((suspicion, standing)) = change {

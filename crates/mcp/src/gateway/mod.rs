@@ -19,13 +19,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The server did not answer in time.
-pub const SERVER_TIMEOUT: i64 = -32043;
+pub const SERVER_TIMEOUT: i64 = -32013;
 /// The server ended.
-pub const SERVER_GONE: i64 = -32044;
+pub const SERVER_GONE: i64 = -32014;
 /// The server's answer is none that may be passed on.
-pub const SERVER_BROKEN: i64 = -32045;
+pub const SERVER_BROKEN: i64 = -32015;
 /// More is asked at once than is kept in mind.
-pub const TOO_MANY: i64 = -32046;
+pub const TOO_MANY: i64 = -32016;
 
 /// What a session puts up with.
 #[derive(Debug, Clone, Copy)]

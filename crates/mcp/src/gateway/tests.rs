@@ -153,7 +153,7 @@ fn a_denied_call_never_reaches_the_server() {
     assert_eq!(
         said,
         [
-            r#"< {"error":{"code":-32040,"data":{"reason":"deny_tool_blocked","rule":"line 1"},"message":"no"},"id":1,"jsonrpc":"2.0"}"#
+            r#"< {"error":{"code":-32010,"data":{"reason":"deny_tool_blocked","rule":"line 1"},"message":"no"},"id":1,"jsonrpc":"2.0"}"#
         ]
     );
     assert_eq!(table.scribe.heard(), ["bad deny error=true"]);
@@ -220,7 +220,7 @@ fn lists_show_what_can_be_had_and_keep_their_cursor() {
     assert!(said[0].contains(r#""prompts":[{"name":"ok"}]"#), "{said:?}");
     table.client(&list("tools"));
     let said = table.server(r#"{"jsonrpc":"2.0","id":3,"result":{"tools":{"name":"bad"}}}"#);
-    assert!(said[0].contains("-32045"), "{said:?}");
+    assert!(said[0].contains("-32015"), "{said:?}");
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn a_servers_questions_are_judged_and_answered_once() {
     let denied =
         table.server(r#"{"jsonrpc":"2.0","id":5,"method":"sampling/createMessage","params":{}}"#);
     assert!(
-        denied[0].starts_with("> ") && denied[0].contains("-32040"),
+        denied[0].starts_with("> ") && denied[0].contains("-32010"),
         "{denied:?}"
     );
     let asked = table.server(r#"{"jsonrpc":"2.0","id":5,"method":"roots/list"}"#);
@@ -257,7 +257,7 @@ fn an_answer_that_asks_for_input_is_judged_too() {
     let said = table.server(
         r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{"a":{"method":"sampling/createMessage","params":{}}}}}"#,
     );
-    assert!(said[0].contains("-32040"), "{said:?}");
+    assert!(said[0].contains("-32010"), "{said:?}");
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn a_hold_waits_goes_on_or_is_refused_and_can_be_cancelled() {
     assert_eq!(table.client(&call("2", "slow")), ["hold 1"]);
     let refused =
         table.with(|session, now, todo| session.decided(1, HoldAnswer::TimedOut, now, todo));
-    assert!(refused[0].contains("-32041"), "{refused:?}");
+    assert!(refused[0].contains("-32011"), "{refused:?}");
 
     assert_eq!(table.client(&call("3", "slow")), ["hold 2"]);
     table
@@ -314,14 +314,14 @@ fn a_server_that_hangs_or_ends_leaves_one_error_for_each_question() {
     let late = table.with(|session, now, todo| session.expire(now, todo));
     assert_eq!(late.len(), 2, "{late:?}");
     assert!(late[0].contains("notifications/cancelled"));
-    assert!(late[1].contains("-32043") && late[1].contains(r#""id":1"#));
+    assert!(late[1].contains("-32013") && late[1].contains(r#""id":1"#));
     assert!(
         table
             .server(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#)
             .is_empty()
     );
     let gone = table.with(|session, now, todo| session.server_gone(now, todo));
-    assert!(gone.len() == 1 && gone[0].contains("-32044"), "{gone:?}");
+    assert!(gone.len() == 1 && gone[0].contains("-32014"), "{gone:?}");
 }
 
 #[test]

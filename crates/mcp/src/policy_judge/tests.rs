@@ -410,3 +410,17 @@ fn so_many_calls_wait_and_no_more() {
         (HOLD_REFUSED, "deny_too_many_holds")
     );
 }
+
+#[test]
+fn a_tool_that_nobody_told_of_is_denied_at_once_and_holds_nobody_up() {
+    let scene = scene(ToolRules {
+        rules: vec![rule(Verdict::Allow, "fs:*", None)],
+        ..ToolRules::closed()
+    });
+    let told = vec![json!({"name": "read", "inputSchema": {"type": "object"}})];
+    assert_eq!(scene.judge.list("fs", told).len(), 1);
+    assert!(matches!(scene.call("read", json!({})), Ruling::Allow));
+    let denial = scene.denied("invented", json!({}));
+    assert_eq!(denial.reason, "deny_tool_unknown");
+    assert!(scene.judge.holds.list().unwrap().is_empty());
+}

@@ -96,8 +96,8 @@ fn a_server_that_ends_answers_everybody_first() {
     line(&mut ends.server_hears);
     ends.server_says = None;
     assert_eq!(ends.relay.join().unwrap(), Ended::ByServer);
-    assert!(line(&mut ends.to_client).contains("-32044"));
-    assert!(line(&mut ends.to_client).contains("-32044"));
+    assert!(line(&mut ends.to_client).contains("-32014"));
+    assert!(line(&mut ends.to_client).contains("-32014"));
     assert_eq!(line(&mut ends.to_client), "");
 }
 
@@ -125,7 +125,7 @@ fn a_server_that_takes_nothing_does_not_keep_its_client_waiting_for_ever() {
         .map(|_| {
             let answer: serde_json::Value =
                 serde_json::from_str(&line(&mut ends.to_client)).unwrap();
-            assert_eq!(answer["error"]["code"], -32043, "{answer}");
+            assert_eq!(answer["error"]["code"], -32013, "{answer}");
             answer["id"].as_i64().unwrap()
         })
         .collect();

@@ -91,6 +91,14 @@ impl Inner {
 
     fn candidate(&self, spec: AgentSpec) -> Result<Candidate, Refused> {
         let mut capability = capability(&spec)?;
+        if !capability.tools.all_servers().is_empty() {
+            let problem = Problem::new(
+                "refused",
+                "mcp.servers: a supervisor does not run the servers of its agents",
+            );
+            let hint = "serve them with `belljar mcp serve` and open that address in the rules, or use `belljar run`";
+            return Err(Refused(Status::FORBIDDEN, problem.hint(hint)));
+        }
         for file in &spec.protected {
             if let Ok(file) = file.canonicalize() {
                 let rule = Rule::new(PathRule::Root(file), Origin::built_in());
