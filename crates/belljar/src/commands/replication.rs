@@ -97,7 +97,15 @@ pub(crate) fn replication(command: Replication) -> Result<u8, Failure> {
 }
 
 fn reach() -> Result<Reached, Failure> {
-    Reached::usual()
+    Reached::usual_or(|error| {
+        match error {
+        CallError::NotThere { .. } => Failure::Invalid(
+            "no controller runs in this state directory".into(),
+            "`belljar run --contract contract.yaml -- …` starts one; BELLJAR_STATE_DIR says where to look".into(),
+        ),
+        other => other.into(),
+    }
+    })
 }
 
 /// The worker whose id begins like this.

@@ -95,6 +95,16 @@ impl Jail {
         }
     }
 
+    /// A pipe with a name in the workspace, open at both ends: nobody waits to open it.
+    pub(crate) fn fifo(&self, name: &str) -> fs::File {
+        let path = self.work.join(name);
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.expect("mkfifo").success(), "make a pipe");
+        self.own(&path);
+        let mut options = fs::File::options();
+        options.read(true).write(true).open(&path).expect("open it")
+    }
+
     /// Writes a file outside the box, as the host's user would, owned by that user.
     pub(crate) fn put(&self, path: &Path, text: &str) {
         let parent = path.parent().expect("a file has a parent");
