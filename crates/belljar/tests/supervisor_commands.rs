@@ -101,7 +101,11 @@ fn output_is_followed_to_the_end_and_an_attached_run_is_like_a_run(who: Who) {
     let remote =
         supervised.belljar(&["run", "--supervisor", "http://127.0.0.1:8080", "--", "true"]);
     assert_eq!(remote.code(), 121);
-    assert!(remote.stderr().contains("by http"), "{}", remote.stderr());
+    assert!(
+        remote.stderr().contains("wants a token"),
+        "{}",
+        remote.stderr()
+    );
 
     // What can't run is told to whoever asks.
     let missing = supervised.belljar(&["sandbox", "--", "no-such-program"]);
@@ -229,7 +233,7 @@ fn declared_agents_start_with_the_supervisor(who: Who) {
 }
 
 fn servers_that_nobody_would_run_are_refused(who: Who) {
-    let supervised = Supervised::start(who, "");
+    let supervised = Supervised::start(who, "[supervisor]\n");
     let file = supervised.jail.base.join("servers.yaml");
     let text = "extends: moderate\nmcp: {servers: {files: {command: [/bin/cat]}}}\n";
     supervised.jail.put(&file, text);
