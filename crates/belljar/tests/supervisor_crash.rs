@@ -33,6 +33,7 @@ fn all_agents_outlive_a_killed_supervisor_and_are_adopted(who: Who) {
     let mut ids: Vec<String> = (0..48)
         .map(|n| supervised.agent(&format!("idle-{n}"), IDLE))
         .collect();
+    let frozen = ids[0].clone();
     let asking = format!(
         "while [ ! -e ask ]; do sleep 0.02; done; {AGENT} replicate --reason test --output json > asked; echo $? >> asked; {IDLE}"
     );
@@ -41,7 +42,6 @@ fn all_agents_outlive_a_killed_supervisor_and_are_adopted(who: Who) {
     let eating = "while [ ! -e eat ]; do sleep 0.02; done; while :; do :; done";
     let greedy = supervised.limited("greedy", greedy, eating);
     ids.sort();
-    let frozen = ids[0].clone();
     supervised.query(&["supervisor", "quarantine", &frozen]);
     let keepers = supervised.keepers();
     assert_eq!(keepers.len(), 50);
