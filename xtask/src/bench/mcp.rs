@@ -331,6 +331,8 @@ fn resident(pid: u32) -> Result<f64, Failure> {
 }
 
 fn measure(belljar: &Path, base: &Path) -> Result<Value, Failure> {
+    // Commands run in a directory of their own.
+    let belljar = &std::path::absolute(belljar)?;
     let directory = base.join("project");
     std::fs::create_dir_all(&directory)?;
     let rules = base.join("policy.yaml");
