@@ -240,11 +240,12 @@ static BENCHMARK: Object = Object {
         required("command", WORDS, "The program and its arguments."),
         field(
             "rounds",
+            // With fewer, chance alone could not be ruled out; `compare` looks at no more.
             Shape::Whole {
-                least: 8,
-                most: 1000,
+                least: 12,
+                most: 200,
             },
-            "Runs of each. Without it, 12.",
+            "Rounds of two runs each. Without it, 12.",
         ),
         field(
             "max_slowdown",

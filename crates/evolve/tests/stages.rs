@@ -127,7 +127,7 @@ fn a_scanner_finds_no_more_than_before_and_secrets_stay_out() {
 fn code_that_is_slower_by_the_clock_outside_is_refused() {
     let world = World::new();
     let python = world.python();
-    world.configure(&format!("[benchmark]\ncommand = [{python:?}, \"-c\", \"import sys; sys.path.append('.'); import agent; agent.score(300000)\"]\nrounds = 8\n"));
+    world.configure(&format!("[benchmark]\ncommand = [{python:?}, \"-c\", \"import sys; sys.path.append('.'); import agent; agent.score(300000)\"]\nrounds = 12\n"));
     let slow = AGENT.replace(
         "        total += math.isqrt(i)\n",
         "        for _ in range(30):\n            math.isqrt(i)\n        total += math.isqrt(i)\n",
