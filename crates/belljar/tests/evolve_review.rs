@@ -412,6 +412,27 @@ fn nobody_approves_what_they_proposed_themselves() {
 }
 
 #[test]
+fn whoever_proposes_without_a_name_needs_one_more_to_agree() {
+    let place = Place::new();
+    let proposal = place.propose_as("user:1000", Risk::Medium, Verdict::Pass);
+    let id = proposal.id.short();
+    let first = place.good(&words(&place.say("approve", id, "ada", &[])));
+    assert!(first.contains('2'), "it says how many are needed: {first}");
+    let status = |id: &str| {
+        let shown = place.good(&["evolve", "list", "--output", "json"]);
+        let listed: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        let all = listed.as_array().cloned().unwrap_or_default();
+        let found = all
+            .into_iter()
+            .find(|one| one["id"].as_str().unwrap().starts_with(id));
+        found.unwrap()["status"].clone()
+    };
+    assert_eq!(status(id), "waiting");
+    place.good(&words(&place.say("approve", id, "bob", &[])));
+    assert_eq!(status(id), "approved");
+}
+
+#[test]
 fn the_page_shows_what_an_agent_wrote_and_runs_nothing_of_it() {
     let place = Place::new();
     let proposal = place.propose(Risk::High, Verdict::Pass);

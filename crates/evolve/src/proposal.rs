@@ -181,7 +181,7 @@ pub struct Reason {
 pub struct Proposal {
     /// Its name.
     pub id: ProposalId,
-    /// Who proposed it: `operator:NAME` or `agent:ID`.
+    /// Who proposed it: `operator:NAME`, `agent:ID`, or `user:UID` for a person who did not say their name.
     pub by: String,
     /// What change and why, in its author's words.
     pub description: String,

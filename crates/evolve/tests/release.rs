@@ -35,7 +35,7 @@ fn approved(base: &str, candidate: &str) -> Approved {
     let subject = Subject {
         proposal: "ab".repeat(32),
         proposer: Proposer {
-            name: "worker".into(),
+            name: Some("worker".into()),
             key: None,
         },
         risk: Risk::Low,

@@ -68,7 +68,7 @@ fn approved(candidate: &Tree) -> Approved {
     let subject = Subject {
         proposal: candidate.digest(),
         proposer: Proposer {
-            name: "worker".into(),
+            name: Some("worker".into()),
             key: None,
         },
         risk: Risk::Low,
@@ -195,7 +195,7 @@ fn the_same_tree_under_another_proposal_is_not_tried_again_either() {
     let mut subject = Subject {
         proposal: "cd".repeat(32),
         proposer: Proposer {
-            name: "worker".into(),
+            name: Some("worker".into()),
             key: None,
         },
         risk: Risk::Low,

@@ -70,7 +70,7 @@ pub(crate) struct Propose {
     /// Only apply it; `belljar evolve check` runs the stages
     #[arg(long)]
     pub(crate) draft: bool,
-    /// The reviewer who proposes it, and so does not approve it [default: the number of the user]
+    /// The reviewer who proposes it, and so does not approve it; without it, one person more must approve
     #[arg(long = "as", value_name = "NAME")]
     pub(crate) author: Option<String>,
     #[command(flatten)]

@@ -11,12 +11,15 @@ use crate::proposal::{Digests, Proposal, Risk};
 /// A statement from the future counts if it is no further ahead: clocks differ.
 const MOST_AHEAD_S: u64 = 60;
 
+/// What stands before the number of a user who proposed something and did not say which reviewer they are.
+pub const UNNAMED: &str = "user";
+
 /// Who proposed a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proposer {
-    /// An agent's or a person's name.
-    pub name: String,
+    /// An agent's or a person's name; nothing for a person who did not say which reviewer they are.
+    pub name: Option<String>,
     /// The key that signed the proposal, if one did.
     pub key: Option<String>,
 }
@@ -25,8 +28,8 @@ impl Proposer {
     /// Whether this is the same person, by name or by key. Names are compared without case: no one gets around it
     /// by calling themselves `Ada`.
     fn is(&self, name: &ReviewerName, key: KeyId) -> bool {
-        self.name.trim().eq_ignore_ascii_case(name.as_str())
-            || self.key.as_deref() == Some(&key.to_string())
+        let is_named = |own: &String| own.trim().eq_ignore_ascii_case(name.as_str());
+        self.name.as_ref().is_some_and(is_named) || self.key.as_deref() == Some(&key.to_string())
     }
 }
 
@@ -47,11 +50,11 @@ impl Subject {
     /// A proposal, and what was found out about it.
     #[must_use]
     pub fn of(proposal: &Proposal, digests: Digests) -> Self {
-        let (_, name) = proposal.by.split_once(':').unwrap_or(("", &proposal.by));
+        let (kind, name) = proposal.by.split_once(':').unwrap_or(("", &proposal.by));
         Self {
             proposal: proposal.id.to_string(),
             proposer: Proposer {
-                name: name.to_owned(),
+                name: (kind != UNNAMED).then(|| name.to_owned()),
                 key: None,
             },
             risk: proposal.risk,
@@ -359,7 +362,11 @@ pub fn judge(
             },
         }
     }
-    let needed = policy.people(subject.risk);
+    let needed = match policy.people(subject.risk) {
+        // One of them may be who proposed it.
+        people @ 1.. if subject.proposer.name.is_none() => people + 1,
+        people => people,
+    };
     if by.len() < needed {
         return Standing::Waiting { by, needed, void };
     }

@@ -39,7 +39,7 @@ fn subject(risk: Risk) -> Subject {
     Subject {
         proposal: id().to_string(),
         proposer: Proposer {
-            name: "worker-7".into(),
+            name: Some("worker-7".into()),
             key: None,
         },
         risk,
@@ -175,14 +175,31 @@ fn approvals_expire_and_never_last_longer_than_the_policy_allows() {
 fn nobody_approves_what_they_proposed_by_name_or_by_key() {
     let office = office(&[("ada", 1)]);
     let mut own = subject(Risk::Medium);
-    own.proposer.name = " Ada".into();
+    own.proposer.name = Some(" Ada".into());
     let refused = office.approve(&own, "ada", 1);
     assert!(matches!(refused, Err(ReviewError::Void(Void::OwnProposal))));
-    own.proposer.name = "somebody".into();
+    own.proposer.name = Some("somebody".into());
     own.proposer.key = Some(key(1).id().to_string());
     let refused = office.approve(&own, "ada", 1);
     assert!(matches!(refused, Err(ReviewError::Void(Void::OwnProposal))));
     assert!(office.desk.said(&id()).unwrap().is_empty());
+}
+
+#[test]
+fn a_proposer_who_gives_no_name_may_be_any_reviewer_so_one_more_is_needed() {
+    let office = office(&[("ada", 1), ("bob", 2)]);
+    let mut unnamed = subject(Risk::High);
+    unnamed.proposer.name = None;
+    office.approve(&unnamed, "ada", 1).unwrap();
+    assert!(matches!(
+        office.standing(&unnamed, NOW),
+        Standing::Waiting { needed: 2, .. }
+    ));
+    office.approve(&unnamed, "bob", 2).unwrap();
+    assert!(matches!(
+        office.standing(&unnamed, NOW),
+        Standing::Approved(_)
+    ));
 }
 
 #[test]

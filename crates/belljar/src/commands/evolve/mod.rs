@@ -10,6 +10,7 @@ use crate::print::{self, Line};
 use belljar_evolve::evidence::{StageResult, Verdict};
 use belljar_evolve::pipeline::{Pipeline, Progress};
 use belljar_evolve::proposal::{Proposal, ProposalId};
+use belljar_evolve::review::UNNAMED;
 use belljar_evolve::store::{Store, StoreError};
 use belljar_evolve::{Status, config};
 use belljar_gate::in_full;
@@ -82,8 +83,10 @@ fn propose(arguments: &Propose) -> Result<u8, Failure> {
     let bytes = read_bounded(&arguments.request, &name)?;
     let state = StateDir::find()?;
     let store = Store::of(state.path());
-    let user = || rustix::process::getuid().as_raw().to_string();
-    let by = format!("operator:{}", arguments.author.clone().unwrap_or_else(user));
+    let by = match &arguments.author {
+        Some(name) => format!("operator:{name}"),
+        None => format!("{UNNAMED}:{}", rustix::process::getuid().as_raw()),
+    };
     let proposal = store
         .propose(&arguments.project, &name, &bytes, &by)
         .map_err(failure)?;
