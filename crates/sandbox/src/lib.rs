@@ -5,6 +5,7 @@
 
 pub mod cgroup;
 pub mod descriptors;
+pub mod gvisor;
 pub mod host;
 pub mod native;
 pub mod plan;
@@ -12,7 +13,9 @@ pub mod sample;
 pub mod show;
 pub mod signals;
 mod sys;
+pub mod tier;
 
 pub use host::Host;
 pub use plan::Plan;
 pub use sys::give_back_code;
+pub use tier::Tier;

@@ -336,7 +336,7 @@ pub(crate) fn attend_on(
     };
     // Its namespaces are made while we look at what it will show. Should they fail, whatever is wrong with the command
     // is told first.
-    let begun = begin(sketch.outline.clone(), host, &stdio);
+    let begun = begin(sketch.outline.clone(), sketch.tier.clone(), host, &stdio);
     if let Ok(begun) = &begun {
         reins.born(begun.grip());
     }

@@ -12,6 +12,8 @@ use belljar_policy::{
     Tier, Workspace, decide_env,
 };
 use belljar_sandbox::Host;
+use belljar_sandbox::gvisor::Runtime;
+use belljar_sandbox::host::Missing;
 use belljar_sandbox::native::Outline;
 use belljar_sandbox::plan::{Freezer, Limits, Plan, Spawn, Watch};
 use belljar_sandbox::show::Show;
@@ -19,6 +21,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What to run, and where.
@@ -102,6 +105,8 @@ pub(crate) struct Lowered {
 #[derive(Debug)]
 pub(crate) struct Sketch {
     pub(crate) outline: Outline,
+    /// What stands between its program and the host's kernel.
+    pub(crate) tier: belljar_sandbox::Tier,
     pub(crate) places: Places,
     principal: Principal,
 }
@@ -114,7 +119,7 @@ impl Sketch {
         command: &Command,
         freezer: Freezer,
     ) -> Result<Self, RunError> {
-        check_tier(capability)?;
+        let tier = find_tier(capability)?;
         let work = match (&command.workdir, &capability.workdir) {
             (Some(path), _) => path.clone(),
             (None, Some(rule)) => rule_directory(rule)?,
@@ -130,6 +135,7 @@ impl Sketch {
                 freezer,
                 network: network_of(capability),
             },
+            tier,
             places,
             principal,
         })
@@ -146,6 +152,7 @@ pub(crate) fn lower(
 ) -> Result<Lowered, RunError> {
     let Sketch {
         outline,
+        tier,
         places,
         principal,
     } = sketch;
@@ -209,10 +216,7 @@ pub(crate) fn lower(
         entry: fittings.entry,
         watch: command.watch,
     };
-    host.can_carry(&plan).map_err(|missing| RunError::Refused {
-        what: missing.what,
-        hint: missing.hint,
-    })?;
+    host.can_carry(&plan, &tier).map_err(refused)?;
     let wall_time = command.timeout.or(capability.limits.wall_time);
     Ok(Lowered {
         plan,
@@ -242,17 +246,22 @@ fn hide_state(capability: &Capability, state: &StateDir, places: &Places) -> Cap
 }
 
 /// A tier that is not there is refused, never replaced by another.
-fn check_tier(capability: &Capability) -> Result<(), RunError> {
+fn find_tier(capability: &Capability) -> Result<belljar_sandbox::Tier, RunError> {
     match capability.tier {
-        Tier::Native => Ok(()),
-        tier @ (Tier::Gvisor | Tier::Firecracker) => Err(RunError::Refused {
-            what: format!(
-                "sandbox_tier {} is not available on this host",
-                tier.as_str()
-            ),
-            hint: "set sandbox_tier: seccomp; this version has no other tier".into(),
+        Tier::Native => Ok(belljar_sandbox::Tier::Native),
+        Tier::Gvisor => match Runtime::find() {
+            Ok(runtime) => Ok(belljar_sandbox::Tier::Gvisor(Arc::new(runtime))),
+            Err(missing) => Err(refused(missing)),
+        },
+        Tier::Firecracker => Err(RunError::Refused {
+            what: "sandbox_tier firecracker is not available on this host".into(),
+            hint: "set sandbox_tier: gvisor or seccomp; this version has no other tier".into(),
         }),
     }
+}
+
+fn refused(Missing { what, hint }: Missing) -> RunError {
+    RunError::Refused { what, hint }
 }
 
 fn current_dir() -> Result<PathBuf, RunError> {

@@ -11,6 +11,7 @@ use crate::cgroup::{Cgroup, Spending};
 use crate::plan::Identity;
 use crate::sample::Sampler;
 use crate::sys::{self, SignalsBlocked, Usage};
+use crate::tier::Inside;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
@@ -281,9 +282,9 @@ impl Launched {
         Ok(())
     }
 
-    pub(super) fn map_user(&self, identity: Identity) -> Result<(), Errno> {
-        idmap::write_map(self.pid, "uid_map", identity.uid, identity.uid)?;
-        idmap::write_map(self.pid, "gid_map", identity.gid, identity.gid)?;
+    pub(super) fn map_user(&self, identity: Identity, inside: Inside) -> Result<(), Errno> {
+        idmap::write_map(self.pid, "uid_map", inside.uid, identity.uid)?;
+        idmap::write_map(self.pid, "gid_map", inside.gid, identity.gid)?;
         Message::new(Kind::Mapped, 0, 0).send(self.grip.control())
     }
 
