@@ -13,7 +13,7 @@ use std::process::{Child, Command};
 use rustix::process::{Pid, Signal, kill_process};
 use support::{
     Jail, Outcome, Who, assert_all_allowed, assert_all_refused, cgroups_of, eventually, finish,
-    for_each_user, processes_marked,
+    for_each_user_and_tier, processes_marked,
 };
 
 /// Belljar's own exit codes that these tests meet.
@@ -526,7 +526,7 @@ fn a_limit_is_named_in_text_with_what_to_change(who: Who) {
     );
 }
 
-for_each_user!(
+for_each_user_and_tier!(
     the_result_says_how_limits_are_held,
     memory_in_a_grandchild_is_limited,
     memory_within_the_limit_is_free,

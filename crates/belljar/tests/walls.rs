@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use support::{
     AWS_SECRET, Attempt, DOTENV_SECRET, Jail, NETRC_SECRET, SSH_SECRET, Scratch, Who,
-    assert_all_allowed, assert_all_refused, finish, for_each_user,
+    assert_all_allowed, assert_all_refused, finish, for_each_user_and_tier,
 };
 
 /// A hidden file is out of sight or shows nothing; outside, the same user reads it.
@@ -310,7 +310,7 @@ fn no_descriptor_leaks_into_the_box(who: Who) {
     assert_all_refused(&jail.inside(&["fds"]).attempts());
 }
 
-for_each_user!(
+for_each_user_and_tier!(
     hidden_files_cannot_be_read,
     the_workspace_and_plain_files_can_be_read,
     hidden_files_cannot_be_reached_by_other_names,

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use support::{
-    Attempt, Jail, Outcome, Who, assert_all_allowed, assert_all_refused, finish, for_each_user,
+    Attempt, Jail, Outcome, Who, assert_all_allowed, assert_all_refused, finish, for_each_user_and_tier,
 };
 
 /// System calls that some kernels lack. Where the control meets ENOSYS there is nothing to attack.
@@ -307,7 +307,7 @@ fn nothing_can_be_typed_into_the_users_terminal(who: Who) {
     jail.assert_nothing_left(None);
 }
 
-for_each_user!(
+for_each_user_and_tier!(
     io_uring_is_refused,
     nested_user_namespaces_are_refused,
     ordinary_processes_and_threads_still_start,

@@ -13,7 +13,7 @@ use std::process::{Child, Stdio};
 use std::thread;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
-use support::{Attempt, Jail, Scratch, Who, assert_all_allowed, assert_all_refused, for_each_user};
+use support::{Attempt, Jail, Scratch, Who, assert_all_allowed, assert_all_refused, for_each_user_and_tier};
 
 /// An address of TEST-NET-1, which routes nowhere. Used only in a network namespace of the test's own.
 const OUTSIDE_ADDRESS: &str = "192.0.2.7";
@@ -277,7 +277,7 @@ fn a_pipe_made_by_the_host_can_be_used_only_where_files_can(who: Who) {
     assert_all_refused(&jail.inside(&["fifo-write", &pipe]).attempts());
 }
 
-for_each_user!(
+for_each_user_and_tier!(
     sockets_of_the_host_are_out_of_reach,
     sockets_made_after_the_launch_are_out_of_reach,
     abstract_sockets_of_the_host_are_out_of_reach,

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 use support::{
-    Attempt, Jail, Scratch, Who, assert_all_allowed, assert_all_refused, finish, for_each_user,
+    Attempt, Jail, Scratch, Who, assert_all_allowed, assert_all_refused, finish, for_each_user_and_tier,
     picture,
 };
 
@@ -488,7 +488,7 @@ fn device_nodes_in_the_workspace_are_dead(who: Who) {
     jail.attack(&["open-device", &node]);
 }
 
-for_each_user!(
+for_each_user_and_tier!(
     nothing_outside_the_workspace_can_be_changed,
     files_of_root_cannot_be_changed,
     the_workspace_can_be_written,

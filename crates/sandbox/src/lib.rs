@@ -14,8 +14,10 @@ pub mod show;
 pub mod signals;
 mod sys;
 pub mod tier;
+mod trial;
 
 pub use host::Host;
 pub use plan::Plan;
 pub use sys::give_back_code;
 pub use tier::Tier;
+pub use trial::{TrialError, trial};

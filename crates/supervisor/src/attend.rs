@@ -328,7 +328,9 @@ pub(crate) fn attend_on(
         stdio,
         captures,
         foreground,
-    } = Streams::open(output).map_err(RunError::system("opening pipes"))?;
+    } = Streams::open(output)
+        .and_then(|streams| streams.suit(&sketch.tier))
+        .map_err(RunError::system("opening pipes"))?;
     // Before the start, so that no signal falls between.
     let signals = match foreground {
         true => Some(SignalWatch::new().map_err(RunError::system("watching signals"))?),

@@ -25,6 +25,7 @@ mod record;
 mod scratch;
 mod supervised;
 mod talk;
+mod tier;
 mod watch;
 mod world;
 mod yard;
@@ -41,6 +42,7 @@ pub(crate) use record::{Record, with_flipped};
 pub(crate) use scratch::Scratch;
 pub(crate) use supervised::{Supervised, pid as supervised_pid};
 pub(crate) use talk::{Talk, text_of};
+pub(crate) use tier::{GVISOR, assert_documented, on_gvisor, tier};
 pub(crate) use watch::{Finished, eventually, finish, finish_with_input};
 pub(crate) use world::{
     NODE_MODULES, PLACE, PYTHON, World, assert_recorded, codes, for_each_user_in_a_world,
@@ -128,3 +130,32 @@ macro_rules! for_each_user {
     };
 }
 pub(crate) use for_each_user;
+
+/// The same for every tier: `as_root::name` and `as_user::name` natively, `gvisor::as_root::name` and
+/// `gvisor::as_user::name` on gVisor. Where gVisor is known to differ, the test is named after `gvisor differs:` with a reason
+/// that docs/tiers.md must give as well.
+macro_rules! for_each_user_and_tier {
+    ($($name:ident),+ $(,)? $(; prepared by root: $($prepared:ident),+ $(,)?)?
+     $(; gvisor differs: $($other:ident: $reason:literal),+ $(,)?)?) => {
+        $crate::support::for_each_user!($($name,)+ $($($other,)+)? $(; prepared by root: $($prepared),+)?);
+        mod gvisor {
+            mod as_root {
+                use $crate::support::{Who, on_gvisor};
+                $(#[test] fn $name() { Who::Root.require(); on_gvisor(|| super::super::$name(Who::Root)) })+
+                $($(#[test] fn $prepared() { Who::Root.require(); on_gvisor(|| super::super::$prepared(Who::Root)) })+
+                mod as_user {
+                    use $crate::support::{Who, on_gvisor};
+                    $(#[test] fn $prepared() { Who::Root.require(); on_gvisor(|| super::super::super::$prepared(Who::User)) })+
+                })?
+            }
+            mod as_user {
+                use $crate::support::{Who, on_gvisor};
+                $(#[test] fn $name() { on_gvisor(|| super::super::$name(Who::User)) })+
+            }
+            $(#[test] fn differences_are_documented() {
+                $($crate::support::assert_documented(stringify!($other), $reason);)+
+            })?
+        }
+    };
+}
+pub(crate) use for_each_user_and_tier;
