@@ -8,7 +8,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use support::{
-    Attempt, Jail, Outcome, Who, assert_all_allowed, assert_all_refused, finish, for_each_user_and_tier,
+    Attempt, Jail, Outcome, Who, assert_all_allowed, assert_all_refused, finish,
+    for_each_user_and_tier,
 };
 
 /// System calls that some kernels lack. Where the control meets ENOSYS there is nothing to attack.

@@ -13,7 +13,9 @@ use std::process::{Child, Stdio};
 use std::thread;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
-use support::{Attempt, Jail, Scratch, Who, assert_all_allowed, assert_all_refused, for_each_user_and_tier};
+use support::{
+    Attempt, Jail, Scratch, Who, assert_all_allowed, assert_all_refused, for_each_user_and_tier,
+};
 
 /// An address of TEST-NET-1, which routes nowhere. Used only in a network namespace of the test's own.
 const OUTSIDE_ADDRESS: &str = "192.0.2.7";

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::process::Command;
 
 use support::{
-    Attempt, Jail, Scratch, Who, assert_all_allowed, assert_all_refused, finish, for_each_user_and_tier,
-    picture,
+    Attempt, Jail, Scratch, Who, assert_all_allowed, assert_all_refused, finish,
+    for_each_user_and_tier, picture,
 };
 
 /// An attempt may fail, or succeed in a private copy: what counts is that the host does not change.

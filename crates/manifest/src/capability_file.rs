@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use belljar_policy::{
-    Capability, Degraded, DomainPattern, EnvAllow, FsMode, Permission, Source, Tier, Workspace,
+    Capability, Degraded, DomainPattern, Emulation, EnvAllow, FsMode, Permission, Source, Tier,
+    Workspace,
 };
 
 use crate::decode::{
@@ -110,8 +111,13 @@ pub(crate) static CAPABILITY: Object = Object {
         ),
         field(
             "sandbox_tier",
-            Shape::Choice(&words(&["seccomp", "gvisor", "firecracker"])),
+            Shape::Choice(&words(&["seccomp", "gvisor", "microvm", "firecracker"])),
             "How strong the wall is.",
+        ),
+        field(
+            "allow_emulation",
+            Shape::Bool,
+            "Whether a virtual machine's processor may be emulated: slow, and needed where the host can't run one.",
         ),
         field(
             "degraded",
@@ -290,6 +296,11 @@ pub(crate) fn decode(
     replace(&mut capability.tier, root.get("sandbox_tier"), tier)?;
     replace(&mut capability.degraded, root.get("degraded"), degraded)?;
     replace(
+        &mut capability.emulation,
+        root.get("allow_emulation"),
+        emulation,
+    )?;
+    replace(
         &mut capability.egress,
         root.get("network_egress_rules"),
         |list| {
@@ -359,9 +370,17 @@ fn tier(node: &Node<'_>) -> Result<Tier, Problem> {
     match text(node)? {
         "seccomp" => Ok(Tier::Native),
         "gvisor" => Ok(Tier::Gvisor),
+        "microvm" => Ok(Tier::Microvm),
         "firecracker" => Ok(Tier::Firecracker),
         _ => Err(unexpected(node)),
     }
+}
+
+fn emulation(node: &Node<'_>) -> Result<Emulation, Problem> {
+    Ok(match truth(node)? {
+        true => Emulation::Allow,
+        false => Emulation::Refuse,
+    })
 }
 
 fn degraded(node: &Node<'_>) -> Result<Degraded, Problem> {

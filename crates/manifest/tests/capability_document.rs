@@ -15,12 +15,12 @@ use belljar_manifest::lineage::{CapabilityDocument, Envelope, Payload, Unreprese
 use belljar_manifest::{PROFILES, profile};
 use belljar_policy::{
     BlockedTool, CallRule, Capability, Condition, Degraded, DomainPattern, EgressEffect,
-    EgressRule, EgressTerms, EnvAllow, EnvPolicy, Filesystem, FsMode, HttpTerms, Limits, LlmApi,
-    LlmEndpointRule, LlmTerms, McpServer, NameRules, OnBudget, Origin, PathGlob, PathPattern,
-    PathRule, Permission, Places, Pointer, PrivateAddresses, ProxyPlace, ProxyResolution,
-    ProxyTerms, PublishedPort, Reach, ResourcePattern, Rule, SecretPlace, SecretRule, SecretSource,
-    ServerRequests, Source, Test, Tier, ToolPattern, ToolRules, Verdict, WebSocket, WholeRegex,
-    Workspace,
+    EgressRule, EgressTerms, Emulation, EnvAllow, EnvPolicy, Filesystem, FsMode, HttpTerms, Limits,
+    LlmApi, LlmEndpointRule, LlmTerms, McpServer, NameRules, OnBudget, Origin, PathGlob,
+    PathPattern, PathRule, Permission, Places, Pointer, PrivateAddresses, ProxyPlace,
+    ProxyResolution, ProxyTerms, PublishedPort, Reach, ResourcePattern, Rule, SecretPlace,
+    SecretRule, SecretSource, ServerRequests, Source, Test, Tier, ToolPattern, ToolRules, Verdict,
+    WebSocket, WholeRegex, Workspace,
 };
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
@@ -612,8 +612,14 @@ fn llm() -> impl Strategy<Value = LlmTerms> {
 fn capabilities() -> impl Strategy<Value = Capability> {
     let isolation = (
         ".{0,20}",
-        select(vec![Tier::Native, Tier::Gvisor, Tier::Firecracker]),
+        select(vec![
+            Tier::Native,
+            Tier::Gvisor,
+            Tier::Microvm,
+            Tier::Firecracker,
+        ]),
         select(vec![Degraded::Refuse, Degraded::Accept]),
+        select(vec![Emulation::Refuse, Emulation::Allow]),
         option::of((path_rules(), origins())),
     );
     let powers = subsequence(
@@ -632,7 +638,7 @@ fn capabilities() -> impl Strategy<Value = Capability> {
     )
         .prop_map(
             |(
-                (name, tier, degraded, workdir),
+                (name, tier, degraded, emulation, workdir),
                 filesystem,
                 egress,
                 limits,
@@ -644,6 +650,7 @@ fn capabilities() -> impl Strategy<Value = Capability> {
                 name: Arc::from(name),
                 tier,
                 degraded,
+                emulation,
                 workdir: workdir.map(|(path, origin)| Rule::new(path, origin)),
                 filesystem,
                 egress,

@@ -15,9 +15,9 @@ use crate::egress::ports;
 use crate::env::decide_name;
 use crate::limits::MIB;
 use crate::{
-    Access, Capability, Decision, Degraded, EgressEffect, EgressRule, EnvAllow, EnvPolicy,
-    LlmTerms, Origin, PathTable, Places, PublishedPort, Reason, Rule, SecretRule, Source,
-    ToolRules,
+    Access, Capability, Decision, Degraded, EgressEffect, EgressRule, Emulation, EnvAllow,
+    EnvPolicy, LlmTerms, Origin, PathTable, Places, PublishedPort, Reason, Rule, SecretRule,
+    Source, ToolRules,
 };
 
 /// One thing a child asks for that its parent does not have.
@@ -156,6 +156,14 @@ impl Report {
         if child.degraded > parent.degraded {
             let shown = |degraded| degraded == Degraded::Accept;
             self.add("degraded", shown(parent.degraded), shown(child.degraded));
+        }
+        if child.emulation > parent.emulation {
+            let shown = |emulation| emulation == Emulation::Allow;
+            self.add(
+                "allow_emulation",
+                shown(parent.emulation),
+                shown(child.emulation),
+            );
         }
         let (mine, theirs) = (&parent.workdir, &child.workdir);
         if let Some(wanted) = theirs

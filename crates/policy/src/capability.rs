@@ -19,7 +19,10 @@ pub enum Tier {
     /// A kernel in user space.
     #[serde(rename = "gvisor")]
     Gvisor,
-    /// A micro virtual machine.
+    /// A virtual machine by QEMU.
+    #[serde(rename = "microvm")]
+    Microvm,
+    /// A virtual machine by Firecracker.
     #[serde(rename = "firecracker")]
     Firecracker,
 }
@@ -31,6 +34,7 @@ impl Tier {
         match self {
             Self::Native => "seccomp",
             Self::Gvisor => "gvisor",
+            Self::Microvm => "microvm",
             Self::Firecracker => "firecracker",
         }
     }
@@ -111,6 +115,22 @@ pub enum Degraded {
     Accept,
 }
 
+/// Whether a virtual machine's processor may be emulated. Ordered from least to most risk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Emulation {
+    /// No: the processor itself keeps a guest in.
+    Refuse,
+    /// Yes: the emulator does (`allow_emulation: true`).
+    Allow,
+}
+
+/// `true` or `false`, as files have it.
+impl Serialize for Emulation {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bool(*self == Self::Allow)
+    }
+}
+
 /// `true` or `false`, as files have it.
 impl Serialize for Degraded {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -150,6 +170,9 @@ pub struct Capability {
     pub tier: Tier,
     /// What to do on a host that cannot hold every wall.
     pub degraded: Degraded,
+    /// Whether a virtual machine may be emulated.
+    #[serde(rename = "allow_emulation")]
+    pub emulation: Emulation,
     /// The working directory, where the file chooses one.
     #[serde(rename = "root")]
     pub workdir: Option<Rule<PathRule>>,
@@ -188,6 +211,7 @@ impl Capability {
             name,
             tier: Tier::Native,
             degraded: Degraded::Refuse,
+            emulation: Emulation::Refuse,
             workdir: None,
             filesystem: Filesystem {
                 mode: FsMode::None,

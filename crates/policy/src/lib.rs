@@ -26,7 +26,9 @@ mod tools;
 
 pub use attenuate::Excess;
 pub use budget::{Amount, Budget, Dimension};
-pub use capability::{Capability, Degraded, Filesystem, FsMode, Permission, Tier, Workspace};
+pub use capability::{
+    Capability, Degraded, Emulation, Filesystem, FsMode, Permission, Tier, Workspace,
+};
 pub use contract::{Contract, OnParentExit, OnTrigger, ResourceSpec, SignerKind, StopCondition};
 pub use decision::{Because, Decision, Reason, Verdict};
 pub use egress::{

@@ -21,6 +21,7 @@ impl Capability {
             name: format!("{} within {}", other.name, self.name).into(),
             tier: self.tier.max(other.tier),
             degraded: self.degraded.min(other.degraded),
+            emulation: self.emulation.min(other.emulation),
             workdir: self.workdir.clone().filter(|_| same_workdir),
             filesystem: meet_filesystem(self, other, places),
             egress: meet_egress(self, other),

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use belljar_policy::{
     BlockedTool, CallRule, Capability, Condition, Degraded, DomainPattern, EgressEffect,
-    EgressRule, EgressTerms, EnvAllow, FsMode, LlmApi, LlmEndpointRule, McpServer, OnBudget,
-    Origin, PathGlob, PathRule, Permission, Places, Pointer, ProxyPlace, ProxyResolution,
+    EgressRule, EgressTerms, Emulation, EnvAllow, FsMode, LlmApi, LlmEndpointRule, McpServer,
+    OnBudget, Origin, PathGlob, PathRule, Permission, Places, Pointer, ProxyPlace, ProxyResolution,
     ProxyTerms, PublishedPort, Rule, SecretPlace, SecretRule, SecretSource, Source, Test, Tier,
     ToolPattern, Verdict, Workspace,
 };
@@ -85,6 +85,11 @@ fn isolation() {
         |c| c.tier = Tier::Gvisor,
         |_| {},
         &["sandbox_tier: the child asks for seccomp (child.yaml), the parent has gvisor"],
+    );
+    check(
+        |_| {},
+        |c| c.emulation = Emulation::Allow,
+        &["allow_emulation: the child asks for true (child.yaml), the parent has false"],
     );
     check(
         |_| {},

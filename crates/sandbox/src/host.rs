@@ -24,6 +24,17 @@ pub struct Missing {
     pub hint: String,
 }
 
+/// Whether a file can be part of a wall: nobody but root and the user who runs it may have written it.
+pub(crate) fn demand_trusted(path: &std::path::Path) -> Result<(), String> {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = std::fs::metadata(path).map_err(|error| error.to_string())?;
+    let own = rustix::process::geteuid().as_raw();
+    match [0, own].contains(&metadata.uid()) && metadata.mode() & 0o022 == 0 {
+        true => Ok(()),
+        false => Err("others may write to it".into()),
+    }
+}
+
 impl Host {
     /// Asks the running kernel. Costs a few system calls; nothing is changed.
     pub fn probe() -> Self {

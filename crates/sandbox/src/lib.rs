@@ -4,9 +4,11 @@
 //! cannot carry out in full is refused by [`Host::can_carry`] or by [`native::start`], never carried out in part.
 
 pub mod cgroup;
+pub mod cpio;
 pub mod descriptors;
 pub mod gvisor;
 pub mod host;
+pub mod microvm;
 pub mod native;
 pub mod plan;
 pub mod sample;

@@ -8,6 +8,7 @@
 
 use crate::gvisor::{self, Runtime};
 use crate::host::Missing;
+use crate::microvm::{self, Parts};
 use crate::native::{LaunchError, Rule, resource_limits, rules};
 use crate::plan::{Identity, Limits, Plan, Spawn};
 use std::borrow::Cow;
@@ -22,6 +23,8 @@ pub enum Tier {
     Native,
     /// A kernel of its own in user space: the program calls gVisor's, and only that calls the host's.
     Gvisor(Arc<Runtime>),
+    /// A kernel of its own in a virtual machine: only what emulates that calls the host's.
+    Microvm(Arc<Parts>),
 }
 
 /// Who a box's user is in the box's own user namespace.
@@ -59,6 +62,8 @@ pub(crate) enum Landlocked {
 pub(crate) enum Furniture {
     /// A program of the host's, whose path has no link in it.
     Program { at: PathBuf, source: PathBuf },
+    /// A directory of the host's, to read and execute from.
+    Tree { at: PathBuf, source: PathBuf },
     /// A file.
     Text { at: PathBuf, bytes: Vec<u8> },
     /// A directory to write in.
@@ -71,6 +76,7 @@ impl Tier {
         match self {
             Tier::Native => "seccomp",
             Tier::Gvisor(_) => "gvisor",
+            Tier::Microvm(_) => "microvm",
         }
     }
 
@@ -79,13 +85,14 @@ impl Tier {
         match self {
             Tier::Native => Ok(()),
             Tier::Gvisor(runtime) => gvisor::can_carry(plan, runtime),
+            Tier::Microvm(_) => microvm::can_carry(plan),
         }
     }
 
     /// Who the plan's user is inside. To the host it is the plan's user in every tier.
     pub(crate) fn inside(&self, identity: Identity) -> Inside {
         match self {
-            Tier::Native => Inside {
+            Tier::Native | Tier::Microvm(_) => Inside {
                 uid: identity.uid,
                 gid: identity.gid,
             },
@@ -96,7 +103,7 @@ impl Tier {
     /// The capabilities, in the box's own user namespace, of what init executes.
     pub(crate) fn rights(&self) -> u32 {
         match self {
-            Tier::Native => 0,
+            Tier::Native | Tier::Microvm(_) => 0,
             Tier::Gvisor(_) => gvisor::RIGHTS,
         }
     }
@@ -106,6 +113,7 @@ impl Tier {
         match self {
             Tier::Native => limits.clone(),
             Tier::Gvisor(_) => gvisor::group_limits(limits),
+            Tier::Microvm(parts) => microvm::group_limits(limits, parts),
         }
     }
 
@@ -132,6 +140,7 @@ impl Tier {
                 furniture: Vec::new(),
             }),
             Tier::Gvisor(runtime) => gvisor::wall(plan, runtime, terminal),
+            Tier::Microvm(parts) => microvm::wall(plan, parts, sampled, terminal),
         }
     }
 }

@@ -20,6 +20,8 @@ pub const CA: &str = "BELLJAR_CA";
 pub const CLIENT_CERT: &str = "BELLJAR_CLIENT_CERT";
 /// Its key.
 pub const CLIENT_KEY: &str = "BELLJAR_CLIENT_KEY";
+/// A directory with a kernel for guests in `boot` and its modules in `lib/modules`, instead of the usual places.
+pub(crate) const GUEST_KERNEL: &str = "BELLJAR_GUEST_KERNEL";
 /// Set inside a box to its id, so that a program can tell.
 pub(crate) const INSIDE: &str = "BELLJAR_SANDBOX";
 /// Set inside a box to where its door is.
@@ -38,6 +40,14 @@ pub(crate) const LOGNAME: &str = "LOGNAME";
 pub(crate) const XDG_STATE_HOME: &str = "XDG_STATE_HOME";
 /// For a box whose caller has no PATH.
 pub(crate) const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// Where the kernel for guests is, as the environment says.
+#[must_use]
+pub(crate) fn guest_kernel() -> Option<PathBuf> {
+    std::env::var_os(GUEST_KERNEL)
+        .filter(|value| !value.is_empty())
+        .map(PathBuf::from)
+}
 
 /// Where the secret of the signing key is, as the environment says: a file before a command before the state directory.
 /// An empty variable is one that is not set.

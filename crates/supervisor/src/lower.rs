@@ -14,6 +14,7 @@ use belljar_policy::{
 use belljar_sandbox::Host;
 use belljar_sandbox::gvisor::Runtime;
 use belljar_sandbox::host::Missing;
+use belljar_sandbox::microvm::{Emulation, Parts};
 use belljar_sandbox::native::Outline;
 use belljar_sandbox::plan::{Freezer, Limits, Plan, Spawn, Watch};
 use belljar_sandbox::show::Show;
@@ -253,9 +254,21 @@ fn find_tier(capability: &Capability) -> Result<belljar_sandbox::Tier, RunError>
             Ok(runtime) => Ok(belljar_sandbox::Tier::Gvisor(Arc::new(runtime))),
             Err(missing) => Err(refused(missing)),
         },
+        Tier::Microvm => {
+            let emulation = match capability.emulation {
+                belljar_policy::Emulation::Allow => Emulation::Allowed,
+                belljar_policy::Emulation::Refuse => Emulation::Refused,
+            };
+            let parts = Parts::find(emulation, crate::environment::guest_kernel().as_deref());
+            match parts {
+                Ok(parts) => Ok(belljar_sandbox::Tier::Microvm(Arc::new(parts))),
+                Err(missing) => Err(refused(missing)),
+            }
+        }
         Tier::Firecracker => Err(RunError::Refused {
             what: "sandbox_tier firecracker is not available on this host".into(),
-            hint: "set sandbox_tier: gvisor or seccomp; this version has no other tier".into(),
+            hint: "set sandbox_tier: microvm, gvisor or seccomp; this version has no other tier"
+                .into(),
         }),
     }
 }

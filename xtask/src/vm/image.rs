@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::Workshop;
 use super::artifacts::{Program, Programs};
-use super::cpio::Archive;
+use belljar_sandbox::cpio::Archive;
 use super::packages::Packages;
 use crate::Failure;
 

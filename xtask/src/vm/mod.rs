@@ -5,7 +5,6 @@
 //! Everything in it is static: the kernel, busybox, `belljar`, its probe and the test programs.
 
 mod artifacts;
-mod cpio;
 mod image;
 mod machine;
 mod packages;

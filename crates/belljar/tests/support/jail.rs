@@ -158,7 +158,8 @@ impl Jail {
         let Some(tier) = self.tier else {
             return options;
         };
-        let of = |name: &str, long: &str| options.iter().position(|word| word == name || word == long);
+        let of =
+            |name: &str, long: &str| options.iter().position(|word| word == name || word == long);
         if of("-c", "--config").is_some() {
             return options;
         }
@@ -168,7 +169,10 @@ impl Jail {
         };
         let profile = profile.unwrap_or_else(|| "moderate".into());
         let path = self.base.join("tier.yaml");
-        let document = format!("extends: {}\nsandbox_tier: {tier}\n", profile.to_string_lossy());
+        let document = format!(
+            "extends: {}\nsandbox_tier: {tier}\n",
+            profile.to_string_lossy()
+        );
         self.put(&path, &document);
         options.extend(["--config".into(), path.into_os_string()]);
         options

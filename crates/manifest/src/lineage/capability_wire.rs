@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use belljar_policy::{
-    Capability, Degraded, EgressRule, EnvAllow, EnvPolicy, Filesystem, FsMode, LlmTerms, Origin,
-    PathRule, Permission, Places, Rule, Source, Tier, Workspace,
+    Capability, Degraded, EgressRule, Emulation, EnvAllow, EnvPolicy, Filesystem, FsMode, LlmTerms,
+    Origin, PathRule, Permission, Places, Rule, Source, Tier, Workspace,
 };
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +23,9 @@ pub(super) struct CapabilityWire {
     places: PlacesWire,
     tier: Tier,
     accepts_degraded: bool,
+    // Left out where it does not, as documents did before there was any.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    allows_emulation: bool,
     workdir: Option<RuleWire<PathText>>,
     filesystem: FilesystemWire,
     egress: Vec<RuleWire<EgressWire>>,
@@ -88,6 +91,7 @@ impl CapabilityWire {
             name,
             tier,
             degraded,
+            emulation,
             workdir,
             filesystem,
             egress,
@@ -111,6 +115,7 @@ impl CapabilityWire {
             places: PlacesWire::of(places)?,
             tier: *tier,
             accepts_degraded: *degraded == Degraded::Accept,
+            allows_emulation: *emulation == Emulation::Allow,
             workdir: workdir.as_ref().map(path_rule).transpose()?,
             filesystem: FilesystemWire::of(filesystem)?,
             egress: egress.iter().map(egress_rule).collect(),
@@ -143,6 +148,10 @@ impl CapabilityWire {
                 Degraded::Accept
             } else {
                 Degraded::Refuse
+            },
+            emulation: match self.allows_emulation {
+                true => Emulation::Allow,
+                false => Emulation::Refuse,
             },
             workdir: self.workdir.map(RuleWire::path),
             filesystem: self.filesystem.filesystem(),

@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use belljar_policy::{
     BlockedTool, CallRule, Capability, Condition, Degraded, DomainPattern, EgressEffect,
-    EgressRule, EgressTerms, EnvAllow, EnvPolicy, Filesystem, FsMode, HttpTerms, Limits, LlmApi,
-    LlmEndpointRule, LlmTerms, McpServer, NameRules, OnBudget, Origin, PathGlob, PathPattern,
-    PathRule, Permission, Places, Pointer, ProxyPlace, ProxyResolution, ProxyTerms, PublishedPort,
-    Reach, ResourcePattern, Rule, SecretPlace, SecretRule, SecretSource, ServerRequests, Source,
-    Test, Tier, ToolPattern, ToolRules, Verdict, WebSocket, WholeRegex, Workspace,
+    EgressRule, EgressTerms, Emulation, EnvAllow, EnvPolicy, Filesystem, FsMode, HttpTerms, Limits,
+    LlmApi, LlmEndpointRule, LlmTerms, McpServer, NameRules, OnBudget, Origin, PathGlob,
+    PathPattern, PathRule, Permission, Places, Pointer, ProxyPlace, ProxyResolution, ProxyTerms,
+    PublishedPort, Reach, ResourcePattern, Rule, SecretPlace, SecretRule, SecretSource,
+    ServerRequests, Source, Test, Tier, ToolPattern, ToolRules, Verdict, WebSocket, WholeRegex,
+    Workspace,
 };
 use proptest::collection::{btree_set, vec};
 use proptest::option;
@@ -561,8 +562,14 @@ fn tools() -> impl Strategy<Value = ToolRules> {
 
 pub fn capabilities() -> impl Strategy<Value = Capability> {
     let isolation = (
-        select(vec![Tier::Native, Tier::Gvisor, Tier::Firecracker]),
+        select(vec![
+            Tier::Native,
+            Tier::Gvisor,
+            Tier::Microvm,
+            Tier::Firecracker,
+        ]),
         select(vec![Degraded::Refuse, Degraded::Accept]),
+        select(vec![Emulation::Refuse, Emulation::Allow]),
         option::weighted(0.2, (select(vec!["/a", "/srv/w"]), origin())),
     );
     let powers = subsequence(
@@ -581,7 +588,7 @@ pub fn capabilities() -> impl Strategy<Value = Capability> {
     )
         .prop_map(
             |(
-                (tier, degraded, workdir),
+                (tier, degraded, emulation, workdir),
                 filesystem,
                 egress,
                 limits,
@@ -594,6 +601,7 @@ pub fn capabilities() -> impl Strategy<Value = Capability> {
                     name: Arc::from("generated"),
                     tier,
                     degraded,
+                    emulation,
                     workdir: workdir
                         .map(|(text, at)| Rule::new(PathRule::parse(text).unwrap(), at)),
                     filesystem,

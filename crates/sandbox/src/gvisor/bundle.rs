@@ -70,12 +70,11 @@ fn limits(plan: &Plan) -> Vec<Value> {
 /// limit on private files holds.
 fn mounts(plan: &Plan) -> Vec<Value> {
     let is_covered = |path: &Path| path == Path::new("/tmp") || path.starts_with("/dev");
-    let private = plan.view.iter().filter(|entry| {
-        matches!(entry.shows, Shows::Private { .. }) && is_covered(&entry.path)
-    });
-    let bind = |path: String| {
-        json!({ "destination": path, "source": path, "type": "bind", "options": ["rbind", "rw", "nosuid", "nodev"] })
-    };
+    let private = plan
+        .view
+        .iter()
+        .filter(|entry| matches!(entry.shows, Shows::Private { .. }) && is_covered(&entry.path));
+    let bind = |path: String| json!({ "destination": path, "source": path, "type": "bind", "options": ["rbind", "rw", "nosuid", "nodev"] });
     std::iter::once(json!({ "destination": "/proc", "source": "proc", "type": "proc" }))
         .chain(private.map(|entry| bind(text(entry.path.as_os_str()))))
         .collect()

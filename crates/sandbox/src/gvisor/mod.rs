@@ -139,7 +139,11 @@ fn arguments(plan: &Plan, version: Version) -> Vec<OsString> {
             true => "--network=none",
             false => "--network=host",
         },
-        match plan.shows.iter().any(|show| matches!(show, Show::Door { .. })) {
+        match plan
+            .shows
+            .iter()
+            .any(|show| matches!(show, Show::Door { .. }))
+        {
             // The one door: init connects in gVisor's place, and to no other socket of the host's.
             true => "--host-uds=open",
             false => "--host-uds=none",

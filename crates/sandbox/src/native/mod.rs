@@ -26,12 +26,13 @@ mod view;
 mod watched;
 mod ways;
 
+pub(crate) use filter::compile;
 pub use grip::{FreezeError, FreezeMethod, Grip, Motion};
 pub use launch::{Event, LONGEST_LOOK, Launched, Stdio};
 pub use message::{LaunchError, Stage};
-pub use sight::{Deeds, Found, Sighting, Sightings};
 pub(crate) use restrictions::resource_limits;
-pub(crate) use rules::{Rule, rules};
+pub(crate) use rules::{Rule, Verdict, rules};
+pub use sight::{Deeds, Found, Sighting, Sightings};
 pub(crate) use start::needs_mapped_owner;
 pub use start::{Begun, Outline, Standing, Starting, begin, start};
 pub(crate) use ways::try_network;

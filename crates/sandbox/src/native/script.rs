@@ -197,7 +197,7 @@ pub(super) fn publish(
     draft.show_all(plan)?;
     draft.devices()?;
     for piece in std::mem::take(&mut wall.furniture) {
-        draft.furnish(&piece)?;
+        draft.furnish(plan, &piece)?;
     }
     // Descriptors, terminals and the like are written through these two; other walls hold what is in them.
     grants.push((c"/dev", right::WRITE_FILE | right::IOCTL_DEV));
@@ -444,8 +444,9 @@ impl<'m> Draft<'m> {
     }
 
     /// Something a tier needs, in a directory of our making.
-    fn furnish(&mut self, piece: &Furniture) -> Result<(), LaunchError> {
+    fn furnish(&mut self, plan: &Plan, piece: &Furniture) -> Result<(), LaunchError> {
         let (Furniture::Program { at, .. }
+        | Furniture::Tree { at, .. }
         | Furniture::Text { at, .. }
         | Furniture::Private { at }) = piece;
         let mut above: Vec<&Path> = at.ancestors().skip(1).collect();
@@ -460,8 +461,10 @@ impl<'m> Draft<'m> {
         let path = self.relative(at)?;
         let place = Place { path, ours: true };
         match piece {
-            Furniture::Program { source, .. } => {
-                self.push(Step::Touch { at: path }, at);
+            Furniture::Program { source, .. } => self.furnish_file(plan, source, at)?,
+            Furniture::Tree { source, .. } => {
+                let mode = 0o755;
+                self.push(Step::Directory { at: path, mode }, at);
                 let step = Step::Bind {
                     source: self.path(source)?,
                     at: place,

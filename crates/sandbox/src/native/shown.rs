@@ -78,6 +78,17 @@ impl Draft<'_> {
         Ok(())
     }
 
+    /// A file of the host's that a tier needs.
+    pub(super) fn furnish_file(
+        &mut self,
+        plan: &Plan,
+        source: &Path,
+        at: &Path,
+    ) -> Result<(), LaunchError> {
+        let stat = look_at(source, FileType::RegularFile, "a file")?;
+        self.show_host_file(plan, source, at, &stat)
+    }
+
     /// A file of the host's, read-only. Where the box's user is another than ours, the file may lie where that user
     /// can't go, so we clone it ourselves. Either way it must still be the file that was looked at.
     fn show_host_file(

@@ -6,14 +6,15 @@ const DIRECTORY: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
 
 /// An archive being written; [`Archive::finish`] completes it.
-pub(super) struct Archive<W> {
+pub struct Archive<W> {
     out: W,
     entries: u32,
     written: usize,
 }
 
 impl<W: Write> Archive<W> {
-    pub(super) fn new(out: W) -> Self {
+    /// An empty one.
+    pub fn new(out: W) -> Self {
         Self {
             out,
             entries: 0,
@@ -21,16 +22,18 @@ impl<W: Write> Archive<W> {
         }
     }
 
-    pub(super) fn directory(&mut self, path: &str) -> io::Result<()> {
+    /// A directory that anybody may look into.
+    pub fn directory(&mut self, path: &str) -> io::Result<()> {
         self.entry(path, DIRECTORY | 0o755, &[])
     }
 
-    pub(super) fn file(&mut self, path: &str, permissions: u32, content: &[u8]) -> io::Result<()> {
+    /// A file.
+    pub fn file(&mut self, path: &str, permissions: u32, content: &[u8]) -> io::Result<()> {
         self.entry(path, FILE | permissions, content)
     }
 
     /// Writes the trailer that ends every archive.
-    pub(super) fn finish(mut self) -> io::Result<W> {
+    pub fn finish(mut self) -> io::Result<W> {
         self.entry("TRAILER!!!", 0, &[])?;
         self.out.flush()?;
         Ok(self.out)

@@ -1,0 +1,366 @@
+//! Pid 1 of a guest: it makes the guest look like the box around it, runs the program there, and carries all that crosses.
+//!
+//! It holds the second line. The first is the machine's edge: whatever becomes of this process, or of the guest's kernel,
+//! the bridge takes nothing from it but frames.
+
+mod program;
+
+use super::order::{Order, Surroundings};
+use super::wire::{self, Kind, Sender, WINDOW, numbers};
+use crate::sys;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::MountFlags;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+/// Where the box's files are mounted.
+const BOX: &str = "/box";
+/// In the order in which they need each other; those that a kernel has built in are not there.
+pub(super) const MODULES: &[&str] = &[
+    "virtio",
+    "virtio_ring",
+    "virtio_mmio",
+    "virtio_console",
+    "fuse",
+];
+
+/// Why a guest can't go on.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {source}")]
+struct Trouble {
+    what: String,
+    source: std::io::Error,
+}
+
+fn trouble<E: Into<std::io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Trouble {
+    move |error| Trouble {
+        what: what.into(),
+        source: error.into(),
+    }
+}
+
+type Channel = Arc<Mutex<File>>;
+
+fn send(channel: &Channel, kind: Kind, body: &[u8]) {
+    let mut channel = channel.lock().unwrap_or_else(PoisonError::into_inner);
+    if wire::send(&mut *channel, kind, body).is_err() {
+        // Nobody will ever hear of this guest again.
+        sys::restart_machine();
+    }
+}
+
+/// Lives a guest's life. Never returns.
+pub(super) fn live() -> ! {
+    let mut channel = None;
+    if let Err(trouble) = go_through(&mut channel) {
+        let text = trouble.to_string();
+        match &channel {
+            Some(channel) => send(
+                channel,
+                Kind::Failed,
+                text.get(..text.len().min(1000)).unwrap_or("?").as_bytes(),
+            ),
+            None => {
+                let _ = writeln!(std::io::stderr(), "belljar: {text}");
+            }
+        }
+    }
+    // The bridge ends us once it has all; this is for one that is gone.
+    std::thread::sleep(Duration::from_secs(10));
+    sys::restart_machine()
+}
+
+fn go_through(channel: &mut Option<Channel>) -> Result<(), Trouble> {
+    mount("devtmpfs", "/dev", "")?;
+    mount("proc", "/proc", "")?;
+    for name in MODULES {
+        load_module(name)?;
+    }
+    let port = open_port()?;
+    let mut heard = port.try_clone().map_err(trouble("the channel"))?;
+    let sender: Channel = Arc::new(Mutex::new(port));
+    *channel = Some(Arc::clone(&sender));
+    send(&sender, Kind::Up, &[]);
+    let (order, surroundings) =
+        take_order(&mut heard).ok_or_else(|| trouble("no order came")(Errno::PROTO))?;
+    std::fs::create_dir("/dev/pts").map_err(trouble("/dev/pts"))?;
+    mount("devpts", "/dev/pts", "ptmxmode=0666,mode=620")?;
+    // While there is one thread: a copy of this process may do as it likes.
+    let mut program =
+        program::prepare(&order, &surroundings).map_err(trouble("the program's process"))?;
+    mount("cgroup2", "/sys", "")?;
+    program::limit(&order, program.pid).map_err(trouble("the program's limits"))?;
+    let fuse = mount_box()?;
+    let answers = fuse.try_clone().map_err(trouble("/dev/fuse"))?;
+    let streams = program
+        .attend(&sender)
+        .map_err(trouble("the program's streams"))?;
+    let hearing = Hearing {
+        answers,
+        input: streams.input,
+        windows: streams.windows,
+        terminal: streams.terminal,
+        main: program.pid,
+    };
+    std::thread::spawn(move || hearing.hear(heard));
+    let requests = Arc::clone(&sender);
+    std::thread::spawn(move || pass_requests(fuse, &requests));
+    furnish(&order, &surroundings)?;
+    program.let_go().map_err(trouble("the program's start"))?;
+    if let Some(errno) = program.failed_to_start() {
+        send(&sender, Kind::NotStarted, &numbers(&[errno as u32]));
+        return Ok(());
+    }
+    let mut status = 0;
+    while let Some((pid, ended)) = sys::await_child() {
+        if pid == program.pid {
+            status = ended;
+        }
+    }
+    for copier in streams.copiers {
+        let _ = copier.join();
+    }
+    send(
+        &sender,
+        Kind::Ended,
+        &numbers(&[status as u32, killed_for_memory()]),
+    );
+    Ok(())
+}
+
+fn take_order(channel: &mut File) -> Option<(Order, Surroundings)> {
+    let frame = wire::receive(channel, Sender::Bridge).ok()?;
+    if frame.kind != Kind::Order {
+        return None;
+    }
+    let (order, surroundings) = Surroundings::split(&frame.body)?;
+    Some((Order::decode(order)?, surroundings))
+}
+
+/// How many processes the kernel killed for want of memory.
+fn killed_for_memory() -> u32 {
+    let counts = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    let count = counts
+        .lines()
+        .find_map(|line| line.strip_prefix("oom_kill "));
+    count
+        .and_then(|count| count.trim().parse().ok())
+        .unwrap_or(0)
+}
+
+fn mount(kind: &str, at: &str, options: &str) -> Result<(), Trouble> {
+    let options = std::ffi::CString::new(options).map_err(|_| trouble(at)(Errno::INVAL))?;
+    let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+    // What may be executed, or is a device, is said where it is mounted.
+    let flags = match kind {
+        "proc" => flags | MountFlags::NODEV,
+        "tmpfs" | "devtmpfs" | "devpts" | "cgroup2" => flags,
+        _ => MountFlags::NOSUID | MountFlags::NODEV,
+    };
+    rustix::mount::mount(kind, at, kind, flags, Some(options.as_c_str()))
+        .map_err(trouble(format!("mount {at}")))
+}
+
+fn load_module(name: &str) -> Result<(), Trouble> {
+    let prefix = format!("{name}.ko");
+    let mut files = std::fs::read_dir("/modules")
+        .map_err(trouble("/modules"))?
+        .flatten();
+    let Some(file) = files.find(|file| file.file_name().to_string_lossy().starts_with(&prefix))
+    else {
+        return Ok(());
+    };
+    let is_compressed = !file.file_name().to_string_lossy().ends_with(".ko");
+    let module = File::open(file.path()).map_err(trouble(name))?;
+    match sys::load_module(module.as_fd(), is_compressed) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(errno) => Err(trouble(format!("kernel module {name}"))(errno)),
+    }
+}
+
+/// The channel's port. Its device comes a moment after its driver.
+fn open_port() -> Result<File, Trouble> {
+    const TRIES: u32 = 3000;
+    const PAUSE: Duration = Duration::from_millis(5);
+    let mut last = Errno::NOENT;
+    for _ in 0..TRIES {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        match rustix::fs::open("/dev/vport0p1", flags, Mode::empty()) {
+            Ok(port) => return Ok(File::from(port)),
+            Err(errno) => last = errno,
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Err(trouble("the channel")(last))
+}
+
+fn mount_box() -> Result<File, Trouble> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let fuse = rustix::fs::open("/dev/fuse", flags, Mode::empty()).map_err(trouble("/dev/fuse"))?;
+    let number = std::os::fd::AsRawFd::as_raw_fd(&fuse);
+    let options =
+        format!("fd={number},rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions");
+    mount("fuse", BOX, &options)?;
+    Ok(File::from(fuse))
+}
+
+/// Sends the kernel's requests for files to the bridge.
+fn pass_requests(mut fuse: File, channel: &Channel) {
+    let mut request = vec![0; wire::LARGEST_TRANSFER + 4096];
+    loop {
+        match fuse.read(&mut request) {
+            Ok(count) => send(
+                channel,
+                Kind::Request,
+                request.get(..count).unwrap_or_default(),
+            ),
+            // It was taken back before it was read.
+            Err(error)
+                if [Some(libc::ENOENT), Some(libc::EINTR)].contains(&error.raw_os_error()) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// What a box has and the bridge does not serve: devices, processes.
+fn furnish(order: &Order, surroundings: &Surroundings) -> Result<(), Trouble> {
+    let random = File::options()
+        .write(true)
+        .open("/dev/random")
+        .map_err(trouble("/dev/random"))?;
+    sys::add_entropy(random.as_fd(), surroundings.entropy).map_err(trouble("/dev/random"))?;
+    mount("proc", &format!("{BOX}/proc"), "")?;
+    let devices = format!("{BOX}/dev");
+    mount("tmpfs", &devices, "mode=755,size=64k")?;
+    let at = |name: &str| Path::new(&devices).join(name);
+    for (name, number) in [
+        ("null", 3),
+        ("zero", 5),
+        ("full", 7),
+        ("random", 8),
+        ("urandom", 9),
+    ] {
+        make_device(&at(name), rustix::fs::makedev(1, number))?;
+    }
+    make_device(&at("tty"), rustix::fs::makedev(5, 0))?;
+    for name in ["pts", "shm"] {
+        std::fs::create_dir(at(name)).map_err(trouble(name))?;
+    }
+    rustix::mount::mount_bind("/dev/pts", format!("{devices}/pts")).map_err(trouble("/dev/pts"))?;
+    mount(
+        "tmpfs",
+        &format!("{devices}/shm"),
+        &format!("mode=1777,size={}", order.shared_bytes),
+    )?;
+    for (name, target) in [
+        ("ptmx", "pts/ptmx"),
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+    ] {
+        std::os::unix::fs::symlink(target, at(name)).map_err(trouble(name))?;
+    }
+    let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOEXEC;
+    rustix::mount::mount_remount(&devices, flags, "").map_err(trouble("/dev"))?;
+    let _ = rustix::system::sethostname(b"belljar");
+    sys::raise_loopback().map_err(trouble("the loopback"))
+}
+
+fn make_device(at: &Path, number: u64) -> Result<(), Trouble> {
+    let mode = Mode::from_raw_mode(0o666);
+    rustix::fs::mknodat(rustix::fs::CWD, at, FileType::CharacterDevice, mode, number)
+        .map_err(trouble(at.display().to_string()))?;
+    // Whatever the mask took away.
+    rustix::fs::chmod(at, mode).map_err(trouble(at.display().to_string()))
+}
+
+/// What the bridge's words are for.
+struct Hearing {
+    answers: File,
+    input: mpsc::Sender<Vec<u8>>,
+    windows: [Arc<Window>; 2],
+    terminal: Option<OwnedFd>,
+    main: i32,
+}
+
+impl Hearing {
+    fn hear(mut self, mut channel: File) -> ! {
+        while let Ok(frame) = wire::receive(&mut channel, Sender::Bridge) {
+            match frame.kind {
+                Kind::Answer => drop(self.answers.write_all(&frame.body)),
+                Kind::Input => drop(self.input.send(frame.body)),
+                Kind::Taken => {
+                    if let Some([stream @ 1..=2, count]) = frame.numbers()
+                        && let Some(window) = self.windows.get(stream as usize - 1)
+                    {
+                        window.open(count as usize);
+                    }
+                }
+                Kind::Closed => {
+                    if let Some([stream @ 1..=2]) = frame.numbers()
+                        && let Some(window) = self.windows.get(stream as usize - 1)
+                    {
+                        window.closed.store(true, Ordering::Relaxed);
+                    }
+                }
+                Kind::Signal => {
+                    if let Some([signal]) = frame.numbers() {
+                        program::signal(self.main, signal as i32);
+                    }
+                }
+                Kind::Window => {
+                    if let (Some([rows, columns]), Some(terminal)) =
+                        (frame.numbers(), &self.terminal)
+                    {
+                        program::resize(terminal.as_fd(), rows as u16, columns as u16);
+                    }
+                }
+                Kind::Forget => drop(std::fs::write("/proc/sys/vm/drop_caches", "2")),
+                _ => {}
+            }
+        }
+        sys::restart_machine()
+    }
+}
+
+/// How much of a stream may still be sent.
+pub(super) struct Window {
+    left: Mutex<usize>,
+    changed: Condvar,
+    /// Nobody takes it any more.
+    closed: AtomicBool,
+}
+
+impl Window {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            left: Mutex::new(WINDOW),
+            changed: Condvar::new(),
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    fn open(&self, count: usize) {
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) += count;
+        self.changed.notify_one();
+    }
+
+    /// Waits until so much may be sent, and takes it.
+    fn take(&self, count: usize) {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        while *left < count {
+            left = self
+                .changed
+                .wait(left)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        *left -= count;
+    }
+}

@@ -1,0 +1,284 @@
+//! What the microvm tier is made of on this host: QEMU, and a kernel for the guests.
+
+use super::{guest, place};
+use crate::host::Missing;
+use crate::tier::Furniture;
+use std::path::{Path, PathBuf};
+
+/// Where QEMU is put by those who install it. Not along a `PATH`, which may begin with somebody's workspace.
+const EMULATORS: &[&str] = &[
+    "/usr/bin/qemu-system-x86_64",
+    "/usr/local/bin/qemu-system-x86_64",
+];
+/// Where distributions that name libraries by architecture have them.
+const LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
+const FIRMWARE_PLACES: &[&str] = &["/usr/share/qemu", "/usr/share/seabios"];
+const FIRMWARE: &[&str] = &["bios-microvm.bin", "linuxboot_dma.bin"];
+/// Trees that may have a kernel in `boot` and its modules in `lib/modules`: one for guests alone, and the host's own.
+const KERNEL_TREES: &[&str] = &["/usr/lib/belljar/guest", "/"];
+/// Kernels that were made for guests begin fast; that is how their names end.
+const KERNEL_NAMES: &[&str] = &["-cloud-amd64", "-virtual", "-kvm"];
+
+const INSTALL: &str = "install them (Debian: apt install --no-install-recommends qemu-system-x86 linux-image-cloud-amd64), \
+                       or set sandbox_tier: gvisor or seccomp";
+
+/// Whether a guest's processor may be emulated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Emulation {
+    /// Yes: slow, and no processor's wall between guest and emulator.
+    Allowed,
+    /// No.
+    Refused,
+}
+
+/// All that a guest needs of this host.
+#[derive(Debug)]
+pub struct Parts {
+    emulator: PathBuf,
+    libraries: PathBuf,
+    firmware: Vec<(&'static str, PathBuf)>,
+    kernel: PathBuf,
+    modules: Vec<PathBuf>,
+    program: PathBuf,
+    image_bytes: u64,
+}
+
+fn missing(what: &str) -> Missing {
+    Missing {
+        what: format!("sandbox_tier microvm needs {what}"),
+        hint: INSTALL.into(),
+    }
+}
+
+impl Parts {
+    /// Finds them. `kernel_tree` is where to look for the kernel instead of the usual places.
+    pub fn find(emulation: Emulation, kernel_tree: Option<&Path>) -> Result<Self, Missing> {
+        if !cfg!(target_arch = "x86_64") {
+            return Err(missing(
+                "a 64-bit PC: this version knows guests of no other kind",
+            ));
+        }
+        if emulation == Emulation::Refused {
+            return Err(Missing {
+                what: "sandbox_tier microvm runs its guests by software emulation in this version, which the policy \
+                       does not allow"
+                    .into(),
+                hint: "say allow_emulation: true (slow, but its walls hold), or set sandbox_tier: gvisor or seccomp"
+                    .into(),
+            });
+        }
+        let first = |places: &[&str]| {
+            places
+                .iter()
+                .find_map(|place| Path::new(place).canonicalize().ok())
+        };
+        let emulator = first(EMULATORS)
+            .ok_or_else(|| missing("qemu-system-x86_64, which is not installed"))?;
+        let libraries =
+            first(&[LIBRARIES]).filter(|path| path.join("ld-linux-x86-64.so.2").exists());
+        let libraries =
+            libraries.ok_or_else(|| missing(&format!("QEMU's libraries in {LIBRARIES}")))?;
+        let firmware = FIRMWARE.iter().map(|name| {
+            let mut places = FIRMWARE_PLACES
+                .iter()
+                .map(|place| Path::new(place).join(name));
+            let found = places.find_map(|path| path.canonicalize().ok());
+            found
+                .map(|path| (*name, path))
+                .ok_or_else(|| missing(&format!("QEMU's {name}")))
+        });
+        let firmware = firmware.collect::<Result<_, _>>()?;
+        let usual = KERNEL_TREES.iter().map(Path::new);
+        let (kernel, modules) = match kernel_tree {
+            Some(tree) => kernel_in(tree),
+            None => usual.into_iter().find_map(kernel_in),
+        }
+        .ok_or_else(|| {
+            missing("a kernel for its guests, such as Debian's linux-image-cloud-amd64")
+        })?;
+        let program = std::env::current_exe().map_err(|_| missing("to know where belljar is"))?;
+        for path in [&emulator, &libraries, &kernel] {
+            crate::host::demand_trusted(path)
+                .map_err(|why| missing(&format!("{}, but {why}", path.display())))?;
+        }
+        let size = |path: &PathBuf| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+        let image_bytes = modules.iter().map(size).sum::<u64>() + size(&program).min(MOST_PROGRAM);
+        Ok(Self {
+            emulator,
+            libraries,
+            firmware,
+            kernel,
+            modules,
+            program,
+            image_bytes,
+        })
+    }
+
+    /// How large a guest's first file system is at most.
+    pub(super) fn image_bytes(&self) -> u64 {
+        self.image_bytes
+    }
+
+    /// The kernel that guests have.
+    pub fn kernel(&self) -> &Path {
+        &self.kernel
+    }
+
+    /// All of it, where the bridge looks for it.
+    pub(super) fn furniture(&self) -> Vec<Furniture> {
+        let program = |at: PathBuf, source: &Path| Furniture::Program {
+            at,
+            source: source.to_owned(),
+        };
+        let mut all = vec![
+            program(place("belljar"), &self.program),
+            program(place("qemu"), &self.emulator),
+            program(place("kernel"), &self.kernel),
+            Furniture::Tree {
+                at: place("lib"),
+                source: self.libraries.clone(),
+            },
+        ];
+        all.extend(
+            self.firmware
+                .iter()
+                .map(|(name, path)| program(place("firmware").join(name), path)),
+        );
+        let modules = self
+            .modules
+            .iter()
+            .filter_map(|path| Some((path.file_name()?, path)));
+        all.extend(modules.map(|(name, path)| program(place("modules").join(name), path)));
+        all
+    }
+}
+
+/// What of this program a guest loads, at most: without symbols it is smaller.
+const MOST_PROGRAM: u64 = 64 << 20;
+
+/// The newest kernel for guests in a tree, and those of the modules a guest needs that it does not have built in.
+fn kernel_in(tree: &Path) -> Option<(PathBuf, Vec<PathBuf>)> {
+    let mut versions: Vec<String> = std::fs::read_dir(tree.join("boot"))
+        .ok()?
+        .flatten()
+        .filter_map(|entry| {
+            Some(
+                entry
+                    .file_name()
+                    .to_str()?
+                    .strip_prefix("vmlinuz-")?
+                    .to_owned(),
+            )
+        })
+        .filter(|version| KERNEL_NAMES.iter().any(|end| version.ends_with(end)))
+        .collect();
+    versions.sort_by_key(|version| numbers_of(version));
+    versions.iter().rev().find_map(|version| {
+        let kernel = tree
+            .join("boot")
+            .join(format!("vmlinuz-{version}"))
+            .canonicalize()
+            .ok()?;
+        let modules = modules_of(&tree.join("lib/modules").join(version))?;
+        Some((kernel, modules))
+    })
+}
+
+fn numbers_of(version: &str) -> Vec<u32> {
+    version
+        .split(|c: char| !c.is_ascii_digit())
+        .filter_map(|digits| digits.parse().ok())
+        .collect()
+}
+
+/// The files that `modules.dep` names for what a guest needs.
+fn modules_of(tree: &Path) -> Option<Vec<PathBuf>> {
+    let listed: Vec<String> = ["modules.order", "modules.builtin"]
+        .iter()
+        .filter_map(|list| std::fs::read_to_string(tree.join(list)).ok())
+        .flat_map(|list| list.lines().map(str::to_owned).collect::<Vec<_>>())
+        .collect();
+    let mut files = Vec::new();
+    for name in guest::MODULES {
+        let line = listed.iter().find(|line| stem(line) == *name)?;
+        // Compressed files are listed by the names they had before.
+        let forms = ["", ".xz", ".zst", ".gz"]
+            .iter()
+            .map(|end| tree.join(format!("{line}{end}")));
+        // What is listed and not there is built in.
+        files.extend(forms.into_iter().find_map(|path| path.canonicalize().ok()));
+    }
+    Some(files)
+}
+
+fn stem(line: &str) -> &str {
+    let name = line.rsplit('/').next().unwrap_or(line);
+    name.split(".ko").next().unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(kernels: &[&str]) -> tempfile::TempDir {
+        let tree = tempfile::tempdir().unwrap();
+        std::fs::create_dir(tree.path().join("boot")).unwrap();
+        for version in kernels {
+            std::fs::write(tree.path().join(format!("boot/vmlinuz-{version}")), "").unwrap();
+            let modules = tree.path().join("lib/modules").join(version);
+            std::fs::create_dir_all(modules.join("kernel")).unwrap();
+            let names = ["virtio", "virtio_ring", "virtio_mmio", "virtio_console"];
+            let order: String = names
+                .iter()
+                .map(|name| format!("kernel/{name}.ko\n"))
+                .collect();
+            std::fs::write(modules.join("modules.order"), order).unwrap();
+            std::fs::write(modules.join("modules.builtin"), "kernel/fs/fuse/fuse.ko\n").unwrap();
+            for name in names {
+                std::fs::write(modules.join(format!("kernel/{name}.ko.xz")), "").unwrap();
+            }
+        }
+        tree
+    }
+
+    #[test]
+    fn the_newest_kernel_for_guests_is_taken_with_the_modules_it_needs() {
+        let tree = tree(&[
+            "6.1.0-9-cloud-amd64",
+            "6.1.0-40-cloud-amd64",
+            "6.12.1-amd64",
+        ]);
+        let (kernel, modules) = kernel_in(tree.path()).unwrap();
+        assert!(
+            kernel.ends_with("boot/vmlinuz-6.1.0-40-cloud-amd64"),
+            "{kernel:?}"
+        );
+        assert_eq!(modules.len(), 4, "{modules:?}");
+        assert!(
+            modules[3].ends_with("kernel/virtio_console.ko.xz"),
+            "{modules:?}"
+        );
+    }
+
+    #[test]
+    fn a_kernel_without_what_a_guest_needs_is_none() {
+        let tree = tree(&["6.1.0-9-cloud-amd64"]);
+        std::fs::write(
+            tree.path()
+                .join("lib/modules/6.1.0-9-cloud-amd64/modules.builtin"),
+            "",
+        )
+        .unwrap();
+        assert_eq!(kernel_in(tree.path()), None);
+        assert_eq!(kernel_in(Path::new("/nowhere")), None);
+    }
+
+    #[test]
+    fn emulation_that_is_not_allowed_is_refused_with_what_to_say() {
+        let refused = Parts::find(Emulation::Refused, None).unwrap_err();
+        assert!(
+            refused.hint.contains("allow_emulation: true"),
+            "{refused:?}"
+        );
+    }
+}
