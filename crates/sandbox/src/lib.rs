@@ -7,6 +7,7 @@ pub mod cgroup;
 pub mod descriptors;
 pub mod gvisor;
 pub mod host;
+mod memory_file;
 pub mod native;
 pub mod plan;
 pub mod sample;

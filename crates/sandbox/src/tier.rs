@@ -10,6 +10,7 @@ use crate::gvisor::{self, Runtime};
 use crate::host::Missing;
 use crate::native::{LaunchError, Rule, resource_limits, rules};
 use crate::plan::{Identity, Limits, Plan, Spawn};
+use crate::sample::Accounting;
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -98,6 +99,14 @@ impl Tier {
         match self {
             Tier::Native => 0,
             Tier::Gvisor(_) => gvisor::RIGHTS,
+        }
+    }
+
+    /// What its processes on the host are.
+    pub(crate) fn accounting(&self) -> Accounting {
+        match self {
+            Tier::Native => Accounting::OfTheProgram,
+            Tier::Gvisor(_) => Accounting::OfItsKernel,
         }
     }
 

@@ -2,9 +2,7 @@
 
 use crate::host::Host;
 use crate::native::{Event, LaunchError, Stdio, start};
-use crate::plan::{
-    Entry, Freezer, Identity, Limits, Network, Plan, Shows, Spawn, View, Watch,
-};
+use crate::plan::{Entry, Freezer, Identity, Limits, Network, Plan, Shows, Spawn, View, Watch};
 use crate::show::{Show, ShowName};
 use crate::tier::Tier;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -66,7 +64,9 @@ pub fn trial(
         if launched.is_deaf() || status.is_some() {
             break;
         }
-        let left = LONGEST.checked_sub(begun.elapsed()).ok_or(TrialError::Late)?;
+        let left = LONGEST
+            .checked_sub(begun.elapsed())
+            .ok_or(TrialError::Late)?;
         let left = Timespec::try_from(left).map_err(|_| system(Errno::INVAL))?;
         let mut heard = [PollFd::from_borrowed_fd(launched.events(), PollFlags::IN)];
         poll(&mut heard, Some(&left)).map_err(system)?;
@@ -86,7 +86,11 @@ fn plan(program: &Path, arguments: &[&str]) -> Result<Plan, TrialError> {
     let uid = rustix::process::geteuid().as_raw();
     let gid = rustix::process::getegid().as_raw();
     const NOBODY: u32 = 65534;
-    let (uid, gid) = if uid == 0 { (NOBODY, NOBODY) } else { (uid, gid) };
+    let (uid, gid) = if uid == 0 {
+        (NOBODY, NOBODY)
+    } else {
+        (uid, gid)
+    };
     let view = |path: &str, shows: Shows| View {
         path: PathBuf::from(path),
         shows,

@@ -36,7 +36,14 @@ enum Standing {
 pub(crate) fn doctor(asked: &Doctor) -> Result<u8, Failure> {
     let host = Host::probe();
     host.cgroups.remove_old();
-    let tiers = tiers::all(&host, if asked.bench { Effort::Timed } else { Effort::Once });
+    let tiers = tiers::all(
+        &host,
+        if asked.bench {
+            Effort::Timed
+        } else {
+            Effort::Once
+        },
+    );
     let findings = [
         kernel(),
         namespaces(),

@@ -153,12 +153,13 @@ impl Jail {
     }
 
     /// Options of every run. A profile on another tier is a document that extends it.
-    fn run_options(&self) -> Vec<OsString> {
+    pub(crate) fn run_options(&self) -> Vec<OsString> {
         let mut options = self.options.clone();
         let Some(tier) = self.tier else {
             return options;
         };
-        let of = |name: &str, long: &str| options.iter().position(|word| word == name || word == long);
+        let of =
+            |name: &str, long: &str| options.iter().position(|word| word == name || word == long);
         if of("-c", "--config").is_some() {
             return options;
         }
@@ -168,7 +169,10 @@ impl Jail {
         };
         let profile = profile.unwrap_or_else(|| "moderate".into());
         let path = self.base.join("tier.yaml");
-        let document = format!("extends: {}\nsandbox_tier: {tier}\n", profile.to_string_lossy());
+        let document = format!(
+            "extends: {}\nsandbox_tier: {tier}\n",
+            profile.to_string_lossy()
+        );
         self.put(&path, &document);
         options.extend(["--config".into(), path.into_os_string()]);
         options
@@ -246,6 +250,12 @@ impl Jail {
         let mut command = self.belljar(&["run", "--output", "json"]);
         command.args(self.run_options()).arg("--").args(words);
         command
+    }
+
+    /// The options so far as a shell reads them.
+    pub(crate) fn quoted_options(&self) -> String {
+        let quote = |word: OsString| format!("'{}' ", word.to_string_lossy());
+        self.run_options().into_iter().map(quote).collect()
     }
 
     /// Runs a program in the box to its end and checks that nothing of the run is left.

@@ -9,6 +9,7 @@
 //! namespace, where all leads to the keeper, as in the native tier.
 
 mod bundle;
+mod filter;
 mod runtime;
 
 pub use runtime::{Runtime, Version};
@@ -139,7 +140,11 @@ fn arguments(plan: &Plan, version: Version) -> Vec<OsString> {
             true => "--network=none",
             false => "--network=host",
         },
-        match plan.shows.iter().any(|show| matches!(show, Show::Door { .. })) {
+        match plan
+            .shows
+            .iter()
+            .any(|show| matches!(show, Show::Door { .. }))
+        {
             // The one door: init connects in gVisor's place, and to no other socket of the host's.
             true => "--host-uds=open",
             false => "--host-uds=none",
@@ -149,7 +154,7 @@ fn arguments(plan: &Plan, version: Version) -> Vec<OsString> {
     .map(OsString::from)
     .into();
     arguments.extend(version.flags().iter().map(OsString::from));
-    arguments.extend(["run", "--bundle=/dev/belljar/bundle", "box"].map(OsString::from));
+    arguments.extend(["run", "--bundle=/dev/belljar/bundle", &plan.id].map(OsString::from));
     arguments
 }
 

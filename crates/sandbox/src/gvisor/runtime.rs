@@ -9,7 +9,11 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Where it is looked for: where Debian's package and upstream's instructions put it. Not along a `PATH`, which may begin
 /// with somebody's workspace.
-const PLACES: &[&str] = &["/usr/local/bin/runsc", "/usr/bin/runsc", "/usr/local/sbin/runsc"];
+const PLACES: &[&str] = &[
+    "/usr/local/bin/runsc",
+    "/usr/bin/runsc",
+    "/usr/local/sbin/runsc",
+];
 
 const INSTALL: &str = "install runsc (Debian: apt install runsc; other systems: https://gvisor.dev/docs/user_guide/install), or set sandbox_tier: seccomp";
 
@@ -28,7 +32,9 @@ pub struct Version(u32);
 impl Version {
     /// Which release day a `runsc --version` names: `release-20240102.0` upstream, `0.0~20221219.0` in Debian.
     pub fn parse(said: &str) -> Option<Self> {
-        let line = said.lines().find(|line| line.starts_with("runsc version"))?;
+        let line = said
+            .lines()
+            .find(|line| line.starts_with("runsc version"))?;
         let mut numbers = line.split(|c: char| !c.is_ascii_digit());
         let day = numbers.find(|digits| digits.len() == 8 && digits.starts_with("20"))?;
         day.parse().ok().map(Self)
@@ -69,9 +75,14 @@ impl std::fmt::Display for Version {
 impl Runtime {
     /// Finds it and asks for its version, whose answer is waited for when it is needed.
     pub fn find() -> Result<Self, Missing> {
-        let found = PLACES.iter().find_map(|place| Path::new(place).canonicalize().ok());
+        let found = PLACES
+            .iter()
+            .find_map(|place| Path::new(place).canonicalize().ok());
         let path = found.ok_or_else(|| Missing {
-            what: format!("sandbox_tier gvisor needs runsc, which is not in {}", PLACES.join(", ")),
+            what: format!(
+                "sandbox_tier gvisor needs runsc, which is not in {}",
+                PLACES.join(", ")
+            ),
             hint: INSTALL.into(),
         })?;
         check_owner(&path)?;
@@ -165,8 +176,14 @@ mod tests {
         let check = |said: &str, day: Option<u32>| {
             assert_eq!(Version::parse(said), day.map(Version), "{said}");
         };
-        check("runsc version 0.0~20221219.0\nspec: 1.0.2-dev\n", Some(20_221_219));
-        check("runsc version release-20240102.0\nspec: 1.1.0-rc.1\n", Some(20_240_102));
+        check(
+            "runsc version 0.0~20221219.0\nspec: 1.0.2-dev\n",
+            Some(20_221_219),
+        );
+        check(
+            "runsc version release-20240102.0\nspec: 1.1.0-rc.1\n",
+            Some(20_240_102),
+        );
         check("runsc version VERSION_MISSING\nspec: 20221219\n", None);
         check("", None);
     }

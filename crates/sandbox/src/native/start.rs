@@ -12,8 +12,8 @@ use super::ways::{BoxSockets, Ways, Wiring};
 use crate::cgroup::{Cgroup, Cgroups};
 use crate::host::Host;
 use crate::plan::{Entry, Freezer, Identity, Limits, Network, Ownership, Plan, Shows, Watch};
-use crate::tier::{Console, Tier};
 use crate::sys::{self, Fork, SharedMemory, SignalsBlocked};
+use crate::tier::{Console, Tier};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -90,12 +90,7 @@ impl std::fmt::Debug for Notes {
 }
 
 /// Starts to put up a box for `plan`: as far as it goes without the plan's stand-ins.
-pub fn start(
-    plan: &Plan,
-    tier: Tier,
-    host: &Host,
-    stdio: &Stdio,
-) -> Result<Starting, LaunchError> {
+pub fn start(plan: &Plan, tier: Tier, host: &Host, stdio: &Stdio) -> Result<Starting, LaunchError> {
     begin(Outline::of(plan), tier, host, stdio)?.furnish(plan, host)
 }
 
@@ -211,6 +206,7 @@ fn clone_init(
         ways: None,
         sockets: None,
         sightings: None,
+        accounting: tier.accounting(),
     };
     Ok(Parts {
         launched,

@@ -113,7 +113,9 @@ fn report(tier: &'static str, found: String, escape_needs: &'static str, tried: 
             available: false,
             found: format!("{found}; a trial failed: {why}"),
             escape_needs,
-            hint: Some("boxes of this tier are refused; the lines above say what the host lacks".into()),
+            hint: Some(
+                "boxes of this tier are refused; the lines above say what the host lacks".into(),
+            ),
             start_ms: None,
         },
     }
@@ -156,7 +158,10 @@ pub(super) fn show(tiers: &[Report], colours: bool) {
             None => String::new(),
         };
         print::out(&format!("{mark}  {name:<18} {}{start}\n", tier.found));
-        print::out(&format!("         {:<18}   getting out takes {}\n", "", tier.escape_needs));
+        print::out(&format!(
+            "         {:<18}   getting out takes {}\n",
+            "", tier.escape_needs
+        ));
         if let Some(hint) = &tier.hint {
             print::out(&format!("         {:<18} → {hint}\n", ""));
         }
