@@ -97,8 +97,12 @@ fn memory_within_the_limit_is_free(who: Who) {
     let outcome = jail.inside(&["alloc-grandchild", "anonymous", "40"]);
     outcome.assert_exit(0);
     let peak = outcome.usage("peak_memory_mb");
+    let least = match differs(Difference::SampledPeak) && !by_cgroup(&outcome) {
+        true => 0.0,
+        false => 30.0,
+    };
     assert!(
-        (30.0..=64.0).contains(&peak),
+        (least..=64.0).contains(&peak),
         "40 MB were touched, the peak is said to be {peak} MB"
     );
 }
@@ -211,8 +215,13 @@ fn assert_reports_processes(outcome: &Outcome) {
 /// Further processes are refused; the box goes on, and its result names the limit.
 fn a_fork_bomb_is_contained(who: Who) {
     let mut jail = Jail::new(who);
+    // On gVisor the box ends with the probe, which may take its time.
+    let patience = match differs(Difference::EndsWithItsProgram) {
+        true => "60",
+        false => "2",
+    };
     jail.limits(&["max_processes: 64"])
-        .option(&["--timeout", "2"]);
+        .option(&["--timeout", patience]);
     for manner in [
         &["fork-bomb", "10000"][..],
         &["fork-bomb", "10000", "persistent"],
@@ -266,8 +275,12 @@ fn threads_count_as_processes(who: Who) {
 
 fn processes_within_the_limit_are_free(who: Who) {
     let mut jail = Jail::new(who);
+    let patience = match differs(Difference::EndsWithItsProgram) {
+        true => "60",
+        false => "2",
+    };
     jail.limits(&["max_processes: 64"])
-        .option(&["--timeout", "2"]);
+        .option(&["--timeout", patience]);
     // The children stay for ever; only the timeout ends them.
     let outcome = jail.inside(&["fork-bomb", "40"]);
     assert_all_allowed(&outcome.attempts());

@@ -32,6 +32,8 @@ pub(crate) enum Difference {
     PermissionBits,
     OwnDevices,
     OwnProcesses,
+    SampledPeak,
+    ShortStatus,
 }
 
 impl Difference {
@@ -44,6 +46,8 @@ impl Difference {
         Difference::PermissionBits,
         Difference::OwnDevices,
         Difference::OwnProcesses,
+        Difference::SampledPeak,
+        Difference::ShortStatus,
     ];
 
     /// Why, as docs/tiers.md tells users.
@@ -73,6 +77,10 @@ impl Difference {
             Difference::OwnProcesses => {
                 "The program's processes are not processes of the host: `ps` outside shows gVisor's"
             }
+            Difference::SampledPeak => {
+                "Without a control group the peak of memory is the largest of the looks at it"
+            }
+            Difference::ShortStatus => "`/proc/self/status` has fewer lines",
         }
     }
 }

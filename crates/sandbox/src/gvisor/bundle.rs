@@ -3,13 +3,13 @@
 //! Its root is the box's own, with every mount of the plan in place and held by the host's kernel: read-only trees, covers
 //! and overlays need no second telling.
 
-use super::{INSIDE, filter, text};
+use super::{INSIDE, Version, filter, text};
 use crate::plan::{Plan, Shows};
 use crate::tier::Console;
 use serde_json::{Value, json};
 use std::path::Path;
 
-pub(super) fn config(plan: &Plan, console: Console) -> Value {
+pub(super) fn config(plan: &Plan, version: Version, console: Console) -> Value {
     let env: Vec<String> = plan
         .env
         .iter()
@@ -41,7 +41,7 @@ pub(super) fn config(plan: &Plan, console: Console) -> Value {
             "namespaces": [
                 { "type": "pid" }, { "type": "ipc" }, { "type": "uts" }, { "type": "mount" },
             ],
-            "seccomp": filter::filter(plan.spawn),
+            "seccomp": filter::filter(plan.spawn, version),
         },
     })
 }

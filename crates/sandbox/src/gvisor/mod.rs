@@ -97,7 +97,7 @@ pub(crate) fn wall<'p>(
 ) -> Result<Wall<'p>, LaunchError> {
     let version = runtime.version()?;
     let place = Path::new(PLACE);
-    let config = bundle::config(plan, console);
+    let config = bundle::config(plan, version, console);
     let program = place.join("runsc");
     Ok(Wall {
         argv: Cow::Owned(arguments(plan, version)),
