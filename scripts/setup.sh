@@ -59,6 +59,31 @@ list_missing_packages() {
     return 0
 }
 
+# A kernel for guests, unpacked and never installed as the host's own: by the newest image that the distribution has.
+install_guest_kernel() {
+    local place=/usr/lib/belljar/guest kernel package scratch
+    [[ -d $place/boot ]] && return
+    has apt-get >/dev/null || die "please unpack a kernel for guests into $place (this script knows only apt)"
+    ((EUID == 0)) || as_root=(sudo -n)
+    echo "setup: unpacking a kernel for guests into $place"
+    "${as_root[@]}" apt-get update -qq
+    scratch=$(mktemp -d)
+    chmod 755 "$scratch"
+    for kernel in linux-image-cloud-amd64 linux-image-virtual; do
+        apt-cache show "$kernel" >/dev/null 2>&1 && break
+    done
+    for package in $(apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces \
+        --no-enhances "$kernel" | grep -E '^linux-(image|modules)-[0-9]' | sort -u); do
+        (cd "$scratch" && apt-get download -qq "$package" 2>/dev/null) || die "can't fetch $package"
+    done
+    for package in "$scratch"/*.deb; do dpkg-deb -x "$package" "$scratch/tree"; done
+    "${as_root[@]}" mkdir -p "$place.new/lib"
+    "${as_root[@]}" cp -r "$scratch/tree/boot" "$place.new/boot"
+    "${as_root[@]}" cp -r "$scratch"/tree/{lib,usr/lib}/modules "$place.new/lib/" 2>/dev/null || true
+    "${as_root[@]}" mv "$place.new" "$place"
+    rm -rf "$scratch"
+}
+
 has_postgres() { compgen -G '/usr/lib/postgresql/*/bin/initdb'; }
 
 # What tests of the network are made of: programs to drive from inside boxes, and servers for them to reach.
@@ -150,6 +175,7 @@ check_rust
 check_node
 if [[ $job == test ]]; then
     install_rust_tools
+    if [[ $(uname -m) == x86_64 ]]; then install_guest_kernel; fi
     scripts/clients.sh
 fi
 if [[ $job == bench ]]; then install_mitmproxy; fi

@@ -8,6 +8,7 @@ pub mod cpio;
 pub mod descriptors;
 pub mod gvisor;
 pub mod host;
+mod memory_file;
 pub mod microvm;
 pub mod native;
 pub mod plan;

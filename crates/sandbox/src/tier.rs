@@ -11,6 +11,7 @@ use crate::host::Missing;
 use crate::microvm::{self, Parts};
 use crate::native::{LaunchError, Rule, resource_limits, rules};
 use crate::plan::{Identity, Limits, Plan, Spawn};
+use crate::sample::Accounting;
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -108,8 +109,16 @@ impl Tier {
         }
     }
 
-    /// What the box's control group is to hold.
-    pub(crate) fn group_limits(&self, limits: &Limits) -> Limits {
+    /// What its processes on the host are.
+    pub(crate) fn accounting(&self) -> Accounting {
+        match self {
+            Tier::Native => Accounting::OfTheProgram,
+            Tier::Gvisor(_) | Tier::Microvm(_) => Accounting::OfItsKernel,
+        }
+    }
+
+    /// What the box's control group is to hold, or whoever looks where there is none.
+    pub fn group_limits(&self, limits: &Limits) -> Limits {
         match self {
             Tier::Native => limits.clone(),
             Tier::Gvisor(_) => gvisor::group_limits(limits),
@@ -140,7 +149,7 @@ impl Tier {
                 furniture: Vec::new(),
             }),
             Tier::Gvisor(runtime) => gvisor::wall(plan, runtime, terminal),
-            Tier::Microvm(parts) => microvm::wall(plan, parts, sampled, terminal),
+            Tier::Microvm(parts) => microvm::wall(plan, parts, sampled),
         }
     }
 }

@@ -43,7 +43,7 @@ pub(crate) const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// Where the kernel for guests is, as the environment says.
 #[must_use]
-pub(crate) fn guest_kernel() -> Option<PathBuf> {
+pub fn guest_kernel() -> Option<PathBuf> {
     std::env::var_os(GUEST_KERNEL)
         .filter(|value| !value.is_empty())
         .map(PathBuf::from)

@@ -10,8 +10,9 @@ use crate::reins::{BoxState, Reins};
 use crate::result::{KillCode, KilledBy, ResourceUsage, RunResult, Violation};
 use crate::stand_in::StandIn;
 use crate::starting::cannot_execute;
-use belljar_policy::Capability;
+use belljar_policy::{Capability, Tier};
 use belljar_sandbox::Host;
+use belljar_sandbox::microvm::{self, Meaning};
 use belljar_sandbox::native::{Event, FreezeMethod, LONGEST_LOOK, Launched};
 use belljar_sandbox::signals::{self, SignalWatch};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -73,7 +74,7 @@ impl<'a> Keeper<'a> {
             started,
             deadline: lowered.wall_time.and_then(|time| started.checked_add(time)),
             cpu_limit: limits.cpu_time,
-            memory_limit: limits.memory_bytes,
+            memory_limit: lowered.memory_held,
             process_limit: limits.processes,
             cores,
             next_look: None,
@@ -362,7 +363,20 @@ impl<'a> Keeper<'a> {
         if let Some(errno) = self.not_started {
             return Err(cannot_execute(lowered, errno));
         }
-        let out_of_memory = (spent.memory_kills > 0).then_some(KilledBy::Memory);
+        let meaning = match capability.tier {
+            Tier::Microvm => self.status.and_then(microvm::meaning),
+            _ => None,
+        };
+        // The guest has said why on its error output.
+        if meaning == Some(Meaning::Failed) && self.reins.ended_by().is_none() {
+            return Err(RunError::system("running the box's guest")(Errno::IO));
+        }
+        let guest_out_of_memory = meaning == Some(Meaning::OutOfMemory);
+        if guest_out_of_memory {
+            self.status = Some(KILLED);
+        }
+        let out_of_memory =
+            (spent.memory_kills > 0 || guest_out_of_memory).then_some(KilledBy::Memory);
         let by_a_stranger = self.status.is_none().then_some(KilledBy::Killed {
             by: KillCode::OPERATOR,
         });
@@ -430,6 +444,8 @@ pub(crate) struct Setting<'a> {
 
 /// A box that lives so long will live on; its keeper has nothing to do but wait.
 const LONG_ENOUGH: Duration = Duration::from_secs(1);
+/// The wait status of a program that was killed.
+const KILLED: i32 = 9;
 /// Nothing is looked at more often.
 const SHORTEST_LOOK: Duration = Duration::from_millis(2);
 

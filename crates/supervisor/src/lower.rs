@@ -90,6 +90,8 @@ impl Command {
 pub(crate) struct Lowered {
     /// The plan.
     pub(crate) plan: Plan,
+    /// Bytes of memory that the box may have, its wall included.
+    pub(crate) memory_held: Option<u64>,
     /// When the clock runs out.
     pub(crate) wall_time: Option<Duration>,
     /// Things the user should know.
@@ -218,9 +220,11 @@ pub(crate) fn lower(
         watch: command.watch,
     };
     host.can_carry(&plan, &tier).map_err(refused)?;
+    let memory_held = tier.group_limits(&plan.limits).memory_bytes;
     let wall_time = command.timeout.or(capability.limits.wall_time);
     Ok(Lowered {
         plan,
+        memory_held,
         wall_time,
         notes,
         stand_ins,

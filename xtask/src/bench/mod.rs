@@ -6,6 +6,7 @@ mod launch;
 mod mcp;
 mod replication;
 mod supervisor;
+mod tiers;
 
 pub(crate) use egress::egress;
 pub(crate) use experiment::experiment;
@@ -13,6 +14,7 @@ pub(crate) use launch::{calls, launch};
 pub(crate) use mcp::{echo, echo_http, mcp};
 pub(crate) use replication::{replication, stamp};
 pub(crate) use supervisor::supervisor;
+pub(crate) use tiers::tiers;
 
 use crate::Failure;
 use serde_json::Value;

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use super::Workshop;
 use super::artifacts::{Program, Programs};
-use belljar_sandbox::cpio::Archive;
 use super::packages::Packages;
 use crate::Failure;
+use belljar_sandbox::cpio::Archive;
 
 /// First process of the guest: sets it up, runs the tests, reports, ends.
 const INIT: &str = include_str!("init.sh");

@@ -153,7 +153,7 @@ impl Jail {
     }
 
     /// Options of every run. A profile on another tier is a document that extends it.
-    fn run_options(&self) -> Vec<OsString> {
+    pub(crate) fn run_options(&self) -> Vec<OsString> {
         let mut options = self.options.clone();
         let Some(tier) = self.tier else {
             return options;
@@ -250,6 +250,12 @@ impl Jail {
         let mut command = self.belljar(&["run", "--output", "json"]);
         command.args(self.run_options()).arg("--").args(words);
         command
+    }
+
+    /// The options so far as a shell reads them.
+    pub(crate) fn quoted_options(&self) -> String {
+        let quote = |word: OsString| format!("'{}' ", word.to_string_lossy());
+        self.run_options().into_iter().map(quote).collect()
     }
 
     /// Runs a program in the box to its end and checks that nothing of the run is left.

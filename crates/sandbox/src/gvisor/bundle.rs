@@ -3,13 +3,13 @@
 //! Its root is the box's own, with every mount of the plan in place and held by the host's kernel: read-only trees, covers
 //! and overlays need no second telling.
 
-use super::{INSIDE, text};
-use crate::plan::{Plan, Shows, Spawn};
+use super::{INSIDE, Version, filter, text};
+use crate::plan::{Plan, Shows};
 use crate::tier::Console;
 use serde_json::{Value, json};
 use std::path::Path;
 
-pub(super) fn config(plan: &Plan, console: Console) -> Value {
+pub(super) fn config(plan: &Plan, version: Version, console: Console) -> Value {
     let env: Vec<String> = plan
         .env
         .iter()
@@ -41,7 +41,7 @@ pub(super) fn config(plan: &Plan, console: Console) -> Value {
             "namespaces": [
                 { "type": "pid" }, { "type": "ipc" }, { "type": "uts" }, { "type": "mount" },
             ],
-            "seccomp": filter(plan.spawn),
+            "seccomp": filter::filter(plan.spawn, version),
         },
     })
 }
@@ -78,34 +78,4 @@ fn mounts(plan: &Plan) -> Vec<Value> {
     std::iter::once(json!({ "destination": "/proc", "source": "proc", "type": "proc" }))
         .chain(private.map(|entry| bind(text(entry.path.as_os_str()))))
         .collect()
-}
-
-/// Whether processes may be made is the plan's word, held by gVisor's own filter of its program's calls.
-fn filter(spawn: Spawn) -> Value {
-    let refused = match spawn {
-        Spawn::Allow => json!([]),
-        Spawn::Refuse => json!([
-            { "names": ["fork", "vfork"], "action": "SCMP_ACT_ERRNO", "errnoRet": libc::EPERM },
-            // Its flags are in memory; C libraries fall back to clone.
-            { "names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": libc::ENOSYS },
-            {
-                "names": ["clone"],
-                "action": "SCMP_ACT_ERRNO",
-                "errnoRet": libc::EPERM,
-                "args": [{ "index": 0, "value": libc::CLONE_THREAD, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ" }],
-            },
-        ]),
-    };
-    json!({
-        "defaultAction": "SCMP_ACT_ALLOW",
-        "architectures": [architecture()],
-        "syscalls": refused,
-    })
-}
-
-fn architecture() -> &'static str {
-    match cfg!(target_arch = "aarch64") {
-        true => "SCMP_ARCH_AARCH64",
-        false => "SCMP_ARCH_X86_64",
-    }
 }

@@ -9,6 +9,7 @@
 //! namespace, where all leads to the keeper, as in the native tier.
 
 mod bundle;
+mod filter;
 mod runtime;
 
 pub use runtime::{Runtime, Version};
@@ -96,7 +97,7 @@ pub(crate) fn wall<'p>(
 ) -> Result<Wall<'p>, LaunchError> {
     let version = runtime.version()?;
     let place = Path::new(PLACE);
-    let config = bundle::config(plan, console);
+    let config = bundle::config(plan, version, console);
     let program = place.join("runsc");
     Ok(Wall {
         argv: Cow::Owned(arguments(plan, version)),
@@ -153,7 +154,7 @@ fn arguments(plan: &Plan, version: Version) -> Vec<OsString> {
     .map(OsString::from)
     .into();
     arguments.extend(version.flags().iter().map(OsString::from));
-    arguments.extend(["run", "--bundle=/dev/belljar/bundle", "box"].map(OsString::from));
+    arguments.extend(["run", "--bundle=/dev/belljar/bundle", &plan.id].map(OsString::from));
     arguments
 }
 

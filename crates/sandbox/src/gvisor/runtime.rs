@@ -2,7 +2,6 @@
 
 use crate::host::Missing;
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -27,7 +26,7 @@ pub struct Runtime {
 
 /// The day of a release, such as 20221219.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version(u32);
+pub struct Version(pub(super) u32);
 
 impl Version {
     /// Which release day a `runsc --version` names: `release-20240102.0` upstream, `0.0~20221219.0` in Debian.
@@ -48,6 +47,11 @@ impl Version {
         }
     }
 
+    /// Whether its kernel may have `clone3`.
+    pub(super) fn has_clone3(self) -> bool {
+        self >= CLONE3
+    }
+
     /// What must be said to this version and would not be understood by others.
     pub(super) fn flags(self) -> &'static [&'static str] {
         match self {
@@ -61,6 +65,8 @@ impl Version {
 
 /// The first release whose systrap platform is complete.
 const SYSTRAP: Version = Version(20_230_501);
+/// The first after the last release that is known to lack it.
+const CLONE3: Version = Version(20_221_220);
 /// The first whose kernel opens files itself unless told not to.
 const DIRECT_FILES: Version = Version(20_230_620);
 /// The first that knows `--overlay2` and `--host-uds`.
@@ -158,13 +164,7 @@ fn unusable(path: &Path, why: &str) -> Missing {
 
 /// It is to be the wall, so nobody but root and its user may have written it.
 fn check_owner(path: &Path) -> Result<(), Missing> {
-    let metadata = std::fs::metadata(path).map_err(|error| unusable(path, &error.to_string()))?;
-    let own = rustix::process::geteuid().as_raw();
-    let is_trusted = [0, own].contains(&metadata.uid()) && metadata.mode() & 0o022 == 0;
-    match is_trusted {
-        true => Ok(()),
-        false => Err(unusable(path, "others may write to it")),
-    }
+    crate::host::demand_trusted(path).map_err(|why| unusable(path, &why))
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use crate::host::Missing;
 use crate::native::{LaunchError, resource_limits, rules};
 use crate::plan::{Entry, Limits, Network, Plan, Spawn, Watch};
 use crate::show::Show;
-use crate::tier::{Console, Furniture, Landlocked, Wall};
+use crate::tier::{Furniture, Landlocked, Wall};
 use order::Order;
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -135,11 +135,10 @@ pub(crate) fn wall<'p>(
     plan: &'p Plan,
     parts: &Parts,
     sampled: bool,
-    console: Console,
 ) -> Result<Wall<'p>, LaunchError> {
     let program = place("belljar");
     let megabytes = guest_megabytes(plan, parts).to_string();
-    let order = Order::of(plan, console).encode();
+    let order = Order::of(plan).encode();
     let mut furniture = parts.furniture();
     furniture.push(Furniture::Text {
         at: place("order"),

@@ -1,7 +1,6 @@
 //! What a guest is told to run: the part of a plan that is the program's own.
 
 use crate::plan::{Plan, Spawn};
-use crate::tier::Console;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
@@ -15,7 +14,6 @@ pub(crate) struct Order {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) may_spawn: bool,
-    pub(crate) has_terminal: bool,
     /// How many bytes `/dev/shm` may hold.
     pub(crate) shared_bytes: u64,
     /// Bytes of memory, and processes, that all together may have; 0 is no limit.
@@ -26,7 +24,7 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    pub(crate) fn of(plan: &Plan, console: Console) -> Self {
+    pub(crate) fn of(plan: &Plan) -> Self {
         let limits = &plan.limits;
         let files = limits.open_files.map(u64::from);
         let files = files.or_else(crate::descriptors::usual_limit);
@@ -45,7 +43,6 @@ impl Order {
             uid: plan.identity.uid,
             gid: plan.identity.gid,
             may_spawn: plan.spawn == Spawn::Allow,
-            has_terminal: console == Console::Terminal,
             shared_bytes: plan.private_bytes,
             memory_bytes: limits.memory_bytes.unwrap_or(0),
             processes: limits.processes.map_or(0, u64::from),
@@ -63,7 +60,6 @@ impl Order {
         out.number(self.uid.into());
         out.number(self.gid.into());
         out.number(self.may_spawn.into());
-        out.number(self.has_terminal.into());
         out.number(self.shared_bytes);
         out.number(self.memory_bytes);
         out.number(self.processes);
@@ -91,7 +87,6 @@ impl Order {
             uid: bytes.small()?,
             gid: bytes.small()?,
             may_spawn: bytes.number()? == 1,
-            has_terminal: bytes.number()? == 1,
             shared_bytes: bytes.number()?,
             memory_bytes: bytes.number()?,
             processes: bytes.number()?,
@@ -107,20 +102,25 @@ impl Order {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Surroundings {
     pub(crate) umask: u32,
+    /// Whether the program talks to a terminal.
+    pub(crate) has_terminal: bool,
     /// For the guest's kernel, which has no source of its own.
     pub(crate) entropy: [u8; 64],
 }
 
 impl Surroundings {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        [&self.umask.to_le_bytes()[..], &self.entropy].concat()
+        let terminal = [self.has_terminal.into()];
+        [&self.umask.to_le_bytes()[..], &terminal, &self.entropy].concat()
     }
 
     /// These, and the order before them.
     pub(crate) fn split(bytes: &[u8]) -> Option<(&[u8], Self)> {
         let (rest, entropy) = bytes.split_last_chunk::<64>()?;
+        let (rest, [terminal]) = rest.split_last_chunk::<1>()?;
         let (order, umask) = rest.split_last_chunk::<4>()?;
         let surroundings = Self {
+            has_terminal: *terminal == 1,
             umask: u32::from_le_bytes(*umask),
             entropy: *entropy,
         };
@@ -181,7 +181,6 @@ mod tests {
             uid: 65_534,
             gid: 7,
             may_spawn: true,
-            has_terminal: false,
             shared_bytes: 1 << 33,
             memory_bytes: 0,
             processes: 17,
@@ -192,6 +191,13 @@ mod tests {
         for length in 0..bytes.len() {
             assert_eq!(Order::decode(&bytes[..length]), None, "{length}");
         }
-        assert_eq!(Order::decode(&[bytes, vec![0]].concat()), None);
+        assert_eq!(Order::decode(&[&bytes[..], &[0]].concat()), None);
+        let surroundings = Surroundings {
+            umask: 0o27,
+            has_terminal: true,
+            entropy: [9; 64],
+        };
+        let all = [bytes.clone(), surroundings.encode()].concat();
+        assert_eq!(Surroundings::split(&all), Some((&bytes[..], surroundings)));
     }
 }

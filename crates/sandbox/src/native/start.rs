@@ -206,6 +206,7 @@ fn clone_init(
         ways: None,
         sockets: None,
         sightings: None,
+        accounting: tier.accounting(),
     };
     Ok(Parts {
         launched,

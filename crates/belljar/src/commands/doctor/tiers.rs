@@ -2,6 +2,7 @@
 
 use crate::print;
 use belljar_sandbox::gvisor::Runtime;
+use belljar_sandbox::microvm::{Emulation, Parts};
 use belljar_sandbox::{Host, Tier, trial};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -42,9 +43,14 @@ impl Effort {
     }
 }
 
-/// Tries every tier: one that is told to be there has just carried a box.
+/// Tries every tier: one that is told to be there has just carried a box, but for those that take seconds to.
 pub(super) fn all(host: &Host, effort: Effort) -> Vec<Report> {
-    vec![native(host, effort), gvisor(host, effort), firecracker()]
+    vec![
+        native(host, effort),
+        gvisor(host, effort),
+        microvm(host, effort),
+        firecracker(),
+    ]
 }
 
 fn native(host: &Host, effort: Effort) -> Report {
@@ -85,13 +91,47 @@ fn gvisor(host: &Host, effort: Effort) -> Report {
     }
 }
 
+fn microvm(host: &Host, effort: Effort) -> Report {
+    const NEEDS: &str = "a fault in a guest's kernel, one in its emulator, and then one in the host's behind a filter";
+    let find = || {
+        Parts::find(
+            Emulation::Allowed,
+            belljar_supervisor::guest_kernel().as_deref(),
+        )
+    };
+    match find() {
+        Err(missing) => Report {
+            tier: "microvm",
+            available: false,
+            found: missing.what,
+            escape_needs: NEEDS,
+            hint: Some(missing.hint),
+            start_ms: None,
+        },
+        Ok(parts) => {
+            let kernel = parts.kernel().display();
+            let found = format!("{kernel}, by emulation (allow_emulation: true)");
+            let find = || match find() {
+                Ok(parts) => Ok(Tier::Microvm(Arc::new(parts))),
+                Err(missing) => Err(missing.what),
+            };
+            // A guest takes seconds to start: it is tried where that is asked for.
+            let tried = match effort {
+                Effort::Once => Ok(None),
+                Effort::Timed => try_boxes(host, &find, 1),
+            };
+            report("microvm", found, NEEDS, tried)
+        }
+    }
+}
+
 fn firecracker() -> Report {
     Report {
         tier: "firecracker",
         available: false,
         found: "not in this version: refused, never replaced by another".into(),
         escape_needs: "a fault in a guest's kernel or its virtual machine, and then one in the host's",
-        hint: Some("set sandbox_tier: gvisor or seccomp".into()),
+        hint: Some("set sandbox_tier: microvm, gvisor or seccomp".into()),
         start_ms: None,
     }
 }
@@ -121,21 +161,23 @@ fn report(tier: &'static str, found: String, escape_needs: &'static str, tried: 
     }
 }
 
-/// Puts boxes of this tier up around our own program.
 fn try_tier(host: &Host, find: &dyn Fn() -> Result<Tier, String>, effort: Effort) -> Tried {
+    let tried = try_boxes(host, find, effort.boxes())?;
+    Ok(tried.filter(|_| effort == Effort::Timed))
+}
+
+/// Puts boxes of this tier up around our own program.
+fn try_boxes(host: &Host, find: &dyn Fn() -> Result<Tier, String>, boxes: usize) -> Tried {
     let program = PathBuf::from("/proc/self/exe");
     let mut times = Vec::new();
-    for _ in 0..effort.boxes() {
+    for _ in 0..boxes {
         let begun = std::time::Instant::now();
         let outcome = trial(find()?, host, &program, &["--version"]);
         outcome.map_err(|error| chain(&error))?;
         times.push(begun.elapsed().as_secs_f64() * 1000.0);
     }
     times.sort_by(f64::total_cmp);
-    Ok(match effort {
-        Effort::Once => None,
-        Effort::Timed => times.get(times.len() / 2).copied(),
-    })
+    Ok(times.get(times.len() / 2).copied())
 }
 
 fn chain(error: &dyn std::error::Error) -> String {

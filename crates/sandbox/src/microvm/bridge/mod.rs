@@ -26,6 +26,8 @@ use streams::{Input, Output, Streams};
 const SERVERS: usize = 4;
 /// Requests that wait for one of them. The guest's kernel keeps the others.
 const WAITING: usize = 32;
+/// How long a guest may take to come up on the slowest host.
+const SLOWEST_START: Duration = Duration::from_secs(300);
 /// How long a guest that has said its last word may take to end before it is taken for alive.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -118,16 +120,27 @@ fn guest(megabytes: u64) -> Result<End, Failure> {
     order.extend(surroundings().map_err(io)?.encode());
     let program = std::path::Path::new("/proc/self/exe");
     let image = image::assemble(program, &place("modules")).map_err(Failure::Start)?;
+    let _terminal = streams::PlainTerminal::take();
     let server = Arc::new(Server::new(std::path::Path::new("/")).map_err(io)?);
     let (mut machine, mut heard) = Machine::start(&image, megabytes).map_err(Failure::Start)?;
     drop(image);
     let channel = Arc::new(Mutex::new(heard.try_clone().map_err(Failure::Start)?));
     let streams = Streams {
-        outputs: [Output::start(&channel, 1), Output::start(&channel, 2)],
+        outputs: [
+            Output::start(&channel, 1, Box::new(streams::Raw(rustix::stdio::stdout()))),
+            Output::start(&channel, 2, Box::new(streams::Raw(rustix::stdio::stderr()))),
+        ],
         input: Input::default(),
     };
     let requests = serve_files(&server, &channel);
-    let end = attend(&mut heard, &channel, &order, signals, &streams, &requests);
+    let end = attend(
+        &mut heard,
+        &channel,
+        &order,
+        Some(signals),
+        &streams,
+        &requests,
+    );
     for output in streams.outputs {
         output.finish();
     }
@@ -146,6 +159,7 @@ fn surroundings() -> Result<Surroundings, rustix::io::Errno> {
     rustix::rand::getrandom(&mut entropy, rustix::rand::GetRandomFlags::empty())?;
     let umask = rustix::process::umask(rustix::fs::Mode::empty());
     Ok(Surroundings {
+        has_terminal: streams::has_terminal(),
         umask: umask.as_raw_mode(),
         entropy,
     })
@@ -194,11 +208,13 @@ fn attend(
     heard: &mut UnixStream,
     channel: &Channel,
     order: &[u8],
-    signals: rustix::fd::OwnedFd,
+    signals: Option<rustix::fd::OwnedFd>,
     streams: &Streams,
     requests: &mpsc::SyncSender<Vec<u8>>,
 ) -> Result<End, Failure> {
-    let mut signals = Some(signals);
+    let mut signals = signals;
+    let mut is_up = false;
+    let _ = heard.set_read_timeout(Some(SLOWEST_START));
     let garbage = |what: &str| Failure::Garbage(what.to_owned());
     loop {
         let frame = match wire::receive(heard, Sender::Guest) {
@@ -212,14 +228,18 @@ fn attend(
         match kind {
             Kind::Up => {
                 // Nothing is sent before: a channel that nobody has opened yet loses what it is given.
-                let Some(signals) = signals.take() else {
+                if std::mem::replace(&mut is_up, true) {
                     return Err(garbage("it came up twice"));
-                };
+                }
+                let _ = heard.set_read_timeout(None);
                 send(channel, Kind::Order, order);
-                streams::pass_signals(signals, channel);
-                streams.input.start(channel);
+                // Whoever passes no signals on has no input either.
+                if let Some(signals) = signals.take() {
+                    streams::pass_signals(signals, channel);
+                    streams.input.start(channel);
+                }
             }
-            _ if signals.is_some() && *kind != Kind::Failed => {
+            _ if !is_up && *kind != Kind::Failed => {
                 return Err(garbage("it speaks before it is up"));
             }
             Kind::Output | Kind::Errors => {
@@ -272,5 +292,146 @@ fn attend(
             | Kind::Answer
             | Kind::Forget => return Err(garbage("a word of ours")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    /// What becomes of a guest that says this, and nothing after.
+    fn said_by_a_guest(words: &[u8]) -> Result<End, Failure> {
+        let (mut guest, mut heard) = UnixStream::pair().unwrap();
+        let channel = Arc::new(Mutex::new(heard.try_clone().unwrap()));
+        let streams = Streams {
+            outputs: [
+                Output::start(&channel, 3, Box::new(std::io::sink())),
+                Output::start(&channel, 4, Box::new(std::io::sink())),
+            ],
+            input: Input::default(),
+        };
+        let tree = tempfile::tempdir().unwrap();
+        let server = Arc::new(Server::new(tree.path()).unwrap());
+        let requests = serve_files(&server, &channel);
+        // One end reads what it is told, as a guest's kernel does, or the other would wait for it.
+        let mut answers = guest.try_clone().unwrap();
+        std::thread::spawn(move || std::io::copy(&mut answers, &mut std::io::sink()));
+        let words = words.to_vec();
+        let talker = std::thread::spawn(move || {
+            let _ = guest.write_all(&words);
+            let _ = guest.shutdown(std::net::Shutdown::Write);
+        });
+        let end = attend(&mut heard, &channel, b"", None, &streams, &requests);
+        drop(heard);
+        let _ = channel.lock().unwrap().shutdown(std::net::Shutdown::Both);
+        talker.join().unwrap();
+        end
+    }
+
+    fn frame(kind: Kind, body: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        wire::send(&mut bytes, kind, body).unwrap();
+        bytes
+    }
+
+    fn assert_garbage(words: &[u8]) {
+        let end = said_by_a_guest(words);
+        assert!(matches!(end, Err(Failure::Garbage(_))), "{:?}", end.err());
+    }
+
+    #[test]
+    fn a_guest_is_heard_to_its_end() {
+        let words = [
+            frame(Kind::Up, &[]),
+            frame(Kind::Output, b"hi"),
+            frame(Kind::Ended, &wire::numbers(&[7 << 8, 0])),
+        ];
+        let end = said_by_a_guest(&words.concat());
+        assert!(matches!(
+            end,
+            Ok(End::Program {
+                status: 0x700,
+                killed: 0
+            })
+        ));
+    }
+
+    #[test]
+    fn a_guest_that_stops_in_the_middle_of_a_word_has_vanished() {
+        let words = [frame(Kind::Up, &[]), frame(Kind::Output, b"hi")].concat();
+        for length in [0, 3, 8, 12, words.len()] {
+            let end = said_by_a_guest(&words[..length]);
+            assert!(matches!(end, Err(Failure::Vanished(_))), "{length}");
+        }
+    }
+
+    #[test]
+    fn what_no_guest_says_ends_it() {
+        let up = frame(Kind::Up, &[]);
+        let then = |words: Vec<u8>| [up.clone(), words].concat();
+        assert_garbage(&frame(Kind::Output, b"before it is up"));
+        assert_garbage(&then(up.clone()));
+        assert_garbage(&then(frame(Kind::Answer, b"a word of ours")));
+        assert_garbage(&then(vec![0xff; 64]));
+        assert_garbage(&then(
+            [u32::MAX.to_le_bytes(), [Kind::Output as u8, 0, 0, 0]].concat(),
+        ));
+        assert_garbage(&then(frame(Kind::Consumed, &wire::numbers(&[1]))));
+        assert_garbage(&then(frame(Kind::Ended, b"short")));
+        assert_garbage(&then(frame(Kind::Ended, &wire::numbers(&[0x7f, 0]))));
+        assert_garbage(&then(frame(Kind::Output, &[])));
+    }
+
+    #[test]
+    fn a_request_that_is_none_ends_the_guest() {
+        let words = [frame(Kind::Up, &[]), frame(Kind::Request, b"no header")].concat();
+        let end = said_by_a_guest(&words);
+        assert!(matches!(end, Err(Failure::Vanished(_))), "{:?}", end.err());
+    }
+
+    #[test]
+    fn a_flood_of_requests_is_answered_and_never_piles_up() {
+        let mut statfs = [0; 40];
+        statfs[0] = 40;
+        statfs[4] = 17;
+        statfs[16] = 1;
+        let mut words = frame(Kind::Up, &[]);
+        for _ in 0..50_000 {
+            words.extend(frame(Kind::Request, &statfs));
+        }
+        words.extend(frame(Kind::Ended, &wire::numbers(&[0, 0])));
+        assert!(matches!(
+            said_by_a_guest(&words),
+            Ok(End::Program { status: 0, .. })
+        ));
+    }
+
+    #[test]
+    fn output_that_nobody_takes_is_never_more_than_a_window() {
+        /// Somebody who takes nothing.
+        struct Busy(mpsc::Receiver<()>);
+        impl Write for Busy {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                let _ = self.0.recv();
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let (mut guest, heard) = UnixStream::pair().unwrap();
+        let channel = Arc::new(Mutex::new(heard));
+        let (free, busy) = mpsc::channel();
+        let output = Output::start(&channel, 1, Box::new(Busy(busy)));
+        let piece = || vec![b'x'; wire::PIECE];
+        let taken = (0..100).take_while(|_| output.take(piece())).count();
+        assert_eq!(taken, wire::WINDOW / wire::PIECE);
+        drop(free);
+        output.finish();
+        drop(channel);
+        let mut told = Vec::new();
+        guest.read_to_end(&mut told).unwrap();
+        assert_eq!(told.len(), taken * 16, "each piece is told as taken once");
     }
 }

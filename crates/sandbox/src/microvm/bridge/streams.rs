@@ -4,8 +4,8 @@ use super::{Channel, send};
 use crate::microvm::wire::{Kind, PIECE, WINDOW, numbers};
 use crate::sys;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fd::{AsFd, OwnedFd};
-use std::io::Read;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io::{Read, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
@@ -38,18 +38,14 @@ pub(super) struct Output {
 }
 
 impl Output {
-    pub(super) fn start(channel: &Channel, number: u32) -> Self {
+    pub(super) fn start(channel: &Channel, number: u32, mut to: Box<dyn Write + Send>) -> Self {
         let (pieces, arrived) = mpsc::channel::<Vec<u8>>();
         let waiting = Arc::new(AtomicUsize::new(0));
         let (channel, left) = (Arc::clone(channel), Arc::clone(&waiting));
         let writer = std::thread::spawn(move || {
             let mut is_open = true;
             for piece in arrived {
-                // Not the standard library's, which keeps what has no line's end yet.
-                let written = match number {
-                    1 => write_all(rustix::stdio::stdout(), &piece),
-                    _ => write_all(rustix::stdio::stderr(), &piece),
-                };
+                let written = to.write_all(&piece);
                 if written.is_err() && is_open {
                     is_open = false;
                     send(&channel, Kind::Closed, &numbers(&[number]));
@@ -82,20 +78,26 @@ impl Output {
     }
 }
 
-fn write_all(to: impl AsFd, mut bytes: &[u8]) -> Result<(), rustix::io::Errno> {
-    while !bytes.is_empty() {
-        match rustix::io::write(&to, bytes) {
-            Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
-            Err(rustix::io::Errno::INTR) => {}
-            // It may be somebody's who made it so.
-            Err(rustix::io::Errno::AGAIN) => {
-                let mut ready = [PollFd::new(&to, PollFlags::OUT)];
-                poll(&mut ready, None)?;
+/// A descriptor that keeps nothing back. (What the standard library has keeps what has no line's end yet.)
+pub(super) struct Raw(pub(super) BorrowedFd<'static>);
+
+impl Write for Raw {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        loop {
+            match rustix::io::write(self.0, bytes) {
+                // It may be somebody's who made it so.
+                Err(rustix::io::Errno::AGAIN) => {
+                    let mut ready = [PollFd::from_borrowed_fd(self.0, PollFlags::OUT)];
+                    poll(&mut ready, None)?;
+                }
+                written => return Ok(written?),
             }
-            Err(errno) => return Err(errno),
         }
     }
-    Ok(())
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// The program's input.
@@ -180,5 +182,42 @@ fn send_window(channel: &Channel) {
     if let Ok(size) = rustix::termios::tcgetwinsize(rustix::stdio::stdin()) {
         let size = [u32::from(size.ws_row), u32::from(size.ws_col)];
         send(channel, Kind::Window, &numbers(&size));
+    }
+}
+
+/// Whether all that the program reads and writes is a terminal. Otherwise its output is somebody's who wants it as it is.
+pub(super) fn has_terminal() -> bool {
+    rustix::termios::isatty(rustix::stdio::stdin())
+        && rustix::termios::isatty(rustix::stdio::stdout())
+        && rustix::termios::isatty(rustix::stdio::stderr())
+}
+
+/// Our terminal, while the guest's does what terminals do. As it was before, when this value goes.
+pub(super) struct PlainTerminal(Option<rustix::termios::Termios>);
+
+impl PlainTerminal {
+    pub(super) fn take() -> Self {
+        let stdin = rustix::stdio::stdin();
+        let group = rustix::termios::tcgetpgrp(stdin);
+        if !has_terminal() || group != Ok(rustix::process::getpgrp()) {
+            return Self(None);
+        }
+        let before = rustix::termios::tcgetattr(stdin).ok();
+        if let Some(mut plain) = before.clone() {
+            plain.make_raw();
+            let _ =
+                rustix::termios::tcsetattr(stdin, rustix::termios::OptionalActions::Now, &plain);
+        }
+        Self(before)
+    }
+}
+
+impl Drop for PlainTerminal {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            let stdin = rustix::stdio::stdin();
+            let _ =
+                rustix::termios::tcsetattr(stdin, rustix::termios::OptionalActions::Now, before);
+        }
     }
 }

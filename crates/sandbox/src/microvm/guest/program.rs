@@ -46,8 +46,8 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
 }
 
-fn ends(order: &Order) -> Result<(Ends, Theirs), Errno> {
-    if !order.has_terminal {
+fn ends(order: &Order, surroundings: &Surroundings) -> Result<(Ends, Theirs), Errno> {
+    if !surroundings.has_terminal {
         let (stdin, input) = pipe()?;
         let (output, stdout) = pipe()?;
         let (errors, stderr) = pipe()?;
@@ -84,7 +84,7 @@ fn ends(order: &Order) -> Result<(Ends, Theirs), Errno> {
 
 /// Makes the process. Only while there is no other thread.
 pub(super) fn prepare(order: &Order, surroundings: &Surroundings) -> Result<Program, Errno> {
-    let (ours, theirs) = ends(order)?;
+    let (ours, theirs) = ends(order, surroundings)?;
     let (wait, go) = pipe()?;
     let (failure, failed) = pipe()?;
     let pid = sys::fork()?;

@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(written[..4], 4u32.to_le_bytes());
         assert_eq!(
             std::fs::read(place.path().join("file")).unwrap(),
-            b"as theys"
+            b"as theyas"
         );
 
         // It would wait for a writer for ever.

@@ -1,0 +1,376 @@
+//! The microvm tier: the same box, with a guest's kernel in it. A guest takes seconds to start where its processor is
+//! emulated, so each test asks one guest as much as it can.
+
+mod support;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use support::{
+    Attempt, Jail, Outcome, SSH_SECRET, Who, assert_all_allowed, assert_all_refused, eventually,
+    finish, for_each_user,
+};
+
+const INTERNAL: i32 = 120;
+const REFUSED: i32 = 122;
+const LIMIT_HIT: i32 = 123;
+const TIMED_OUT: i32 = 124;
+
+/// A world whose boxes have guests. `more` is the rest of the policy.
+fn guest_jail(who: Who, more: &str) -> Jail {
+    let mut jail = Jail::new(who);
+    jail.policy(&format!(
+        "extends: moderate\nsandbox_tier: microvm\nallow_emulation: true\n{more}"
+    ));
+    jail
+}
+
+/// Runs the probe with each of these arguments in one guest.
+fn probe_all(jail: &Jail, attempts: &[Vec<String>]) -> Outcome {
+    let probe = jail.probe_path();
+    let lines: Vec<String> = attempts
+        .iter()
+        .map(|words| {
+            let words: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+            format!("'{}' {}", probe.display(), words.join(" "))
+        })
+        .collect();
+    let outcome = jail.run(&["/bin/sh", "-c", &format!("{}; true", lines.join("; "))]);
+    outcome.assert_exit(0);
+    outcome
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// The processes below one, by number and start: a number may become another's.
+fn descendants(of: u32) -> Vec<(u32, String)> {
+    let stat = |pid: u32| {
+        let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let fields: Vec<String> = text
+            .rsplit_once(')')?
+            .1
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect();
+        Some((fields.get(1)?.parse::<u32>().ok()?, fields.get(19)?.clone()))
+    };
+    let all: Vec<(u32, u32, String)> = fs::read_dir("/proc")
+        .expect("the list of processes")
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter_map(|pid| stat(pid).map(|(parent, started)| (pid, parent, started)))
+        .collect();
+    let mut found = Vec::new();
+    let mut open = vec![of];
+    while let Some(parent) = open.pop() {
+        for (pid, _, started) in all.iter().filter(|(_, above, _)| *above == parent) {
+            found.push((*pid, started.clone()));
+            open.push(*pid);
+        }
+    }
+    found
+}
+
+fn is_alive((pid, started): &(u32, String)) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|text| text.contains(&format!(" {started} ")))
+}
+
+fn emulator_among(processes: &[(u32, String)]) -> Option<u32> {
+    let is_emulator = |pid: &u32| {
+        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        words
+            .split(|byte| *byte == 0)
+            .any(|word| word == b"/dev/belljar/qemu")
+    };
+    processes.iter().map(|(pid, _)| *pid).find(is_emulator)
+}
+
+/// Starts a guest whose program waits, and comes back once it does.
+fn start_waiting(jail: &Jail) -> Child {
+    let mark = jail.work_file("mark");
+    let probe = jail.probe_path().to_string_lossy().into_owned();
+    let mut command = jail.json_command(&[&probe, "ignore-signals", &mark]);
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("start");
+    eventually("the program runs", || {
+        Path::new(&mark).exists().then_some(())
+    });
+    child
+}
+
+fn a_guest_reads_writes_and_ends_as_its_program_does(who: Who) {
+    let jail = guest_jail(who, "");
+    let script = "cat; echo told >&2; echo \"$0 $1\"; pwd; uname -r; umask; cat main.txt > copy.txt; \
+                  mkdir -p a/b; mv copy.txt a/b/moved; ln -s moved a/b/link; ln a/b/moved a/b/twin; chmod 640 a/b/twin; \
+                  cat a/b/link; echo; rm a/b/moved; ls a/b; truncate -s 3 a/b/twin; \
+                  (sleep 1; echo the last) & exit 7";
+    let mut command = jail.json_command(&["/bin/sh", "-c", script, "name", "one two"]);
+    let mut child = command.stdin(Stdio::piped()).spawn().expect("start");
+    let mut input = child.stdin.take().expect("its input");
+    // More than any window.
+    let line = "x".repeat(99) + "\n";
+    let writer = std::thread::spawn(move || {
+        for _ in 0..4_000 {
+            input.write_all(line.as_bytes()).expect("write");
+        }
+    });
+    let outcome = jail.conclude(child);
+    writer.join().expect("the writer");
+    outcome.assert_exit(7);
+    let (echoed, rest) = outcome.stdout().split_at(400_000);
+    assert!(
+        echoed.lines().all(|line| line.len() == 99),
+        "the input came back changed"
+    );
+    let host = rustix::system::uname()
+        .release()
+        .to_string_lossy()
+        .into_owned();
+    let lines: Vec<&str> = rest.lines().collect();
+    assert_eq!(lines[0], "name one two");
+    assert_eq!(lines[1], jail.work.to_string_lossy());
+    assert_ne!(lines[2], host, "the guest has the host's kernel");
+    assert_eq!(
+        lines[4..],
+        ["the agent's work", "link", "twin", "the last"],
+        "{rest}"
+    );
+    assert_eq!(outcome.stderr(), "told\n");
+    // It is all there for the host to see, and the user's own.
+    let twin = jail.work.join("a/b/twin");
+    assert_eq!(fs::read(&twin).expect("the file"), b"the");
+    let metadata = fs::metadata(&twin).expect("the file");
+    assert_eq!(metadata.permissions().mode() & 0o7777, 0o640);
+    assert_eq!(std::os::unix::fs::MetadataExt::uid(&metadata), who.uid());
+}
+
+fn what_the_native_walls_refuse_is_refused(who: Who) {
+    let jail = guest_jail(who, "");
+    let secret = jail.home_file(".ssh/id_ed25519");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port of the host's");
+    let port = listener
+        .local_addr()
+        .expect("its address")
+        .port()
+        .to_string();
+    let socket = jail.work.join("host.sock");
+    let _socket = UnixListener::bind(&socket).expect("a socket of the host's");
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o777)).expect("open it to all");
+    jail.own(&socket);
+    let socket = socket.to_string_lossy().into_owned();
+    let repeatable = [
+        words(&["create", &jail.home_file("planted")]),
+        words(&["create", &jail.work_file(".git/hooks/planted")]),
+        words(&["create", &jail.work_file(".vscode/planted")]),
+        words(&["connect-unix", "stream", &socket]),
+        words(&["tcp", "127.0.0.1", &port]),
+    ];
+    for attempt in &repeatable[3..] {
+        let attempt: Vec<&str> = attempt.iter().map(String::as_str).collect();
+        assert_all_allowed(&jail.control(&attempt));
+    }
+    let mut attempts = repeatable.to_vec();
+    for attempt in [
+        &["userns"][..],
+        &["io_uring"],
+        &["bpf"],
+        &["perf"],
+        &["userfaultfd"],
+        &["keyctl"],
+        &["socket", "all"],
+        &["x32"],
+        &["ptrace", "1"],
+        &["proc-mem", "1", "0x400000"],
+        &["kill", "1", "9"],
+        &["setuid", "0"],
+        &["chown", &jail.work_file("main.txt"), "1"],
+        &["read", "/dev/belljar/order"],
+        &["read", "/proc/1/environ"],
+        &["read", "/dev/vport0p1"],
+        &["read", "/dev/mem"],
+        &["syscall", "all"],
+    ] {
+        attempts.push(words(attempt));
+    }
+    let outcome = probe_all(&jail, &attempts);
+    let made = outcome.attempts();
+    assert!(made.len() > attempts.len(), "{made:?}");
+    let made: Vec<Attempt> = made.into_iter().filter(|a| a.name != "mptcp").collect();
+    assert_all_refused(&made);
+
+    let seen = probe_all(
+        &jail,
+        &[
+            words(&["read", &secret]),
+            words(&["read", &jail.home_file("notes.txt")]),
+            words(&["create", &jail.work_file("made.txt")]),
+            words(&["create", "/tmp/made"]),
+        ],
+    );
+    assert!(!seen.stdout().contains(SSH_SECRET), "{}", seen.stdout());
+    assert_all_allowed(&seen.attempts()[1..]);
+    assert!(jail.work.join("made.txt").exists());
+    assert!(
+        !Path::new("/tmp/made").exists(),
+        "the host's /tmp was written to"
+    );
+}
+
+fn limits_hold_in_a_guest(who: Who) {
+    let jail = guest_jail(
+        who,
+        "resource_limits: {max_memory_mb: 96, max_processes: 24, max_open_files: 32, max_file_size_mb: 1}\n",
+    );
+    let outcome = probe_all(
+        &jail,
+        &[
+            words(&["open-many", "100"]),
+            words(&["raise-limit", "7", "4096"]),
+            words(&["thread-bomb", "10000"]),
+            words(&["fill", &jail.work_file("large"), "3"]),
+        ],
+    );
+    let made = outcome.attempts();
+    let detail = |name: &str| {
+        let found = made.iter().find(|attempt| attempt.name == name);
+        found
+            .unwrap_or_else(|| panic!("no {name}: {made:?}"))
+            .detail
+            .clone()
+    };
+    assert_eq!(detail("open-many"), "EMFILE");
+    assert_eq!(detail("thread-bomb"), "EAGAIN");
+    assert!(detail("started").parse::<u32>().expect("a count") <= 24);
+    assert!(
+        made.iter().any(|a| a.name == "raise-limit" && !a.allowed),
+        "{made:?}"
+    );
+    assert!(
+        fs::metadata(jail.work.join("large"))
+            .expect("the file")
+            .len()
+            <= 1 << 20
+    );
+
+    let reached = jail.work_file("reached");
+    let outcome = jail.inside(&["alloc-grandchild", "anonymous", "500", &reached]);
+    outcome.assert_killed("memory", LIMIT_HIT);
+    let touched: u32 = fs::read_to_string(&reached)
+        .expect("how far it came")
+        .trim()
+        .parse()
+        .expect("a number");
+    assert!((1..=96).contains(&touched), "{touched} MB at a limit of 96");
+}
+
+fn a_timeout_ends_a_guest_and_leaves_nothing(who: Who) {
+    let mut jail = guest_jail(who, "");
+    jail.option(&["--timeout", "4"]);
+    jail.run(&["sleep", "600"])
+        .assert_killed("timeout", TIMED_OUT);
+}
+
+fn a_keeper_that_is_killed_takes_its_guest_with_it(who: Who) {
+    let jail = guest_jail(who, "");
+    let child = start_waiting(&jail);
+    let below = descendants(child.id());
+    assert!(
+        emulator_among(&below).is_some(),
+        "no emulator below the keeper"
+    );
+    kill_process(Pid::from_child(&child), Signal::KILL).expect("kill the keeper");
+    finish(child);
+    eventually("guest and bridge are gone", || {
+        (!below.iter().any(is_alive)).then_some(())
+    });
+}
+
+fn an_emulator_that_dies_is_an_internal_error_and_leaves_nothing(who: Who) {
+    let jail = guest_jail(who, "");
+    let child = start_waiting(&jail);
+    let below = descendants(child.id());
+    let emulator = emulator_among(&below).expect("an emulator below the keeper");
+    let emulator = Pid::from_raw(emulator as i32).expect("a number");
+    kill_process(emulator, Signal::SEGV).expect("end the emulator");
+    let finished = finish(child);
+    assert_eq!(finished.code(), INTERNAL, "{finished:?}");
+    eventually("all of the box is gone", || {
+        (!below.iter().any(is_alive)).then_some(())
+    });
+    jail.assert_nothing_left(None);
+}
+
+fn output_passes_whole_and_a_reader_may_leave(who: Who) {
+    let jail = guest_jail(who, "");
+    let script = "head -c 20000000 /dev/zero | tr '\\0' y; while :; do echo more; done";
+    let mut child = jail
+        .text_command(&["/bin/sh", "-c", script])
+        .spawn()
+        .expect("start");
+    let mut output = child.stdout.take().expect("its output");
+    let mut bytes = vec![0; 20_000_000];
+    output.read_exact(&mut bytes).expect("all of it");
+    assert!(bytes.iter().all(|byte| *byte == b'y'));
+    drop(output);
+    let finished = finish(child);
+    assert_eq!(finished.code(), 128 + 13, "{finished:?}");
+}
+
+fn changes_are_kept_aside_from_a_guest_too(who: Who) {
+    let jail = guest_jail(who, "filesystem_config: {workspace: overlay}\n");
+    let outcome = jail.run(&["/bin/sh", "-c", "echo new > made.txt; rm main.txt"]);
+    outcome.assert_exit(0);
+    assert!(jail.work.join("main.txt").exists() && !jail.work.join("made.txt").exists());
+    let difference = finish(
+        jail.belljar(&["diff", outcome.sandbox_id()])
+            .spawn()
+            .expect("diff"),
+    );
+    assert!(difference.stdout().contains("made.txt"), "{difference:?}");
+    assert!(difference.stdout().contains("main.txt"), "{difference:?}");
+}
+
+/// None of these gets as far as a guest.
+fn what_a_guest_cannot_give_is_refused(who: Who) {
+    for (policy, said) in [
+        ("sandbox_tier: microvm\n", "allow_emulation: true"),
+        (
+            "sandbox_tier: microvm\nallow_emulation: true\nnetwork_egress_rules: [{domain: example.org}]\n",
+            "has no network",
+        ),
+        (
+            "sandbox_tier: firecracker\nallow_emulation: true\n",
+            "sandbox_tier firecracker",
+        ),
+    ] {
+        let mut jail = Jail::new(who);
+        jail.policy(&format!("extends: moderate\n{policy}"));
+        let finished = finish(jail.text_command(&["/bin/true"]).spawn().expect("start"));
+        assert_eq!(finished.code(), REFUSED, "{finished:?}");
+        assert!(finished.stderr().contains(said), "{}", finished.stderr());
+    }
+}
+
+for_each_user!(
+    a_guest_reads_writes_and_ends_as_its_program_does,
+    what_the_native_walls_refuse_is_refused,
+    limits_hold_in_a_guest,
+    a_timeout_ends_a_guest_and_leaves_nothing,
+    a_keeper_that_is_killed_takes_its_guest_with_it,
+    an_emulator_that_dies_is_an_internal_error_and_leaves_nothing,
+    output_passes_whole_and_a_reader_may_leave,
+    changes_are_kept_aside_from_a_guest_too,
+    what_a_guest_cannot_give_is_refused,
+);
