@@ -9,7 +9,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use support::{
@@ -312,6 +312,47 @@ fn an_emulator_that_dies_is_an_internal_error_and_leaves_nothing(who: Who) {
     jail.assert_nothing_left(None);
 }
 
+/// A guest without its channel: its first process gives up, and so does its kernel.
+fn a_guest_whose_kernel_panics_is_an_internal_error_that_says_so(who: Who) {
+    let mut jail = guest_jail(who, "");
+    let tree = jail.base.join("kernel");
+    let whole = Path::new("/usr/lib/belljar/guest");
+    let copied = finish(
+        Command::new("cp")
+            .args(["-rs", &whole.to_string_lossy(), &tree.to_string_lossy()])
+            .spawn()
+            .expect("cp"),
+    );
+    assert_eq!(copied.code(), 0, "{copied:?}");
+    let broken = finish(
+        Command::new("find")
+            .arg(&tree)
+            .args([
+                "-name",
+                "virtio_console.ko*",
+                "-exec",
+                "cp",
+                "--remove-destination",
+                "/bin/true",
+                "{}",
+                ";",
+            ])
+            .spawn()
+            .expect("find"),
+    );
+    assert_eq!(broken.code(), 0, "{broken:?}");
+    jail.own(&tree);
+    jail.variable("BELLJAR_GUEST_KERNEL", &tree.to_string_lossy());
+    let finished = finish(jail.text_command(&["/bin/true"]).spawn().expect("start"));
+    assert_eq!(finished.code(), INTERNAL, "{finished:?}");
+    let said = finished.stderr();
+    assert!(
+        said.contains("virtio_console") && said.contains("Kernel panic"),
+        "{said}"
+    );
+    jail.assert_nothing_left(None);
+}
+
 fn output_passes_whole_and_a_reader_may_leave(who: Who) {
     let jail = guest_jail(who, "");
     let script = "head -c 20000000 /dev/zero | tr '\\0' y; while :; do echo more; done";
@@ -330,7 +371,8 @@ fn output_passes_whole_and_a_reader_may_leave(who: Who) {
 
 fn changes_are_kept_aside_from_a_guest_too(who: Who) {
     let jail = guest_jail(who, "filesystem_config: {workspace: overlay}\n");
-    let outcome = jail.run(&["/bin/sh", "-c", "echo new > made.txt; rm main.txt"]);
+    let mut command = jail.json_command(&["/bin/sh", "-c", "echo new > made.txt; rm main.txt"]);
+    let outcome = Outcome::from_json(finish(command.spawn().expect("start")));
     outcome.assert_exit(0);
     assert!(jail.work.join("main.txt").exists() && !jail.work.join("made.txt").exists());
     let difference = finish(
@@ -370,6 +412,7 @@ for_each_user!(
     a_timeout_ends_a_guest_and_leaves_nothing,
     a_keeper_that_is_killed_takes_its_guest_with_it,
     an_emulator_that_dies_is_an_internal_error_and_leaves_nothing,
+    a_guest_whose_kernel_panics_is_an_internal_error_that_says_so,
     output_passes_whole_and_a_reader_may_leave,
     changes_are_kept_aside_from_a_guest_too,
     what_a_guest_cannot_give_is_refused,

@@ -60,16 +60,13 @@ pub(super) fn live() -> ! {
     let mut channel = None;
     if let Err(trouble) = go_through(&mut channel) {
         let text = trouble.to_string();
-        match &channel {
-            Some(channel) => send(
-                channel,
-                Kind::Failed,
-                text.get(..text.len().min(1000)).unwrap_or("?").as_bytes(),
-            ),
-            None => {
-                let _ = writeln!(std::io::stderr(), "belljar: {text}");
-            }
-        }
+        let Some(channel) = &channel else {
+            // On the console. The kernel panics without us, and its last words reach the bridge.
+            let _ = writeln!(std::io::stderr(), "belljar: {text}");
+            sys::exit_now(1)
+        };
+        let text = text.get(..text.len().min(1000)).unwrap_or("?");
+        send(channel, Kind::Failed, text.as_bytes());
     }
     // The bridge ends us once it has all; this is for one that is gone.
     std::thread::sleep(Duration::from_secs(10));

@@ -161,8 +161,13 @@ pub(crate) fn wall<'p>(
 /// What bridge and emulator are held to. The program's own open files and processes are counted in the guest.
 fn own_limits(plan: &Plan, sampled: bool) -> Vec<(libc::__rlimit_resource_t, u64)> {
     let all = resource_limits(plan, sampled).into_iter();
-    all.filter(|(resource, _)| {
-        ![libc::RLIMIT_NOFILE, libc::RLIMIT_NPROC, libc::RLIMIT_DATA].contains(resource)
-    })
-    .collect()
+    // The size of files is the bridge's to limit, once it has made the guest's first file system.
+    const NOT_OURS: &[libc::__rlimit_resource_t] = &[
+        libc::RLIMIT_NOFILE,
+        libc::RLIMIT_NPROC,
+        libc::RLIMIT_DATA,
+        libc::RLIMIT_FSIZE,
+    ];
+    all.filter(|(resource, _)| !NOT_OURS.contains(resource))
+        .collect()
 }

@@ -9,7 +9,7 @@ mod image;
 mod machine;
 mod streams;
 
-use super::order::Surroundings;
+use super::order::{Order, Surroundings};
 use super::wire::{self, Frame, Kind, Sender, WireError};
 use super::{FAILED_SIGNAL, OUT_OF_MEMORY_SIGNAL, place};
 use crate::sys;
@@ -117,10 +117,11 @@ fn guest(megabytes: u64) -> Result<End, Failure> {
     let signals = sys::watch_signals(streams::SIGNALS).map_err(io)?;
     sys::raise_soft_limit(libc::RLIMIT_NOFILE).map_err(io)?;
     let mut order = std::fs::read(place("order")).map_err(Failure::Start)?;
-    order.extend(surroundings().map_err(io)?.encode());
     let program = std::path::Path::new("/proc/self/exe");
     let image = image::assemble(program, &place("modules")).map_err(Failure::Start)?;
+    limit_files(&order).map_err(io)?;
     let _terminal = streams::PlainTerminal::take();
+    order.extend(surroundings().map_err(io)?.encode());
     let server = Arc::new(Server::new(std::path::Path::new("/")).map_err(io)?);
     let (mut machine, mut heard) = Machine::start(&image, megabytes).map_err(Failure::Start)?;
     drop(image);
@@ -150,6 +151,19 @@ fn guest(megabytes: u64) -> Result<End, Failure> {
             Err(Failure::Vanished(machine.complaints()))
         }
         end => end,
+    }
+}
+
+/// No file that we write for the guest may be larger than its program's may be.
+fn limit_files(order: &[u8]) -> Result<(), rustix::io::Errno> {
+    let order = Order::decode(order).ok_or(rustix::io::Errno::INVAL)?;
+    let size = order
+        .limits
+        .iter()
+        .find(|(resource, _)| *resource == libc::RLIMIT_FSIZE);
+    match size {
+        Some((resource, bytes)) => sys::set_limit(*resource, *bytes),
+        None => Ok(()),
     }
 }
 
