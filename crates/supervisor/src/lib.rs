@@ -55,7 +55,7 @@ pub use error::RunError;
 pub use lone::{Recording, run, run_told};
 pub use lower::Command;
 pub use manager::{SandboxId, SandboxManager};
-pub use network::{HostUse, NetworkUsage, RefusalGroup};
+pub use network::{HostUse, NetworkUsage, RefusalGroup, server_header};
 pub use observation::{Observation, PathUse, Paths};
 pub use places::{Principal, find_places};
 pub use reins::{BoxState, Reins};

@@ -3,6 +3,7 @@
 //! All of it runs on one thread. Each client's session has its own connection to each server, with a
 //! [`Session`](crate::gateway::Session) in it: clients share no server's state.
 
+mod address;
 mod answer;
 mod client;
 mod envelope;
@@ -13,7 +14,7 @@ mod post;
 mod sse;
 mod upstream;
 
-pub use upstream::{Address, InvalidAddress};
+pub use address::{Address, InvalidAddress};
 
 use crate::gateway::Limits;
 use crate::judge::Judge;
