@@ -327,7 +327,7 @@ fn a_held_call_waits_for_its_operator_and_keeps_nobody_else_waiting(who: Who) {
     jail.put(&jail.base.join("sandbox.toml"), rules);
     let server = [PYTHON, "-B", "misbehaving.py"].map(str::to_owned);
     let serving = serve_program(&jail, "rude", &server);
-    for (answer, code) in [("allow", None), ("deny", Some(-32011))] {
+    for (answer, code) in [("allow", None), ("refuse", Some(-32011))] {
         let url = serving.line.clone();
         let waiting = std::thread::spawn(move || Http::begun(&url).call("secret", json!({})));
         let held = support::eventually("the call is held", || {
@@ -340,7 +340,7 @@ fn a_held_call_waits_for_its_operator_and_keeps_nobody_else_waiting(who: Who) {
             "{}",
             "others go on"
         );
-        let mut answered = jail.belljar(&["mcp", "answer", &held, answer]);
+        let mut answered = jail.belljar(&["mcp", "answer", &held, answer, "--reason", "a test"]);
         let answered = finish(answered.spawn().expect("start it"));
         assert!(answered.status.success(), "{}", answered.stderr());
         let heard = waiting.join().expect("a client");
@@ -358,13 +358,30 @@ fn whatever_a_server_does_costs_one_answer_and_holds_up_nobody(who: Who) {
     let up = upstream(&jail);
     let far = format!("far=http://127.0.0.1:{}/mcp", up.line);
     let server = [PYTHON, "-B", "misbehaving.py"];
-    let options = ["--deadline", "3", "--server", &far, "--name", "near", "--"];
-    let serving = serve(&jail, &[options.as_slice(), &server].concat());
+    let serving = |deadline: &str| {
+        let options = [
+            "--deadline",
+            deadline,
+            "--server",
+            &far,
+            "--name",
+            "near",
+            "--",
+        ];
+        serve(&jail, &[options.as_slice(), &server].concat())
+    };
+    let impatient = serving("1");
+    for tool in ["far__hang", "near__hang"] {
+        let url = impatient.line.clone();
+        let other = Http::begun(&url);
+        let hanging = std::thread::spawn(move || Http::begun(&url).call(tool, json!({})));
+        assert_eq!(text_of(&other.call("near__echo", json!({}))), "{}");
+        let answer = hanging.join().expect("a client");
+        assert_eq!(answer["error"]["code"], -32013, "{answer}");
+    }
+    drop(impatient);
+    let serving = serving("300");
     let url = serving.line.clone();
-    let hanging = ["far__hang", "near__hang"].map(|tool| {
-        let http = Http::begun(&url);
-        std::thread::spawn(move || http.call(tool, json!({})))
-    });
     let http = Http::begun(&url);
     for (tool, text) in [
         ("near__twice", "first"),
@@ -401,10 +418,6 @@ fn whatever_a_server_does_costs_one_answer_and_holds_up_nobody(who: Who) {
     assert_eq!(text_of(&http.call("far__echo", json!({}))), "echo");
     let other = Http::begun(&url);
     assert_eq!(text_of(&other.call("near__echo", json!({}))), "{}");
-    for waiting in hanging {
-        let answer = waiting.join().expect("a client");
-        assert_eq!(answer["error"]["code"], -32013, "{answer}");
-    }
 }
 
 fn a_client_without_sessions_uses_a_server_that_wants_them(who: Who) {
