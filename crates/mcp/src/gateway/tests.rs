@@ -199,6 +199,24 @@ fn an_id_in_use_is_not_used_twice() {
     );
     table.server(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
     assert!(table.client(&call("1", "ok"))[0].starts_with("> "));
+    // While it waits for an operator too: what is allowed then must be what was asked first.
+    assert_eq!(table.client(&call("2", "slow")), ["hold 0"]);
+    let again = table.client(&call("2", "ok"));
+    assert!(again[0].contains("in use"), "{again:?}");
+}
+
+#[test]
+fn arguments_that_are_no_object_reach_nobody() {
+    let mut table = Table::new();
+    for arguments in ["[]", "\"a\"", "1", "[{\"path\":\"/etc\"}]"] {
+        let said = table.client(&format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"ok","arguments":{arguments}}}}}"#
+        ));
+        assert!(
+            said[0].starts_with("< ") && said[0].contains("-32602"),
+            "{said:?}"
+        );
+    }
 }
 
 #[test]

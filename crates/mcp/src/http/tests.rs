@@ -190,6 +190,9 @@ impl Place {
         stream.write_all(request.as_bytes()).unwrap();
         stream.write_all(b"\r\n").unwrap();
         stream.write_all(body).unwrap();
+        // What hangs is told by name.
+        let patience = Some(Duration::from_secs(30));
+        stream.set_read_timeout(patience).unwrap();
         let mut said = String::new();
         stream.read_to_string(&mut said).unwrap();
         said
@@ -238,6 +241,18 @@ fn headers_that_contradict_the_body_or_call_another_host_reach_nobody() {
         ],
     ] {
         check(headers, "400");
+    }
+    // All that is there says the same, but for the version.
+    let said = [("mcp-method", "tools/call"), ("mcp-name", "echo")];
+    let versioned = |version| [said.as_slice(), &[("mcp-protocol-version", version)]].concat();
+    check(&versioned("2026-07-28"), "400");
+    let stateless = call("echo").replace(
+        "\"name\"",
+        "\"_meta\":{\"io.modelcontextprotocol/protocolVersion\":\"2026-07-28\"},\"name\"",
+    );
+    for headers in [versioned("2025-11-25"), said.to_vec()] {
+        let said = place.post(stateless.as_bytes(), &headers);
+        assert!(said.starts_with("HTTP/1.1 400 "), "{headers:?}: {said}");
     }
     for headers in [
         [("host", "evil.example")].as_slice(),
