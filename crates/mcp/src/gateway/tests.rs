@@ -206,6 +206,28 @@ fn an_id_in_use_is_not_used_twice() {
 }
 
 #[test]
+fn what_a_server_says_that_is_no_message_is_told_and_passed_to_nobody() {
+    let mut table = Table::new();
+    table.client(&call("1", "ok"));
+    for garbage in [
+        "no JSON",
+        "[]",
+        r#"{"jsonrpc":"2.0","id":1,"id":1,"result":{}}"#,
+        r#"{"jsonrpc":"2.0","id":1,"result":{},"error":{}}"#,
+        r#"{"jsonrpc":"2.0","id":1,"Result":{},"result":{}}"#,
+    ] {
+        assert!(table.server(garbage).is_empty(), "{garbage}");
+        assert_eq!(table.scribe.heard().len(), 1, "{garbage}");
+    }
+    let answer = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
+    assert_eq!(
+        table.server(answer).len(),
+        1,
+        "its answer is waited for still"
+    );
+}
+
+#[test]
 fn arguments_that_are_no_object_reach_nobody() {
     let mut table = Table::new();
     for arguments in ["[]", "\"a\"", "1", "[{\"path\":\"/etc\"}]"] {

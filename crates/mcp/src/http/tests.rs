@@ -372,5 +372,9 @@ fn of_events_only_the_answer_to_the_question_is_believed() {
             said.contains("-32015") && !said.contains("forged"),
             "{tool}: {said}"
         );
+        assert_eq!(
+            said.contains("redirects are not followed"),
+            tool == "elsewhere"
+        );
     }
 }
