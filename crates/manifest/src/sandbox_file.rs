@@ -205,6 +205,9 @@ static RESOURCES: Object = Object {
 };
 
 /// Turns a tree into a capability.
+/// What is said of a file with nothing in it.
+pub(crate) const WHEN_EMPTY: &str = "the file is empty; `[sandbox]` means all defaults";
+
 pub(crate) fn decode(
     root: &Node<'_>,
     file: &Arc<str>,
