@@ -289,7 +289,7 @@ pub(crate) fn decode(
     decode_network(&mut capability, root, written)?;
     decode_secrets(&mut capability, root, written, rule_for)?;
     if let Some(section) = root.get("mcp") {
-        decode_mcp(&mut capability.tools, section, written)?;
+        decode_mcp(&mut capability, section, written)?;
     }
     if let Some(section) = root.get("resource_limits") {
         decode_limits(&mut capability, section)?;

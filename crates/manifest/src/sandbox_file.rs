@@ -221,7 +221,7 @@ pub(crate) fn decode(
         decode_resources(&mut capability, section)?;
     }
     if let Some(section) = section("mcp") {
-        decode_mcp(&mut capability.tools, section, written)?;
+        decode_mcp(&mut capability, section, written)?;
     }
     Ok(capability)
 }

@@ -71,6 +71,9 @@ static SECRET: Object = Object {
     ],
 };
 
+/// The value of `from`: where a secret is.
+pub(crate) const SOURCE: Shape = Shape::Variant(&FROM);
+
 static FROM: Object = Object {
     name: "from",
     doc: "Where a secret is on the host.",
@@ -147,7 +150,7 @@ pub(crate) fn decode_secrets(
 }
 
 /// What holds a secret outside must not be shown inside.
-fn withhold<T>(capability: &mut Capability, rule: &Rule<T>, source: &SecretSource) {
+pub(crate) fn withhold<T>(capability: &mut Capability, rule: &Rule<T>, source: &SecretSource) {
     match source {
         SecretSource::Env(name) => {
             let withheld = &mut capability.env.withheld;
@@ -244,7 +247,7 @@ fn secret_domain(node: &Node<'_>) -> Result<DomainPattern, Problem> {
 }
 
 /// Reads where a secret is.
-fn source(node: &Node<'_>, written: Written<'_>) -> Result<SecretSource, Problem> {
+pub(crate) fn source(node: &Node<'_>, written: Written<'_>) -> Result<SecretSource, Problem> {
     if let Some(node) = node.get("env") {
         return variable(node).map(SecretSource::Env);
     }
