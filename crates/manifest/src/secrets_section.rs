@@ -14,17 +14,26 @@ use belljar_policy::{
 use crate::capability_file::{MOST_ITEMS, PATH, PORTS, words};
 use crate::decode::{Written, domain, ports, replace, text, unexpected};
 use crate::node::{Node, Problem};
-use crate::shape::{Object, Shape, field, required};
+use crate::shape::{Field, Object, Shape, field, required};
 
-/// The value of `secrets`.
-pub(crate) const SECRETS: Shape = Shape::Guarded(&Shape::List {
+/// `secrets`, in either kind of file.
+pub(crate) const SECRETS: Field = field(
+    "secrets",
+    SECRET_LIST,
+    "What is put into requests on the way out, so that the agent never has it.",
+);
+const SECRET_LIST: Shape = Shape::Guarded(&Shape::List {
     item: &Shape::Object(&SECRET),
     most: MOST_ITEMS,
 });
 
-/// The value of `upstream_proxy`.
-pub(crate) const UPSTREAM_PROXY: Shape =
-    Shape::Guarded(&Shape::OneOf(&[PROXY_URL, Shape::Object(&PROXY)]));
+/// `upstream_proxy`, in either kind of file.
+pub(crate) const UPSTREAM_PROXY: Field = field(
+    "upstream_proxy",
+    PROXY_PLACE,
+    "The proxy of the host's network: http://host:port, or env for what HTTPS_PROXY says.",
+);
+const PROXY_PLACE: Shape = Shape::Guarded(&Shape::OneOf(&[PROXY_URL, Shape::Object(&PROXY)]));
 
 const PROXY_URL: Shape = Shape::Text { most: 512 };
 const NAME: Shape = Shape::Text { most: 255 };
