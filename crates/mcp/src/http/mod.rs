@@ -334,3 +334,6 @@ async fn tend(hub: &Rc<Hub>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
