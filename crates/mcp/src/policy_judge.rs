@@ -387,18 +387,20 @@ impl Judge for PolicyJudge {
         let Some(waiting) = waiting else {
             return HoldAnswer::TimedOut;
         };
-        let (mut answer, said) = waiting.wait(Instant::now() + ticket.deadline);
+        let is_wanted = || lock(&self.open_holds).contains(&ticket.id);
+        let (mut answer, said) = waiting.wait(Instant::now() + ticket.deadline, is_wanted);
         if answer == HoldAnswer::Allowed && self.is_paused() {
             answer = HoldAnswer::Refused {
                 by: "belljar".to_owned(),
                 reason: "the agent is in quarantine".to_owned(),
             };
         }
-        lock(&self.open_holds).remove(&ticket.id);
+        let was_wanted = lock(&self.open_holds).remove(&ticket.id);
         let (word, by, reason) = match (&answer, said) {
             (HoldAnswer::Allowed, Some(said)) => ("allowed", said.by, said.reason),
             (HoldAnswer::Allowed, None) => ("allowed", String::new(), String::new()),
             (HoldAnswer::Refused { by, reason }, _) => ("refused", by.clone(), reason.clone()),
+            (HoldAnswer::TimedOut, _) if !was_wanted => ("withdrawn", String::new(), String::new()),
             (HoldAnswer::TimedOut, _) => ("timed_out", String::new(), String::new()),
         };
         self.recorder.record(McpEvent::Answered {
@@ -408,6 +410,10 @@ impl Judge for PolicyJudge {
             reason,
         });
         answer
+    }
+
+    fn withdraw(&self, ticket: &HoldTicket) {
+        lock(&self.open_holds).remove(&ticket.id);
     }
 
     fn list(&self, server: &str, tools: Vec<Value>) -> Vec<Value> {

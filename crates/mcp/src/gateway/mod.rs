@@ -214,6 +214,12 @@ impl Session {
         }
     }
 
+    /// Whether something still waits for an operator under this key.
+    #[must_use]
+    pub fn is_held(&self, key: u64) -> bool {
+        self.held.contains_key(&key)
+    }
+
     /// When [`Session::expire`] has something to do.
     pub fn next_deadline(&mut self) -> Option<Instant> {
         self.asked.next_deadline()
