@@ -93,6 +93,34 @@ impl Backstage {
         Ok(capability)
     }
 
+    /// A policy's text as it may be shown: without the values of servers' variables. Where they can't be told from the rest of
+    /// it, it is not shown.
+    pub(crate) fn redacted(&self, policy: &str) -> String {
+        let all = self.env.values().flatten();
+        let without = |line: &str| {
+            let mut line = line.to_owned();
+            for (name, value) in all.clone().filter(|(_, value)| !value.is_empty()) {
+                if let Some((before, after)) = line.split_once(name.as_str()) {
+                    line = format!("{before}{name}{}", after.replacen(value, "withheld", 1));
+                }
+            }
+            line
+        };
+        let text: String = policy.split_inclusive('\n').map(without).collect();
+        let is_without = |mut shown: Capability| {
+            let values = shown.tools.withhold_server_env().into_values();
+            values
+                .flatten()
+                .all(|(_, value)| value.is_empty() || value == "withheld")
+        };
+        let parsed = belljar_manifest::parse_capability("policy", text.as_bytes());
+        if parsed.is_ok_and(is_without) {
+            text
+        } else {
+            "# not shown: it has values of servers' variables in it\n".to_owned()
+        }
+    }
+
     /// The variables of a server.
     pub(super) fn env(&self, server: &str) -> Vec<(String, String)> {
         let own = self.env.get(server).cloned().unwrap_or_default();
@@ -136,6 +164,27 @@ mod tests {
         assert_eq!(backstage.env("two"), []);
         let own = backstage.capability(Some("one.yaml")).unwrap();
         assert_eq!(own.limits, policy("extends: moderate\n").limits);
+    }
+
+    #[test]
+    fn a_policy_is_shown_without_values_or_not_at_all() {
+        let shown = |text: &str| {
+            let mut capability = policy(text);
+            Backstage::behind(&mut capability, ServerFiles::default())
+                .unwrap()
+                .redacted(text)
+        };
+        let plain = "mcp:\n  servers:\n    one: {command: [x], env: {A: tulip, B: 'a rose'}}\n";
+        let text = shown(plain);
+        assert_eq!(
+            text,
+            plain
+                .replace("tulip", "withheld")
+                .replace("a rose", "withheld")
+        );
+        let disguised = "mcp: {servers: {one: {command: [x], env: {A: \"tu\\x6cip\"}}}}\n";
+        assert!(!shown(disguised).contains("ip"), "{}", shown(disguised));
+        assert_eq!(shown("extends: strict\n"), "extends: strict\n");
     }
 
     #[test]
