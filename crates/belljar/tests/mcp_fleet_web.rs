@@ -66,6 +66,8 @@ impl Scene {
     /// The live stream, line by line.
     fn stream(&self) -> Box<dyn Iterator<Item = String>> {
         let stream = self.send("GET", "/v1/stream", "");
+        let patience = std::time::Duration::from_secs(60);
+        stream.set_read_timeout(Some(patience)).expect("a timeout");
         Box::new(BufReader::new(stream).lines().map_while(Result::ok))
     }
 
