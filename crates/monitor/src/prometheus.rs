@@ -151,6 +151,7 @@ pub(crate) fn page(
     of_agents(&mut page, agents);
     of_tools(&mut page, tools);
     of_alerts(&mut page, inner);
+    of_cadence(&mut page, inner);
     let samples = locked(&inner.ring).dropped();
     let events = locked(&inner.log);
     page.one(
@@ -229,6 +230,21 @@ fn of_tools(page: &mut Page, tools: &[ToolSeries]) {
         "How long they took, from the question to the answer.",
         |sums| sums.1,
     );
+}
+
+fn of_cadence(page: &mut Page, inner: &Inner) {
+    const NAME: &str = "belljar_sample_interval_seconds";
+    page.head(NAME, "histogram", "Time between two samples of one agent.");
+    let cadence = locked(&inner.cadence);
+    let bucket = format!("{NAME}_bucket");
+    for (most_ms, count) in cadence.classes() {
+        let end = (most_ms as f64 / 1e3).to_string();
+        page.series(&bucket, &[("le", &end)], count);
+    }
+    let (count, sum_ms) = cadence.total();
+    page.series(&bucket, &[("le", "+Inf")], count);
+    page.series(&format!("{NAME}_sum"), &[], sum_ms as f64 / 1e3);
+    page.series(&format!("{NAME}_count"), &[], count);
 }
 
 fn of_alerts(page: &mut Page, inner: &Inner) {

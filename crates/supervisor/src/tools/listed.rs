@@ -1,5 +1,6 @@
 //! The servers that a policy lists.
 
+use super::address;
 use super::backstage::Backstage;
 use super::boxed::Boxed;
 use crate::error::RunError;
@@ -7,7 +8,7 @@ use crate::lower::Command;
 use crate::reins::Reins;
 use crate::state::StateDir;
 use belljar_mcp::ServerFacts;
-use belljar_mcp::http::{Address, Reach, Server};
+use belljar_mcp::http::{Reach, Server};
 use belljar_policy::{Capability, McpServer};
 use std::path::Path;
 use std::sync::Arc;
@@ -60,19 +61,16 @@ pub fn servers(
                 let facts = ServerFacts::local(name, command, around.work);
                 (Reach::Program(Arc::new(program)), facts)
             }
-            McpServer::Url { url } => at(name, url)?,
-            McpServer::Unix { unix } => at(name, &format!("unix:{unix}"))?,
+            McpServer::Url { url, ca, headers } => {
+                address::listed(name, rule, url, ca.as_ref(), headers, around.work)?
+            }
+            McpServer::Unix { unix } => {
+                let at = format!("unix:{unix}");
+                address::listed(name, rule, &at, None, &[], around.work)?
+            }
         };
         let name = name.to_owned();
         all.push((Server { name, reach }, facts));
     }
     Ok(all)
-}
-
-fn at(name: &str, address: &str) -> Result<(Reach, ServerFacts), RunError> {
-    let parsed = Address::parse(address).map_err(|error| RunError::Invalid {
-        what: error.to_string(),
-        hint: error.hint().to_owned(),
-    })?;
-    Ok((Reach::Address(parsed), ServerFacts::remote(name, address)))
 }

@@ -7,6 +7,7 @@
 //! What stands behind servers and no agent is shown, their capabilities' texts and the values of their variables, is told
 //! to the first agent of a family and handed down to its replicas: a file that an agent changes meanwhile changes nothing.
 
+mod address;
 mod backstage;
 mod boxed;
 mod listed;
@@ -14,6 +15,7 @@ mod record;
 mod tally;
 mod way;
 
+pub use address::address;
 pub use backstage::{Backstage, ServerFiles};
 pub use boxed::Boxed;
 pub use listed::{Around, servers};

@@ -5,10 +5,11 @@ use super::listed::{Around, servers};
 use super::record::recorder;
 use super::tally::{Counted, Tally};
 use crate::door::Door;
-use crate::environment::MCP_SOCKET;
+use crate::environment::{MCP_SOCKET, MCP_URL};
 use crate::error::RunError;
 use crate::lower::Command;
 use crate::manager::SandboxId;
+use crate::network::answered_port;
 use crate::reins::Reins;
 use crate::state::StateDir;
 use belljar_mcp::PolicyJudge;
@@ -86,7 +87,11 @@ impl Way {
             what: error.to_string(),
             hint: String::new(),
         })?;
+        let port = answered_port(capability);
+        let inlet = endpoint.inlet();
         let command = command
+            .env(MCP_URL, format!("http://127.0.0.1:{port}/mcp"))
+            .answered(port, move |listener| inlet.open(Listening::Tcp(listener)))
             .env(MCP_SOCKET, format!("{OWN_PLACE}/{NAME}"))
             .show(door.show(name));
         let way = Self {
