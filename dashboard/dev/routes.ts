@@ -155,8 +155,7 @@ function onAlert({ supervisor, id, by }: Asked, state: "acknowledged" | "resolve
 }
 
 function answerHold({ supervisor, id }: Asked): Answer {
-  const hold = supervisor.holds.get(id);
-  supervisor.holds.delete(id);
+  const hold = supervisor.answerHold(id);
   return hold === undefined ? refusal(404, "not_found", "No call waits under this id.") : ok(hold);
 }
 

@@ -67,6 +67,15 @@ export class DevSupervisor {
     });
   }
 
+  /** Takes a held call away, and tells. */
+  answerHold(id: string): HoldView | undefined {
+    const hold = this.holds.get(id);
+    this.holds.delete(id);
+    const message: LiveMessage = { is: "holds", data: [...this.holds.values()] };
+    for (const listener of this.#listeners) listener(message);
+    return hold;
+  }
+
   start(): void {
     this.#timer = setInterval(() => this.#tick(), this.settings.every);
   }
@@ -78,6 +87,7 @@ export class DevSupervisor {
   subscribe(listener: (message: LiveMessage) => void): () => void {
     this.#listeners.add(listener);
     listener({ is: "agents", data: this.views() });
+    listener({ is: "holds", data: [...this.holds.values()] });
     listener({ is: "status", data: this.status() });
     return () => this.#listeners.delete(listener);
   }

@@ -665,6 +665,8 @@ export type StartRequest = {
   profile?: string | null;
   /** What happens when it ends by itself. */
   restart?: RestartPolicy;
+  /** The texts of the capability files that its `mcp.servers` name, by the names that stand there. */
+  server_capabilities?: Record<string, never>;
   /** Where; the daemon's own working directory where absent. */
   workdir?: string | null;
 };

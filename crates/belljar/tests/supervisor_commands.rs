@@ -232,26 +232,7 @@ fn declared_agents_start_with_the_supervisor(who: Who) {
     );
 }
 
-fn servers_that_nobody_would_run_are_refused(who: Who) {
-    let supervised = Supervised::start(who, "[supervisor]\n");
-    let file = supervised.jail.base.join("servers.yaml");
-    let text = "extends: moderate\nmcp: {servers: {files: {command: [/bin/cat]}}}\n";
-    supervised.jail.put(&file, text);
-    let file = file.display().to_string();
-    let words = ["sandbox", "--sandbox-config", &file, "--", "/bin/true"];
-    let said = supervised.belljar(&words);
-    assert_eq!(said.code(), 122, "{}", said.stderr());
-    assert!(said.stderr().contains("mcp.servers"), "{}", said.stderr());
-    assert!(
-        said.stderr().contains("belljar mcp serve"),
-        "{}",
-        said.stderr()
-    );
-    assert!(supervised.agents().is_empty());
-}
-
 for_each_user!(
-    servers_that_nobody_would_run_are_refused,
     agents_are_started_seen_frozen_released_stopped_and_killed,
     output_is_followed_to_the_end_and_an_attached_run_is_like_a_run,
     the_kill_switch_ends_everybody_until_it_is_reset,

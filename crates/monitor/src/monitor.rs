@@ -14,6 +14,7 @@ use crate::events::EventLog;
 use crate::history::Ring;
 use crate::inner::{Inner, Ways};
 use crate::live::{Hub, Receiver};
+use crate::prometheus::ToolSeries;
 use crate::respond::{self, Hands};
 use crate::settings::Settings;
 use crate::store::{OpenError, Store, locked};
@@ -193,8 +194,13 @@ impl Monitor {
 
     /// The metrics page.
     #[must_use]
-    pub fn prometheus(&self, agents: &[AgentView], status: &StatusView) -> String {
-        crate::prometheus::page(&self.inner, agents, status)
+    pub fn prometheus(
+        &self,
+        agents: &[AgentView],
+        status: &StatusView,
+        tools: &[ToolSeries],
+    ) -> String {
+        crate::prometheus::page(&self.inner, agents, status, tools)
     }
 
     /// Seconds of agents and events that were lost for want of a disk.

@@ -39,6 +39,7 @@ mod shows;
 mod stand_in;
 mod starting;
 mod state;
+pub mod tools;
 mod view;
 
 pub use attend::{Assignment, Attendant, Facts, Leave, Output, Refusal, Signals, Usage, attend};

@@ -169,6 +169,10 @@ pub fn start_request() -> StartRequest {
         command: Command::new(["true".to_owned()]).unwrap(),
         workdir: Some("/tmp".to_owned()),
         capability: None,
+        server_capabilities: std::collections::BTreeMap::from([(
+            "files.yaml".to_owned(),
+            "extends: strict\n".to_owned(),
+        )]),
         profile: Name::new("strict").ok(),
         restart: RestartPolicy::OnFailure,
     }

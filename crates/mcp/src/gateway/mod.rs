@@ -219,6 +219,12 @@ impl Session {
         }
     }
 
+    /// Whether something still waits for an operator under this key.
+    #[must_use]
+    pub fn is_held(&self, key: u64) -> bool {
+        self.held.contains_key(&key)
+    }
+
     fn deadline(&self, now: Instant) -> Instant {
         now.checked_add(self.limits.patience)
             .unwrap_or_else(|| now + Duration::from_secs(86_400))

@@ -275,13 +275,18 @@ async fn accept(hub: &Rc<Hub>, listening: Listening, open: &Rc<Cell<usize>>) {
             };
             loop {
                 match listener.accept().await {
+                    // Counted before a word is said: whoever says nothing has a descriptor of ours too.
                     Ok((stream, _)) => {
-                        let (hub, open) = (hub.clone(), open.clone());
+                        let Some(place) = Place::take(&open) else {
+                            continue;
+                        };
+                        let hub = hub.clone();
                         spawn_local(async move {
                             match lines::is_spoken(&stream).await {
                                 true => lines::talk(&hub, stream).await,
-                                false => receive(&hub, stream, Came::ByFile, &open),
+                                false => answer_http(&hub, stream, Came::ByFile).await,
                             }
+                            drop(place);
                         });
                     }
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
@@ -297,26 +302,50 @@ fn receive<S: AsyncRead + AsyncWrite + Unpin + 'static>(
     came: Came,
     open: &Rc<Cell<usize>>,
 ) {
-    if open.get() >= MOST_CONNECTIONS {
+    let Some(place) = Place::take(open) else {
         return;
-    }
-    open.set(open.get() + 1);
-    let (hub, open) = (hub.clone(), open.clone());
+    };
+    let hub = hub.clone();
     spawn_local(async move {
-        let service = service_fn(|request: Request<Incoming>| {
-            let hub = hub.clone();
-            async move {
-                Ok::<Response<answer::Body>, Infallible>(post::handle(&hub, request, came).await)
-            }
-        });
-        let _ = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(Duration::from_secs(30))
-            .max_buf_size(64 << 10)
-            .serve_connection(TokioIo::new(stream), service)
-            .await;
-        open.set(open.get() - 1);
+        answer_http(&hub, stream, came).await;
+        drop(place);
     });
+}
+
+async fn answer_http<S: AsyncRead + AsyncWrite + Unpin + 'static>(
+    hub: &Rc<Hub>,
+    stream: S,
+    came: Came,
+) {
+    let service = service_fn(|request: Request<Incoming>| {
+        let hub = hub.clone();
+        async move { Ok::<Response<answer::Body>, Infallible>(post::handle(&hub, request, came).await) }
+    });
+    let _ = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(Duration::from_secs(30))
+        .max_buf_size(64 << 10)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+}
+
+/// A connection's place among those that are open.
+struct Place(Rc<Cell<usize>>);
+
+impl Place {
+    fn take(open: &Rc<Cell<usize>>) -> Option<Self> {
+        if open.get() >= MOST_CONNECTIONS {
+            return None;
+        }
+        open.set(open.get() + 1);
+        Some(Self(open.clone()))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
 }
 
 /// What is late is answered, who is silent for long is forgotten.

@@ -67,6 +67,7 @@ fn delete(hub: &Rc<Hub>, request: &Request<Incoming>) -> Response<Body> {
     match client_of(hub, request) {
         Ok(client) => {
             hub.clients.borrow_mut().remove(client.id());
+            client.leave();
             bare(StatusCode::OK)
         }
         Err(response) => *response,

@@ -96,7 +96,7 @@ fn the_page_is_in_the_format_whatever_agents_call_themselves() {
     agents[0].usage.cpu_ms = 2_500;
     agents[1].name = Shown::new(&"ü".repeat(200));
     agents[2].phase = AgentPhase::Ended;
-    let series = read(&monitor.prometheus(&agents, &status()));
+    let series = read(&monitor.prometheus(&agents, &status(), &[]));
     let get = |name: &str, labels: &[(&str, &str)]| {
         let labels = labels
             .iter()
@@ -185,7 +185,7 @@ fn a_crowd_of_agents_does_not_make_a_crowd_of_series() {
     let agents: Vec<_> = (0..1_500)
         .map(|number| agent(&format!("a{number}")))
         .collect();
-    let series = read(&monitor.prometheus(&agents, &status()));
+    let series = read(&monitor.prometheus(&agents, &status(), &[]));
     let of_agents = series
         .keys()
         .filter(|(name, _)| name == "belljar_agent_memory_bytes")
@@ -195,4 +195,41 @@ fn a_crowd_of_agents_does_not_make_a_crowd_of_series() {
         series.get(&("belljar_agents_not_shown".to_owned(), Vec::new())),
         Some(&500.0)
     );
+}
+
+#[test]
+fn tools_have_series_by_server_and_verdict_and_long_names_are_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let monitor = Hands::at(BEGIN)
+        .open(directory.path(), Settings::default())
+        .unwrap();
+    let called = |tool: &str, verdict: &str| crate::ToolSeries {
+        server: "files".to_owned(),
+        tool: tool.to_owned(),
+        verdict: verdict.to_owned(),
+        calls: 2,
+        seconds: 0.25,
+    };
+    let long = "x".repeat(64);
+    let tools = [
+        called("read", "allow"),
+        called("read", "deny"),
+        called("evil\"} 1\n", "deny"),
+        called(&format!("{long}1"), "allow"),
+        called(&format!("{long}2"), "allow"),
+    ];
+    let series = read(&monitor.prometheus(&[], &status(), &tools));
+    let get = |name: &str, tool: &str, verdict: &str| {
+        let labels = [("server", "files"), ("tool", tool), ("verdict", verdict)];
+        let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        series.get(&(name.to_owned(), labels.to_vec())).copied()
+    };
+    assert_eq!(get("belljar_tool_calls_total", "read", "deny"), Some(2.0));
+    assert_eq!(
+        get("belljar_tool_seconds_total", "read", "allow"),
+        Some(0.25)
+    );
+    assert_eq!(get("belljar_tool_calls_total", &long, "allow"), Some(4.0));
+    let evil = get("belljar_tool_calls_total", "evil\"} 1\n", "deny");
+    assert_eq!(evil, Some(2.0));
 }

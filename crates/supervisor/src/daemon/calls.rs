@@ -159,10 +159,10 @@ impl Inner {
                     .iter()
                     .map(|weaker| Shown::new(weaker))
                     .collect(),
-                policy: card
-                    .capability
-                    .clone()
-                    .unwrap_or_else(|| shipped.to_owned()),
+                policy: card.capability.as_deref().map_or_else(
+                    || shipped.to_owned(),
+                    |text| agent.employed.backstage.redacted(text),
+                ),
                 denials: agent.denials.clone(),
             }
         });

@@ -1,5 +1,6 @@
 //! From a wish to an agent with a name.
 
+use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
 use belljar_api::{Problem, StartRequest, Status};
@@ -13,6 +14,7 @@ use crate::error::RunError;
 use crate::fleet::{Candidate, Refused, keeper_thread};
 use crate::lower::Command;
 use crate::places::find_places;
+use crate::tools::{Backstage, ServerFiles};
 
 impl From<StartRequest> for AgentSpec {
     fn from(request: StartRequest) -> Self {
@@ -24,6 +26,10 @@ impl From<StartRequest> for AgentSpec {
             profile: request.profile.map(|name| name.as_str().to_owned()),
             restart: request.restart,
             protected: Vec::new(),
+            servers: ServerFiles {
+                texts: request.server_capabilities,
+                paths: Vec::new(),
+            },
         }
     }
 }
@@ -47,6 +53,7 @@ impl Inner {
             capability: spec.capability.clone(),
             profile: spec.profile.clone(),
             protected: spec.protected.clone(),
+            servers: spec.servers.clone(),
             ..Card::default()
         };
         self.start_with(spec, card)
@@ -91,14 +98,8 @@ impl Inner {
 
     fn candidate(&self, spec: AgentSpec) -> Result<Candidate, Refused> {
         let mut capability = capability(&spec)?;
-        if !capability.tools.all_servers().is_empty() {
-            let problem = Problem::new(
-                "refused",
-                "mcp.servers: a supervisor does not run the servers of its agents",
-            );
-            let hint = "serve them with `belljar mcp serve` and open that address in the rules, or use `belljar run`";
-            return Err(Refused(Status::FORBIDDEN, problem.hint(hint)));
-        }
+        let backstage = Backstage::behind(&mut capability, spec.servers);
+        let backstage = backstage.map_err(|error| refused(&error))?;
         for file in &spec.protected {
             if let Ok(file) = file.canonicalize() {
                 let rule = Rule::new(PathRule::Root(file), Origin::built_in());
@@ -120,6 +121,7 @@ impl Inner {
             state: None,
             asked: Asked::default(),
             reason: format!("agent {}", spec.name),
+            backstage: Arc::new(backstage),
         })
     }
 

@@ -1,5 +1,7 @@
 //! Agents that a daemon looks after.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +24,9 @@ pub struct StartRequest {
     /// The text of a capability.yaml.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capability: Option<String>,
+    /// The texts of the capability files that its `mcp.servers` name, by the names that stand there.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub server_capabilities: BTreeMap<String, String>,
     /// A shipped profile, where no capability is given; `moderate` where neither is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Name>,

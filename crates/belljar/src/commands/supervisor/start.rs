@@ -12,9 +12,11 @@ use belljar_monitor::Monitor;
 use belljar_sandbox::signals::{CONTINUED, SignalWatch};
 use belljar_supervisor::daemon::{AgentSpec, Daemon, DaemonSettings};
 use belljar_supervisor::fleet::Operator;
+use belljar_supervisor::tools::ServerFiles;
 use belljar_supervisor::{RunError, StateDir};
 use belljar_web::{Settings, Tls, TokenFile, Web};
 
+use super::attached::capability_text;
 use super::board::Board;
 use super::hands::{ByRule, RuleHands};
 use super::records::Records;
@@ -273,16 +275,14 @@ pub(super) fn spec(
 ) -> Result<AgentSpec, Failure> {
     let at = |path: &Path| std::path::absolute(base.join(path)).map_err(no_directory);
     let mut protected: Vec<PathBuf> = declared_in.map(Path::to_owned).into_iter().collect();
-    let capability = match &agent.capability {
+    let (capability, servers) = match &agent.capability {
         Some(path) => {
             let path = at(path)?;
-            // Read here once, so that what is wrong with it is told with its place.
-            belljar_manifest::read_capability_file(&path)?;
-            let bytes = belljar_manifest::read_bounded(&path, &path.display().to_string())?;
+            let (text, servers) = capability_text(&path)?;
             protected.push(path);
-            Some(String::from_utf8_lossy(&bytes).into_owned())
+            (Some(text), servers)
         }
-        None => None,
+        None => (None, ServerFiles::default()),
     };
     Ok(AgentSpec {
         name: agent.name.clone(),
@@ -296,6 +296,7 @@ pub(super) fn spec(
             DeclaredRestart::Always => RestartPolicy::Always,
         },
         protected,
+        servers,
     })
 }
 

@@ -1,12 +1,14 @@
 //! Servers at an address: whom they are trusted by, and what only they are told.
 
-use super::invalid;
-use crate::exit::Failure;
 use belljar_egress::{Roots, client_config};
 use belljar_mcp::ServerFacts;
 use belljar_mcp::http::{Address, Reach};
 use belljar_policy::{McpServer, PathRule, Places, Rule, ServerHeader};
-use belljar_supervisor::{find_places, server_header};
+
+use crate::error::RunError;
+use crate::network::server_header;
+use crate::places::find_places;
+use std::path::Path;
 
 /// How a server of a policy's is reached at this address.
 pub(super) fn listed(
@@ -15,15 +17,14 @@ pub(super) fn listed(
     url: &str,
     ca: Option<&PathRule>,
     headers: &[ServerHeader],
-) -> Result<(Reach, ServerFacts), Failure> {
+    work: &Path,
+) -> Result<(Reach, ServerFacts), RunError> {
     let at = match (ca, headers) {
-        (None, []) => parse(url)?,
+        (None, []) => address(url)?,
         _ => {
-            let here = std::env::current_dir()
-                .map_err(|source| super::wrap::system("finding the directory", source))?;
-            let (_, places) = find_places(&here)?;
+            let (_, places) = find_places(work)?;
             let mut at = match ca {
-                None => parse(url)?,
+                None => address(url)?,
                 Some(file) => parse_trusting(url, Roots::Pem(vec![read(file, rule, &places)?]))?,
             };
             for header in headers {
@@ -39,29 +40,32 @@ pub(super) fn listed(
 }
 
 /// An address that is trusted by whom the host trusts.
-pub(super) fn parse(text: &str) -> Result<Address, Failure> {
+///
+/// # Errors
+/// When it is none.
+pub fn address(text: &str) -> Result<Address, RunError> {
     parse_trusting(text, Roots::Host)
 }
 
-fn parse_trusting(text: &str, roots: Roots) -> Result<Address, Failure> {
+fn parse_trusting(text: &str, roots: Roots) -> Result<Address, RunError> {
     let trust = || client_config(roots).map_err(|error| error.to_string());
     Address::parse(text, trust).map_err(wrong)
 }
 
-fn wrong(error: belljar_mcp::http::InvalidAddress) -> Failure {
-    invalid(&error.to_string(), error.hint())
+fn wrong(error: belljar_mcp::http::InvalidAddress) -> RunError {
+    RunError::Invalid {
+        what: error.to_string(),
+        hint: error.hint().to_owned(),
+    }
 }
 
 /// No list of certificates is longer.
 const LONGEST: u64 = 4 << 20;
 
-fn read(file: &PathRule, rule: &Rule<McpServer>, places: &Places) -> Result<String, Failure> {
-    let fail = |why: String| {
-        let what = format!("{}: ca {file}: {why}", rule.origin);
-        invalid(
-            &what,
-            "name a PEM file with the certificates of the server's authority",
-        )
+fn read(file: &PathRule, rule: &Rule<McpServer>, places: &Places) -> Result<String, RunError> {
+    let fail = |why: String| RunError::Invalid {
+        what: format!("{}: ca {file}: {why}", rule.origin),
+        hint: "name a PEM file with the certificates of the server's authority".into(),
     };
     let path = file.resolve(places);
     let path = path.ok_or_else(|| fail("nowhere on this host".to_owned()))?;
