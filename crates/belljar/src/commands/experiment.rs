@@ -1,6 +1,7 @@
 //! `belljar experiment`: contracts studied with the controller that enforces them.
 
 mod live;
+mod twin;
 
 use crate::cli::OutputFormat;
 use crate::cli::experiment::{Experiment as Command, Optimise, RunExperiment, Threads};
@@ -109,12 +110,18 @@ fn carry_out(
     };
     bar.clear();
     let written = report::write(&results, directory, report::Chosen::default())?;
+    let twins = match experiment.is_live {
+        true => live::twins(&results, directory),
+        false => Vec::new(),
+    };
     if output == OutputFormat::Json {
+        let twins = twin::json(&results, &twins);
         print::json(
-            &json!({"manifest": results.manifest, "cells": cells_json(&results), "sensitivity": sensitivity(&results), "escape": escape(&results.runs).filter(|_| results.experiment.is_live), "written": written}),
+            &json!({"manifest": results.manifest, "cells": cells_json(&results), "sensitivity": sensitivity(&results), "escape": escape(&results.runs).filter(|_| results.experiment.is_live), "twins": twins, "written": written}),
         );
     } else {
         print::out(&summary(&results));
+        print::out(&twin::table(&results, &twins));
         print::line(
             Line::Summary,
             &format!("written to {}", directory.display()),

@@ -51,16 +51,20 @@ impl<D: Desk> World<'_, D> {
 
     fn schedule(&mut self, slot: u32, wants: u32, life: Option<u64>) {
         let group = self.group(slot);
+        let latency = &self.scenario.latency;
+        let start_ns = self.delay(&latency.start);
         if wants > 0 {
             let steps = if group.strategy == Strategy::Conservative {
                 4
             } else {
                 1
             };
-            self.later(group.pace_ns.saturating_mul(steps), slot, Act::Step);
+            let wait_ns = group.pace_ns.saturating_mul(steps);
+            self.later(start_ns.saturating_add(wait_ns), slot, Act::Step);
         }
         if let Some(ns) = life {
-            self.later(ns, slot, Act::Exit);
+            let exit_ns = self.delay(&latency.exit).saturating_add(start_ns);
+            self.later(ns.saturating_add(exit_ns), slot, Act::Exit);
         }
         if self.scenario.contract.heartbeat_timeout.is_some() {
             self.later(self.beat_ns(), slot, Act::Beat);

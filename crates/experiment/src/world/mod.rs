@@ -16,7 +16,7 @@ use belljar_replication::{
 use crate::desk::Desk;
 use crate::law::Span;
 use crate::rng::Stream;
-use crate::scenario::{Group, Operation, Scenario};
+use crate::scenario::{Group, Latency, Operation, Scenario};
 use crate::tally::{Run, Tally, Trace};
 use body::{Bodies, NEVER, NOBODY};
 use queue::{Act, Entry, Queue};
@@ -152,6 +152,8 @@ struct World<'a, D> {
     /// Roots that an operator will start.
     roots_to_come: u32,
     stream: Stream,
+    /// Where latencies come from: apart from workers' own numbers, which are the same with and without them.
+    delays: Stream,
 }
 
 impl<'a, D: Desk> World<'a, D> {
@@ -168,6 +170,7 @@ impl<'a, D: Desk> World<'a, D> {
         (mut bodies, queue): (Bodies, Queue),
     ) -> Self {
         bodies.clear();
+        let stream = Stream::of_run(key.seed, u64::from(key.stream), u64::from(key.replicate));
         let mut world = Self {
             scenario,
             desk,
@@ -188,7 +191,8 @@ impl<'a, D: Desk> World<'a, D> {
             cooldown_ns: nanoseconds(scenario.contract.cooldown),
             roots: Vec::new(),
             roots_to_come: 0,
-            stream: Stream::of_run(key.seed, u64::from(key.stream), u64::from(key.replicate)),
+            stream,
+            delays: stream.child(u64::MAX),
         };
         world.place_roots();
         world
@@ -336,6 +340,14 @@ impl<'a, D: Desk> World<'a, D> {
         let generation = self.bodies.of(slot).generation;
         self.queue
             .push(self.now_ns.saturating_add(wait_ns), slot, generation, act);
+    }
+
+    /// How long something takes this time.
+    fn delay(&mut self, span: &Span) -> u64 {
+        match self.scenario.latency == Latency::NONE {
+            true => 0,
+            false => span.draw(&mut self.delays),
+        }
     }
 
     fn group(&self, slot: u32) -> &'a Group {
