@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use belljar_experiment::law::{Offspring, Span};
 use belljar_experiment::{
-    Experiment, Group, Latency, Operation, PRESETS, Run, RunEnd, RunKey, Scenario, Simulator, Strategy,
-    simulate,
+    Experiment, Group, Latency, Operation, PRESETS, Run, RunEnd, RunKey, Scenario, Simulator,
+    Strategy, simulate,
 };
 use belljar_policy::{Contract, OnParentExit};
 

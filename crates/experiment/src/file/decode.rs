@@ -90,10 +90,10 @@ fn contract(root: &Node<'_>, file_name: &str) -> Result<(Contract, Option<PathBu
             for condition in &contract.stop_conditions {
                 belljar_replication::check_conditions(std::slice::from_ref(condition)).map_err(
                     |error| {
-                        Problem::new(condition_span(node, &condition.name), error.to_string())
-                            .with_hint(
-                                "`belljar replication contract validate` explains conditions",
-                            )
+                        let message = format!("{error}: {}", error.problem);
+                        Problem::new(condition_span(node, &condition.name), message).with_hint(
+                            "`belljar replication contract validate` explains conditions",
+                        )
                     },
                 )?;
             }

@@ -38,23 +38,18 @@ pub(super) fn table(results: &Results, twins: &[Twin]) -> String {
         ));
     }
     for twin in twins {
-        let point = &results.manifest.points[twin.cell as usize];
-        let named = results.manifest.parameters.iter().zip(point);
-        let mut name: Vec<String> = named
-            .map(|(name, value)| format!("{name}={value}"))
-            .collect();
+        let name = super::cell_name(results, twin.cell as usize);
         let Latency {
             start,
             request,
             exit,
         } = twin.latency;
-        name.push(format!(
-            "(start {}, request {}, exit {})",
+        text.push_str(&format!(
+            "{name}  (start {}, request {}, exit {})\n",
             milliseconds(start),
             milliseconds(request),
             milliseconds(exit)
         ));
-        text.push_str(&format!("{}\n", name.join(" ")));
         for row in comparisons(results, twin) {
             text.push_str(&format!(
                 "  {:<24} {:>10.3} {:>10.3} {:>10.3}  [{:.3}, {:.3}]{}\n",
