@@ -5,10 +5,13 @@
 /// which id a slot has.
 #[derive(Clone, Debug)]
 pub(crate) struct Index {
-    /// Slots with the hashes of their ids, or [`VACANT`]. Never more than five eighths full.
+    /// Slots with the hashes of their ids, or [`VACANT`]. Never more than half full, or five eighths from [`LARGE`] on.
     table: Vec<Entry>,
     len: usize,
 }
+
+/// A table of so many entries takes so much memory that a longer search is the lesser evil.
+const LARGE: usize = 1 << 23;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
@@ -55,7 +58,8 @@ impl Index {
 
     /// Adds an id that is not in it.
     pub(crate) fn insert(&mut self, id: u128, slot: u32) {
-        if 8 * (self.len + 1) > 5 * self.table.len() {
+        let eighths = if self.table.len() < LARGE { 4 } else { 5 };
+        if 8 * (self.len + 1) > eighths * self.table.len() {
             self.grow();
         }
         let hash = hash(id);
