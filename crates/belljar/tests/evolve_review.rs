@@ -361,7 +361,9 @@ fn what_did_not_pass_or_was_changed_since_is_not_approved() {
         "{told}"
     );
     // Another tree.
-    std::fs::write(directory.join("trees/candidate/agent.py"), "evil\n").unwrap();
+    let trees = directory.join("trees");
+    let text = String::from_utf8(std::fs::read(&trees).unwrap()).unwrap();
+    std::fs::write(&trees, text.replace("alert(2)", "alert(3)")).unwrap();
     let why = place.refused(&words(&place.say("approve", id, "bob", &[])));
     assert!(why.contains("tree after"), "{why}");
 }

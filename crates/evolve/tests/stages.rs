@@ -63,11 +63,15 @@ fn a_cache_passes_waits_for_people_and_leaves_evidence() {
 fn a_tree_that_is_changed_later_is_not_the_one_that_was_judged() {
     let world = World::new();
     let judged = world.check(CACHE);
-    let file = world
-        .store()
-        .directory(&judged.proposal.id)
-        .join("trees/candidate/agent.py");
-    std::fs::write(&file, format!("{AGENT}# evil\n")).expect("a file");
+    let file = world.store().directory(&judged.proposal.id).join("trees");
+    // A byte of the agent, in place.
+    let mut bytes = std::fs::read(&file).expect("a file");
+    let at = bytes
+        .windows(6)
+        .position(|window| window == b"isqrt(")
+        .expect("the agent");
+    bytes[at] = b'x';
+    std::fs::write(&file, bytes).expect("a file");
     assert!(matches!(
         world.store().digests(&judged.proposal.id),
         Err(StoreError::Changed { .. })

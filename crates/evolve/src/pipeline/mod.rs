@@ -348,11 +348,11 @@ impl<'a> Pipeline<'a> {
         }
         let start = Instant::now();
         let found = run();
-        let is_plain = found.reasons.is_empty() && found.raised.is_empty() && !found.not_asked;
+        let has_passed = found.reasons.is_empty() && !found.not_asked;
         let took = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
         let result = self.settled(&self.loaded.proposal.id, name, more, found, took);
         // Only what passed is worth keeping: a failure may have been the machine's. That it can't be kept costs time alone.
-        if is_plain && std::fs::create_dir_all(&self.cache).is_ok() {
+        if has_passed && std::fs::create_dir_all(&self.cache).is_ok() {
             let _ = std::fs::write(&file, serde_json::to_vec(&result).unwrap_or_default());
         }
         tell(Progress::Ended(&result));

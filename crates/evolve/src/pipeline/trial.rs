@@ -12,7 +12,7 @@ use super::finding::{Finding, finding};
 use crate::config::Case;
 use crate::glob::{self, Glob};
 use crate::path::TreePath;
-use crate::scope::GUARDED;
+use crate::scope::{self, GUARDED};
 use crate::tree::Tree;
 
 pub(super) const RUNNER: &str = include_str!("../python/runner.py");
@@ -55,18 +55,14 @@ pub(super) fn trusted(base: &Tree, candidate: &Tree, test_files: &[String]) -> T
         .chain(test_files.iter().map(String::as_str))
         .map(Glob::new)
         .collect();
-    let is_kept = |path: &TreePath| glob::first(&kept, path).is_some();
     let mut tree = candidate.clone();
-    let foreign: Vec<TreePath> = tree
-        .iter()
-        .map(|(path, _)| path.clone())
-        .filter(|path| is_kept(path))
-        .collect();
-    for path in &foreign {
-        tree.take(path);
-    }
-    for (path, entry) in base.iter().filter(|(path, _)| is_kept(path)) {
-        tree.put(path.clone(), entry.clone());
+    for change in scope::changes(base, candidate) {
+        if glob::first(&kept, change.path).is_some() {
+            match change.before {
+                Some(entry) => tree.put(change.path.clone(), entry.clone()),
+                None => drop(tree.take(change.path)),
+            }
+        }
     }
     tree
 }
