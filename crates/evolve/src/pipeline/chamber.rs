@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use belljar_policy::{Capability, Origin, PathRule, Permission, Rule};
 use belljar_supervisor::{Command, RunError, RunResult, SandboxManager, Show, ShowName, StateDir};
@@ -21,6 +21,8 @@ pub(super) struct Chambers {
     /// Trees that are exported, by their digest. No box can write to one, so all may look at the same.
     exported: Mutex<BTreeMap<String, PathBuf>>,
     time: Duration,
+    /// How long the trees took to write, in milliseconds, each.
+    written: Mutex<Vec<f64>>,
 }
 
 /// A box did not tell what it should have.
@@ -74,6 +76,7 @@ impl Chambers {
             scratch: scratches().map_err(ChamberError::Scratch)?,
             exported: Mutex::default(),
             time: config.stage_time,
+            written: Mutex::default(),
         })
     }
 
@@ -91,9 +94,19 @@ impl Chambers {
             .or(self.scratch.last())
             .ok_or_else(|| ChamberError::Scratch(std::io::ErrorKind::NotFound.into()))?;
         let place = base.0.join(&digest[..16]);
+        let began = Instant::now();
         tree.export(&place)?;
+        let took = began.elapsed().as_secs_f64() * 1e3;
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        written.push(took);
         exported.insert(digest, place.clone());
         Ok(place)
+    }
+
+    /// How long the slowest tree took to write, in milliseconds.
+    pub(super) fn slowest_ms(&self) -> Option<f64> {
+        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        written.iter().copied().max_by(f64::total_cmp)
     }
 
     /// Runs a command in a box of its own.

@@ -70,7 +70,8 @@ pub(super) fn check(work: &Work<'_>, chambers: &Chambers, tree: &Tree) -> Findin
             },
         );
     }
-    found.facts = json!({"checks": work.config.checks.len()});
+    found.facts =
+        json!({"checks": work.config.checks.len(), "workspace_ms": chambers.slowest_ms()});
     found
 }
 
