@@ -89,6 +89,16 @@ static PROJECT: Object = Object {
             "The Python that has pytest. Without it, /usr/bin/python3.",
         ),
         field(
+            "node",
+            WORD,
+            "The Node that runs tests. Without it, /usr/bin/node.",
+        ),
+        field(
+            "cargo",
+            WORD,
+            "The cargo of a toolchain, beside its rustc. Without it, /usr/bin/cargo.",
+        ),
+        field(
             "import_paths",
             WORDS,
             "Where Python looks for the project's modules. Without it, `.` and `src`.",
@@ -198,7 +208,12 @@ static TESTS: Object = Object {
         field(
             "files",
             WORDS,
-            "Patterns of test files. Without it, test_*.py and *_test.py.",
+            "Patterns of test files. Without it, test_*.py, *_test.py, and *.test.* and *.spec.* of JavaScript and TypeScript.",
+        ),
+        field(
+            "runners",
+            WORDS,
+            "Who runs them: python, node, cargo. Without it, those for which there are test files, and cargo where there is a Cargo.toml.",
         ),
         field(
             "held_out",
@@ -285,6 +300,10 @@ static BEHAVIOUR: Object = Object {
 pub struct Config {
     /// The Python that has pytest.
     pub python: String,
+    /// The Node that runs tests.
+    pub node: String,
+    /// The cargo that does.
+    pub cargo: String,
     /// Where Python looks for modules, relative to the project.
     pub import_paths: Vec<String>,
     /// Paths of the host that boxes see.
@@ -315,6 +334,8 @@ pub struct Config {
     pub high: Vec<String>,
     /// Patterns of test files.
     pub test_files: Vec<String>,
+    /// Who runs them; those for which there is something to run, if none is named.
+    pub runners: Vec<String>,
     /// Tests that no author sees.
     pub held_out: Option<PathBuf>,
     /// Further programs.
@@ -385,6 +406,9 @@ impl Default for Config {
         };
         Self {
             python: "/usr/bin/python3".into(),
+            node: "/usr/bin/node".into(),
+            cargo: "/usr/bin/cargo".into(),
+            runners: Vec::new(),
             import_paths: list(&[".", "src"]),
             readable: Vec::new(),
             exclude: list(&crate::tree::MADE),
@@ -399,7 +423,18 @@ impl Default for Config {
             allow_names: Vec::new(),
             critical: Vec::new(),
             high: Vec::new(),
-            test_files: list(&["test_*.py", "*_test.py"]),
+            test_files: list(&[
+                "test_*.py",
+                "*_test.py",
+                "*.test.js",
+                "*.test.mjs",
+                "*.test.cjs",
+                "*.test.ts",
+                "*.test.mts",
+                "*.spec.js",
+                "*.spec.mjs",
+                "*.spec.ts",
+            ]),
             held_out: None,
             checks: Vec::new(),
             cases: Vec::new(),
@@ -432,6 +467,11 @@ fn decode(root: &Node<'_>) -> Result<Config, Problem> {
     let mut config = Config::default();
     let at = |section: &str, key: &str| root.get(section).and_then(|section| section.get(key));
     replace(&mut config.python, at("project", "python"), string)?;
+    replace(&mut config.node, at("project", "node"), string)?;
+    replace(&mut config.cargo, at("project", "cargo"), string)?;
+    replace(&mut config.runners, at("tests", "runners"), |list| {
+        list.items().iter().map(runner).collect()
+    })?;
     replace(
         &mut config.import_paths,
         at("project", "import_paths"),
@@ -534,6 +574,15 @@ fn string(node: &Node<'_>) -> Result<String, Problem> {
     Ok(text(node)?.to_owned())
 }
 
+fn runner(node: &Node<'_>) -> Result<String, Problem> {
+    let name = string(node)?;
+    match matches!(name.as_str(), "python" | "node" | "cargo") {
+        true => Ok(name),
+        false => Err(Problem::new(node.span, "no such test runner")
+            .with_hint("python, node or cargo; others are `checks`")),
+    }
+}
+
 fn strings(node: &Node<'_>) -> Result<Vec<String>, Problem> {
     node.items().iter().map(string).collect()
 }
@@ -574,6 +623,12 @@ mod tests {
         );
         assert_eq!(
             parse("evolve.toml", b"[project]\nreadable = [\"x\"]\n")
+                .unwrap_err()
+                .line,
+            2
+        );
+        assert_eq!(
+            parse("evolve.toml", b"[tests]\nrunners = [\"node\", \"jest\"]\n")
                 .unwrap_err()
                 .line,
             2

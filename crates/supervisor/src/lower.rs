@@ -30,6 +30,7 @@ pub struct Command {
     pub(crate) shows: Vec<Show>,
     pub(crate) env: Vec<(OsString, OsString)>,
     pub(crate) watch: Watch,
+    pub(crate) input: Option<std::sync::Arc<[u8]>>,
 }
 
 impl Command {
@@ -42,7 +43,16 @@ impl Command {
             shows: Vec::new(),
             env: Vec::new(),
             watch: Watch::Nothing,
+            input: None,
         }
+    }
+
+    /// What the program reads from its standard input, at most 32 KiB, where its output is captured. Once read it is gone: nothing
+    /// else in the box can find it again, unlike what is shown.
+    #[must_use]
+    pub fn input(mut self, bytes: impl Into<std::sync::Arc<[u8]>>) -> Self {
+        self.input = Some(bytes.into());
+        self
     }
 
     /// Has every file noted that the program names (see [`crate::RunResult::observed`]), which slows it down.

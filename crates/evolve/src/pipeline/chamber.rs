@@ -45,6 +45,9 @@ pub(super) struct Job<'a> {
     /// Files below /belljar.
     pub(super) shows: Vec<(&'static str, Vec<u8>)>,
     pub(super) watched: Watched,
+    /// What it reads. Once it has, nothing else in the box can.
+    pub(super) input: Vec<u8>,
+    pub(super) env: Vec<(&'static str, String)>,
 }
 
 /// Whether what it does is noted.
@@ -125,6 +128,12 @@ impl Chambers {
                 name,
                 bytes: Arc::from(bytes.as_slice()),
             });
+        }
+        for (name, value) in &job.env {
+            command = command.env(*name, value);
+        }
+        if !job.input.is_empty() {
+            command = command.input(job.input.as_slice());
         }
         if job.watched == Watched::Yes {
             command = command.watched();

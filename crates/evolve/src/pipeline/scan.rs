@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::chamber::{ChamberError, Chambers, Job, Watched};
+use super::chamber::{ChamberError, Chambers, Job};
 use super::finding::{Finding, finding};
 use crate::config::Scanner;
 use crate::scope::Change;
@@ -66,8 +66,7 @@ fn count(chambers: &Chambers, tree: &Tree, scanner: &Scanner) -> Result<usize, C
     let place = chambers.place(tree)?;
     let job = Job {
         words: &scanner.command,
-        shows: Vec::new(),
-        watched: Watched::No,
+        ..Job::default()
     };
     let result = chambers.run(&place, &job)?;
     let printed = result.stdout.as_deref().unwrap_or_default();
