@@ -10,6 +10,7 @@ pub mod config;
 pub mod edit;
 pub mod evidence;
 pub mod glob;
+pub mod imports;
 pub mod lang;
 pub mod path;
 pub mod pipeline;

@@ -7,6 +7,7 @@ mod footprint;
 mod runner;
 mod scan;
 mod statics;
+mod tools;
 mod trial;
 
 use std::collections::BTreeMap;
@@ -106,6 +107,8 @@ pub struct Pipeline<'a> {
     state: &'a StateDir,
     cache: PathBuf,
     loaded: &'a Loaded,
+    /// What the tools are that its rules name.
+    tools: String,
 }
 
 impl<'a> Pipeline<'a> {
@@ -116,6 +119,7 @@ impl<'a> Pipeline<'a> {
             state,
             cache,
             loaded,
+            tools: tools::digest(&loaded.config),
         }
     }
 
@@ -395,6 +399,7 @@ impl<'a> Pipeline<'a> {
             &before,
             &after,
             &config.digest,
+            &self.tools,
             &request,
             more,
         ];

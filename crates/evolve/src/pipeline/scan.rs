@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 use super::chamber::{ChamberError, Chambers, Job};
 use super::finding::{Finding, finding};
 use crate::config::Scanner;
+use crate::imports;
+use crate::proposal::Risk;
 use crate::scope::Change;
 use crate::tree::{Entry, Tree};
 
@@ -57,6 +59,14 @@ pub(super) fn scan(
                 );
             }
         }
+    }
+    for import in imports::undeclared(changes, after) {
+        let at = format!("{}:{}", import.path, import.line);
+        let message = format!(
+            "{} is imported, and no manifest or lock file has it",
+            import.name
+        );
+        finding.raise(Risk::Critical, "undeclared_import", &at, &message);
     }
     finding.facts = json!({"scanners": figures});
     finding
