@@ -6,7 +6,8 @@ use std::time::Duration;
 use belljar_gate::record::sha256_hex;
 use belljar_manifest::ManifestError;
 use belljar_manifest::document::{
-    self, Node, Object, Problem, Shape, field, number, replace, required, text, unexpected, whole,
+    self, Field, Node, Object, Problem, Shape, field, number, replace, required, text, unexpected,
+    whole,
 };
 
 /// The file's name, at the top of the project.
@@ -17,6 +18,8 @@ const WORDS: Shape = Shape::List {
     item: &WORD,
     most: 1000,
 };
+const NAME: Field = required("name", WORD, "What it is called.");
+const COMMAND: Field = required("command", WORDS, "The program and its arguments.");
 const LINES: Shape = Shape::Lines { most: 256 * 1024 };
 
 /// The whole of `evolve.toml`.
@@ -225,16 +228,13 @@ static TESTS: Object = Object {
 static CHECK: Object = Object {
     name: "checks",
     doc: "A program that must end well.",
-    fields: &[
-        required("name", WORD, "What it is called."),
-        required("command", WORDS, "The program and its arguments."),
-    ],
+    fields: &[NAME, COMMAND],
 };
 static CASE: Object = Object {
     name: "cases",
     doc: "A run whose output is compared outside the box. The expected output is never shown to it.",
     fields: &[
-        required("name", WORD, "What it is called."),
+        NAME,
         required(
             "command",
             WORDS,
@@ -252,7 +252,7 @@ static BENCHMARK: Object = Object {
     name: "benchmark",
     doc: "A program whose time counts, by the clock outside.",
     fields: &[
-        required("command", WORDS, "The program and its arguments."),
+        COMMAND,
         field(
             "rounds",
             // With fewer, chance alone could not be ruled out; `compare` looks at no more.
@@ -276,7 +276,7 @@ static SCANNER: Object = Object {
     name: "scanners",
     doc: "A program that finds faults. There may be no more after than before.",
     fields: &[
-        required("name", WORD, "What it is called."),
+        NAME,
         required(
             "command",
             WORDS,
@@ -292,7 +292,7 @@ static SCANNER: Object = Object {
 static BEHAVIOUR: Object = Object {
     name: "behaviour",
     doc: "A program whose doings are compared: files, programs, refused calls.",
-    fields: &[required("command", WORDS, "The program and its arguments.")],
+    fields: &[COMMAND],
 };
 
 /// How proposals are judged.

@@ -67,6 +67,14 @@ pub enum StoreError {
     /// No such proposal.
     #[error("there is no proposal {0}, or more than one begins so")]
     Unknown(String),
+    /// Stages have no say in it any more.
+    #[error("proposal {id} is {status}")]
+    Decided {
+        /// Which.
+        id: String,
+        /// How far it has come.
+        status: &'static str,
+    },
     /// Somebody changed what is kept.
     #[error("what is kept of proposal {id} is not what it was: {what}")]
     Changed {
@@ -264,11 +272,34 @@ impl Store {
         })
     }
 
+    /// Notes that its stages begin.
+    ///
+    /// # Errors
+    /// When people have decided about it, or the disk refuses.
+    pub fn begin(&self, proposal: &mut Proposal) -> Result<(), StoreError> {
+        self.check_undecided(&proposal.id)?;
+        proposal.status = Status::Checking;
+        self.write(proposal)
+    }
+
+    /// As it is on disk: stages take a while, and people may have decided meanwhile.
+    fn check_undecided(&self, id: &ProposalId) -> Result<(), StoreError> {
+        let known = self.read(id)?;
+        match known.is_decided() {
+            true => Err(StoreError::Decided {
+                id: id.short().to_owned(),
+                status: known.status.as_str(),
+            }),
+            false => Ok(()),
+        }
+    }
+
     /// Keeps what the stages found, and what follows for the proposal.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// When people have decided about it, or the disk refuses.
     pub fn settle(&self, proposal: &mut Proposal, outcome: &Outcome) -> Result<(), StoreError> {
+        self.check_undecided(&proposal.id)?;
         let bytes = serde_json::to_vec_pretty(&outcome.statements).unwrap_or_default();
         replace(&self.directory(&proposal.id).join("evidence.json"), &bytes)?;
         proposal.risk = outcome.risk;
