@@ -95,6 +95,7 @@ const DENIED_JAVASCRIPT: &[&str] = &[
     "setPrototypeOf",
     "worker_threads",
     "inspector",
+    "v8",
     "reallyExit",
     "_load",
     "syncBuiltinESMExports",

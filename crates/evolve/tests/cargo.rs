@@ -45,9 +45,7 @@ fn a_good_change_passes_and_a_wrong_one_does_not() {
     let better = AGENT.replace("total += i.isqrt();", "total = i.isqrt() + total;");
     let judged = check(&world, &better);
     judged.passes();
-    let mut stages = judged.outcome.statements.iter();
-    let unit = stages.find(|statement| statement.predicate.stage == "3-unit");
-    let facts = &unit.expect("a stage").predicate.facts;
+    let facts = judged.unit();
     assert_eq!(facts["passed"], 4);
     assert_eq!(facts["sentinels"], 4);
     assert_eq!(facts["coverage"], "not available");
@@ -58,9 +56,13 @@ fn a_good_change_passes_and_a_wrong_one_does_not() {
 fn tests_inside_a_file_are_those_of_before_and_coverage_is_not_made_up() {
     // Its own tests agree with it.
     let world = world();
-    let weak = wrong(AGENT)
-        .replace("16", "17")
-        .replace("assert!(score(20) > score(10));", "");
+    // Where the other tests do not look.
+    let weak = AGENT
+        .replace(
+            "    total\n}",
+            "    if n > 5 { total + 1 } else { total }\n}",
+        )
+        .replace("16", "17");
     check(&world, &weak).is_refused_for("test_failed");
     // Code that is another one while it is tested.
     let two = format!("{}\n#[cfg(not(test))]\npub fn more() {{}}\n", AGENT);

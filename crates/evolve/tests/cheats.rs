@@ -112,7 +112,7 @@ fn forged_results_are_not_taken() {
     ]);
     world
         .check_agent(&format!("{reach}\n{AGENT}# more\n"))
-        .passes();
+        .passes_all(3);
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn history_other_files_and_the_network_are_out_of_reach() {
     .replace("{:?}", "");
     world.write("tests/test_agent.py", &tests);
     world.configure("[tests]\nheld_out = \"../held\"\n");
-    world.check_agent(&format!("{AGENT}# more\n")).passes();
+    world.check_agent(&format!("{AGENT}# more\n")).passes_all(2);
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 mod support;
 
-use belljar_evolve::evidence::StageResult;
 use support::{Judged, World, clients, rewritten};
 
 const AGENT: &str = "function score(n) {\n  let total = 0;\n  for (let i = 0; i < n; i += 1) {\n    total += Math.floor(Math.sqrt(i));\n  }\n  return total;\n}\n\nmodule.exports = { score, name: () => 'agent' };\n";
@@ -24,20 +23,13 @@ fn wrong(before: &str) -> String {
     )
 }
 
-fn unit(judged: &Judged) -> &StageResult {
-    let mut all = judged.outcome.statements.iter();
-    &all.find(|statement| statement.predicate.stage == "3-unit")
-        .expect("a stage")
-        .predicate
-}
-
 #[test]
 fn a_good_change_passes_and_a_wrong_one_does_not() {
     let world = world();
     let better = AGENT.replace("Math.floor(Math.sqrt(i))", "Math.trunc(Math.sqrt(i))");
     let judged = check(&world, &better);
     judged.passes();
-    let facts = &unit(&judged).facts;
+    let facts = judged.unit();
     assert_eq!(facts["passed"], 3);
     assert_eq!(facts["sentinels"], 3);
     assert_eq!(facts["changed_lines_run"], 1);
@@ -133,7 +125,7 @@ fn the_draw_is_not_to_be_had_and_held_out_tests_count() {
         "{TESTS}\ntest('reach', () => {{\n  assert.deepStrictEqual(agent.found, []);\n}});\n"
     );
     let world = World::with(&[("agent.js", &agent), ("tests/agent.test.js", &tests)]);
-    check(&world, &format!("{agent}// more\n")).passes();
+    check(&world, &format!("{agent}// more\n")).passes_all(4);
 
     let world = self::world();
     std::fs::create_dir_all(world.beside("held")).expect("a directory");
@@ -168,6 +160,6 @@ fn typescript_is_tested_by_a_node_that_takes_it() {
     let body = |body: &str| rewritten(&[("agent.ts", &agent.replace("n + n", body))], "medium");
     let judged = world.check(&body("2 * n"));
     judged.passes();
-    assert_eq!(unit(&judged).facts["changed_lines_run"], 1);
+    assert_eq!(judged.unit()["changed_lines_run"], 1);
     world.check(&body("n")).is_refused_for("test_failed");
 }
