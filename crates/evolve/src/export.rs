@@ -64,7 +64,7 @@ fn write_all(files: &[(&TreePath, &Entry)], to: &Path, mask: u32) -> Result<(), 
             Some((name, directory)) if name == parent => directory,
             _ => {
                 let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
-                let opened = rustix::fs::open(&to.join(parent), flags, Bits::empty());
+                let opened = rustix::fs::open(to.join(parent), flags, Bits::empty());
                 opened.map_err(|errno| at(errno.into()))?
             }
         };
