@@ -49,6 +49,8 @@ pub enum Output {
     },
     /// Into the result, the first MiB of each stream.
     Capture,
+    /// The same, and this is what the program reads.
+    CaptureFed(Arc<[u8]>),
     /// The same, with the caller's standard input and signals: for a process that is the keeper.
     CaptureForeground,
     /// To files that are begun anew when they are full, of which the last ones are kept. No standard input.
@@ -115,7 +117,10 @@ impl<'a> Assignment<'a> {
             capability,
             command,
             state,
-            output: Output::Capture,
+            output: match &command.input {
+                Some(bytes) => Output::CaptureFed(Arc::clone(bytes)),
+                None => Output::Capture,
+            },
             reins: None,
             held: Held::ByOthers,
             budget: None,

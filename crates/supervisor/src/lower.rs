@@ -32,6 +32,7 @@ pub struct Command {
     pub(crate) shows: Vec<Show>,
     pub(crate) env: Vec<(OsString, OsString)>,
     pub(crate) watch: Watch,
+    pub(crate) input: Option<Arc<[u8]>>,
     pub(crate) answered: Option<Answered>,
 }
 
@@ -65,8 +66,17 @@ impl Command {
             shows: Vec::new(),
             env: Vec::new(),
             watch: Watch::Nothing,
+            input: None,
             answered: None,
         }
+    }
+
+    /// What the program reads from its standard input, at most 32 KiB, where its output is captured. Once read it is gone: nothing
+    /// else in the box can find it again, unlike what is shown.
+    #[must_use]
+    pub fn input(mut self, bytes: impl Into<Arc<[u8]>>) -> Self {
+        self.input = Some(bytes.into());
+        self
     }
 
     /// Has every file noted that the program names (see [`crate::RunResult::observed`]), which slows it down.

@@ -217,7 +217,7 @@ impl Office {
         // What the agent that proposed it gets to read.
         let feedback = reasons.into_iter().map(|reason| Refusal {
             code: format!("review_{}", reason.as_str()),
-            stage: "review".to_owned(),
+            stage: belljar_evolve::proposal::REVIEW.to_owned(),
             at: None,
             message: given.message.clone(),
             hint: None,

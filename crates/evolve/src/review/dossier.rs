@@ -209,6 +209,8 @@ impl Dossier {
 
 fn is_about(statement: &Statement, proposal: &Proposal) -> bool {
     statement.predicate.proposal == proposal.id
+        // A statement about nothing is about nothing.
+        && !statement.subject.is_empty()
         && statement
             .subject
             .iter()
