@@ -18,10 +18,10 @@ fn body(name: &str) -> Option<&'static str> {
         "ReadStatus" | "ListWorkers" | "ReadTree" | "ReadKillSwitch" | "ReadContract" => None,
         "ListAgents" | "ReadAgent" | "ListProcesses" | "ReadOutput" | "ReadMetrics" => None,
         "ListEvents" | "ListAlerts" | "ReadLedger" | "ListEntries" | "ProveEntry" => None,
-        "ListHolds" => None,
+        "ListHolds" | "ListProposals" | "ReadProposal" => None,
         "AnswerHold" => Some(r#"{"reason":"a test","allow":true}"#),
         "Quarantine" | "Release" | "EngageKillSwitch" | "ResetKillSwitch" | "BumpEpoch" => because,
-        "AcknowledgeClock" | "StopAgent" | "AcknowledgeAlert" | "ResolveAlert" | "ShutDown" => {
+        "AcknowledgeClock" | "StopAgent" | "RestartAgent" | "AcknowledgeAlert" | "ResolveAlert" | "ShutDown" => {
             because
         }
         "Kill" => Some(r#"{"reason":"a test","subtree":false}"#),

@@ -54,6 +54,7 @@ pub fn detail(name: WorkerId) -> AgentDetail {
         agent: agent(name, AgentPhase::Running),
         keeper_pid: Some(42),
         children: vec![id("child")],
+        workdir: "/srv/agent".to_owned(),
         tier: Shown::new("native"),
         limits_by: Shown::new("cgroup v2"),
         degraded: Vec::new(),

@@ -3,8 +3,10 @@
 mod attached;
 mod board;
 mod hands;
+mod proposals;
 mod reach;
 mod records;
+mod rollouts;
 mod start;
 mod status;
 mod watch;
