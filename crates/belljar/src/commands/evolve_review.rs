@@ -47,16 +47,26 @@ pub(super) fn supervise(state: &Path, proposal: &str) -> Result<Looked, Failure>
     let id = proposal.get(..12).unwrap_or(proposal);
     let known = office.read(proposal)?;
     let driver = office.of(&known)?;
-    if driver.rollout().is_none_or(Rollout::has_ended) {
+    // One that took over is looked at like the others: its last step may not have been made to its end.
+    let stage = driver.rollout().map(Rollout::stage);
+    if stage == Some(Stage::RolledBack) {
         driver.keep_up().map_err(stopped)?;
         return Ok(Looked::Over);
     }
-    drop(driver);
     let tick = match Dossier::gather(&office.store, &known.id) {
-        Ok(dossier) => office.turn(&dossier)?.1,
+        Ok(dossier) => {
+            drop(driver);
+            office.turn(&dossier)?.1
+        }
+        // What took over long ago is not undone because its papers are gone.
+        Err(_) if stage == Some(Stage::Done) => {
+            driver.keep_up().map_err(stopped)?;
+            Tick::Ended
+        }
         // Whoever can't show what was approved does not go on with it.
         Err(error) => {
             let why = format!("its evidence can't be had: {}", in_full(&error));
+            drop(driver);
             let tick = office.of(&known)?.roll_back(&why).map_err(stopped)?;
             office.set(&known, Status::RolledBack, Vec::new())?;
             tick

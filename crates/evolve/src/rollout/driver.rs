@@ -390,19 +390,7 @@ impl Driver {
             return Err(RolloutError::None);
         };
         let mut moved = Vec::new();
-        let mut places: Vec<(&str, Place)> = Vec::new();
-        for name in rollout.on_candidate() {
-            places.push((name, Place::instance(name)?));
-        }
-        if rollout.stage() == Stage::Done {
-            places.push(("", Place::current()));
-        }
-        let mut waiting = Vec::new();
-        for (name, place) in places {
-            if self.store.shows(&place)?.as_ref() != Some(&rollout.candidate) {
-                waiting.push((name, place));
-            }
-        }
+        let waiting = self.waiting(&rollout)?;
         if waiting.is_empty() {
             // Once it took over, whoever does not run it is told of; the rest goes on.
             if rollout.plan.supervised.is_none() || rollout.has_ended() {
@@ -423,6 +411,24 @@ impl Driver {
                     .map(drop)
             }
         }
+    }
+
+    /// Places that are to show the candidate and do not yet, with the instances they are for.
+    fn waiting<'r>(&self, rollout: &'r Rollout) -> Result<Vec<(&'r str, Place)>, RolloutError> {
+        let mut places: Vec<(&str, Place)> = Vec::new();
+        for name in rollout.on_candidate() {
+            places.push((name, Place::instance(name)?));
+        }
+        if rollout.stage() == Stage::Done {
+            places.push(("", Place::current()));
+        }
+        let mut waiting = Vec::new();
+        for (name, place) in places {
+            if self.store.shows(&place)?.as_ref() != Some(&rollout.candidate) {
+                waiting.push((name, place));
+            }
+        }
+        Ok(waiting)
     }
 
     fn take_up(&self, plan: &Plan, moved: &[&str]) -> Result<(), HookError> {
@@ -458,6 +464,10 @@ impl Driver {
         if rollout.stage() == Stage::RolledBack {
             let why = rollout.why_back().unwrap_or_default();
             return Ok(Tick::RolledBack(why.to_owned()));
+        }
+        // On or back, but not half of each for ever.
+        if rollout.stage() == Stage::Done && !self.waiting(rollout)?.is_empty() {
+            return self.roll_back("the approval ended before everybody ran it");
         }
         let mut did = Tick::Held("undecided");
         if matches!(self.next(), Next::Observe | Next::Hold("paused")) {

@@ -19,6 +19,8 @@ pub struct Watched {
     pub proposal: String,
     /// How often its instances are looked at.
     pub every: Duration,
+    /// How much has happened, in bytes of its journal.
+    pub length: u64,
 }
 
 /// The newest rollout of each project whose instances a supervisor keeps. What can't be read is left to whoever opens it.
@@ -35,12 +37,14 @@ pub fn watched(state: &Path) -> Vec<Watched> {
 
 fn began(journal: &Path) -> Option<Watched> {
     let mut line = String::new();
-    let file = File::open(journal).ok()?.take(MOST_LINE);
-    BufReader::new(file).read_line(&mut line).ok()?;
+    let file = File::open(journal).ok()?;
+    let length = file.metadata().ok()?.len();
+    BufReader::new(file.take(MOST_LINE)).read_line(&mut line).ok()?;
     match serde_json::from_str(&line).ok()? {
         Event::Started { proposal, plan, .. } => Some(Watched {
             proposal,
             every: Duration::from_secs(plan.supervised?.every_seconds),
+            length,
         }),
         _ => None,
     }

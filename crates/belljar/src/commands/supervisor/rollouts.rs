@@ -31,7 +31,7 @@ impl Rollouts {
             let mut watch = Watch {
                 state,
                 monitor,
-                due: HashMap::new(),
+                known: HashMap::new(),
             };
             while stopped.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
                 watch.turn();
@@ -56,19 +56,33 @@ impl Drop for Rollouts {
 struct Watch {
     state: PathBuf,
     monitor: Arc<Monitor>,
-    /// When each is looked at next; never again where nothing is left to do.
-    due: HashMap<String, (Option<Instant>, String)>,
+    /// Each that was looked at.
+    known: HashMap<String, Known>,
+}
+
+/// What came of the last look.
+#[derive(Default)]
+struct Known {
+    /// When it is looked at next; where nothing is left to do, not before something happens to it.
+    next: Option<Instant>,
+    /// What was told of it last.
+    told: String,
+    /// How long its journal was.
+    length: u64,
 }
 
 impl Watch {
     fn turn(&mut self) {
         let now = Instant::now();
         for one in watched(&self.state) {
-            let last = self.due.get(&one.proposal);
-            if last.is_some_and(|(at, _)| at.is_none_or(|at| now < at)) {
+            let last = self.known.get(&one.proposal);
+            if last.is_some_and(|last| match last.next {
+                Some(at) => now < at,
+                None => last.length == one.length,
+            }) {
                 continue;
             }
-            let mut told = last.map(|(_, told)| told.clone()).unwrap_or_default();
+            let mut told = last.map(|last| last.told.clone()).unwrap_or_default();
             let looked = supervise(&self.state, &one.proposal);
             let next = Some(Instant::now() + one.every);
             let (next, news) = match looked {
@@ -83,7 +97,12 @@ impl Watch {
                 self.tell(severity, &what);
                 told = what;
             }
-            self.due.insert(one.proposal, (next, told));
+            let known = Known {
+                next,
+                told,
+                length: one.length,
+            };
+            self.known.insert(one.proposal, known);
         }
     }
 
