@@ -7,6 +7,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
+use belljar_api::{
+    CallError, Client, Empty, ListProposals, ProposalStatus, ReadProposal, WorkerId,
+};
 use belljar_evolve::Risk;
 use belljar_evolve::evidence::{
     PREDICATE, STATEMENT, StageResult, Statement, Subject, TreeDigests, Verdict,
@@ -228,6 +231,26 @@ fn a_regression_at_a_quarter_goes_back_by_itself(who: Who) {
     let why = text(&status["why_back"]);
     assert!(why.contains("worse at 25 %: error_rate"), "{why}");
     rollout.assert_all_run("version 1", &proposal.base_tree);
+    // And so says the operator's API, to whoever may look.
+    let control = rollout.supervised.jail.state.join("fleet/control.sock");
+    let mut client = Client::connect(control).expect("the supervisor");
+    let id = WorkerId::new(proposal.id.as_str()).expect("a name");
+    let shown = client
+        .call_on::<ReadProposal>(&id, &Empty {})
+        .expect("the proposal");
+    let seen = shown.rollout.expect("its rollout");
+    assert_eq!(seen.stage.as_str(), "rolled back");
+    assert!(seen.instances.iter().all(|one| !one.on_candidate));
+    assert_eq!(shown.files[0].path, "agent.sh");
+    let list = client.call::<ListProposals>(&Empty {}).expect("a list");
+    assert_eq!(list.proposals[0].status, ProposalStatus::RolledBack);
+    assert_eq!(list.stats.by_status["rolled_back"], 1);
+    let nobody = WorkerId::new("0".repeat(64)).expect("a name");
+    let answer = client.call_on::<ReadProposal>(&nobody, &Empty {});
+    assert!(
+        matches!(&answer, Err(CallError::Refused { problem, .. }) if problem.code == "not_found"),
+        "{answer:?}"
+    );
     let events = rollout.supervised.said(&["monitor", "events", "-n", "200"]);
     assert!(events.contains("was taken back"), "{events}");
 }
@@ -239,6 +262,18 @@ fn a_candidate_that_crashes_again_and_again_goes_back(who: Who) {
     let status = rollout.await_stage(&proposal, "rolled back");
     let why = text(&status["why_back"]);
     assert!(why.contains("crash"), "{why}");
+    rollout.assert_all_run("version 1", &proposal.base_tree);
+}
+
+/// Nobody reports anything here: that it was refused something is the supervisor's own knowledge.
+fn a_candidate_that_reaches_beyond_its_walls_goes_back(who: Who) {
+    let rollout = Rollout::of(who, 2, "on_failure", ALONE);
+    let proposal =
+        rollout.propose("echo version 2\nwhile :; do unshare -U true; sleep 0.1; done\n");
+    rollout.deploy(&proposal);
+    let status = rollout.await_stage(&proposal, "rolled back");
+    let why = text(&status["why_back"]);
+    assert!(why.contains("worse at 50 %: violations"), "{why}");
     rollout.assert_all_run("version 1", &proposal.base_tree);
 }
 
@@ -293,6 +328,7 @@ for_each_user!(
     a_good_candidate_takes_over_agent_by_agent,
     a_regression_at_a_quarter_goes_back_by_itself,
     a_candidate_that_crashes_again_and_again_goes_back,
+    a_candidate_that_reaches_beyond_its_walls_goes_back,
     an_instance_that_is_dead_takes_the_candidate_back,
     a_supervisor_killed_in_the_middle_leaves_one_tree_in_the_end,
 );
