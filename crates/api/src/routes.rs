@@ -9,9 +9,10 @@ use crate::types::{
     EventQuery, FleetQuery, HeartbeatReply, HoldAnswerRequest, HoldList, HoldView, KillReport,
     KillRequest, KillSwitchView, LedgerEntries, LedgerQuery, LedgerReport, ManifestReply,
     MetricsQuery, MetricsReply, OutputQuery, OutputReply, Problem, ProcessList, ProofReply,
-    ProposalDetail, ProposalList, ProposalsReply, ProposeRequest, Proposed, ReplicasReply, ReplicateRequest, Replicated,
-    ResetRequest, RestartRequest, RevokeRequest, Revoked, ShutdownRequest, StartRequest, StatusView, StopRequest,
-    UsageReply, UsageReport, WorkerId, WorkerList, WorkerView,
+    ProposalDetail, ProposalList, ProposalsReply, ProposeRequest, Proposed, ReplicasReply,
+    ReplicateRequest, Replicated, ResetRequest, RestartRequest, RevokeRequest, Revoked,
+    ShutdownRequest, StartRequest, StatusView, StopRequest, UsageReply, UsageReport, WorkerId,
+    WorkerList, WorkerView,
 };
 use crate::{Method, Status};
 

@@ -77,7 +77,10 @@ fn an_agent_is_started_anew_as_it_was(who: Who) {
     let id = text(&second["id"]);
     assert_ne!(id, first);
     assert_eq!(second["name"], "again");
-    assert_eq!(second["limits"]["processes"], 7, "under the same capability");
+    assert_eq!(
+        second["limits"]["processes"], 7,
+        "under the same capability"
+    );
     let ended = supervised.view(&first);
     assert_eq!(ended["end"]["cause"], "stopped");
     assert_eq!(ended["end"]["detail"], "anew");

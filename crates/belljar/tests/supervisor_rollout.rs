@@ -23,7 +23,7 @@ use serde_json::Value;
 use support::{Supervised, Who, eventually, for_each_user, text};
 
 /// Says which version it is, whether it can change itself or look around in the state directory, and works.
-const OLD: &str = "echo version 1\n(echo more >> agent.sh) 2>/dev/null && echo changed\n(cat ../../journal ../../../../keys/* | grep .) && echo seen\nwhile :; do sleep 1; done\n";
+const OLD: &str = "echo version 1\n(echo more >> agent.sh) 2>/dev/null && echo changed\n(cat ../../journal ../../../../keys/* | grep .) && echo seen\nwhile :; do env true; sleep 0.2; done\n";
 
 /// Errors by what each instance's place shows: a candidate that says so fails once it has a quarter of them.
 const HEALTH: &str = r#"
@@ -269,7 +269,7 @@ fn a_candidate_that_crashes_again_and_again_goes_back(who: Who) {
 fn a_candidate_that_reaches_beyond_its_walls_goes_back(who: Who) {
     let rollout = Rollout::of(who, 2, "on_failure", ALONE);
     let proposal =
-        rollout.propose("echo version 2\nwhile :; do unshare -U true; sleep 0.1; done\n");
+        rollout.propose("echo version 2\nwhile :; do unshare -U true; sleep 0.2; done\n");
     rollout.deploy(&proposal);
     let status = rollout.await_stage(&proposal, "rolled back");
     let why = text(&status["why_back"]);

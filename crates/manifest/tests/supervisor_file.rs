@@ -67,7 +67,8 @@ enabled = false
 
 #[test]
 fn an_agent_may_be_many_and_run_from_the_releases_of_a_project() {
-    let text = b"[[agents]]\nname = \"worker\"\ncount = 3\nproject = \"agent\"\ncommand = [\"x\"]\n";
+    let text =
+        b"[[agents]]\nname = \"worker\"\ncount = 3\nproject = \"agent\"\ncommand = [\"x\"]\n";
     let file = parse_supervisor("supervisor.toml", text).unwrap();
     let names: Vec<&str> = file.agents.iter().map(|one| one.name.as_str()).collect();
     assert_eq!(names, ["worker-1", "worker-2", "worker-3"]);

@@ -182,10 +182,7 @@ fn commands(dossier: &Dossier, standing: &Standing, is_rolled_out: bool) -> Vec<
         "look at it in a terminal",
         format!("belljar evolve review {id}"),
     )];
-    let is_open = matches!(
-        dossier.proposal.status,
-        Status::Waiting | Status::Approved
-    );
+    let is_open = matches!(dossier.proposal.status, Status::Waiting | Status::Approved);
     if is_open && dossier.failed().is_none() {
         if matches!(standing, Standing::Waiting { .. }) {
             commands.push(command("approve", approve));
@@ -402,9 +399,8 @@ mod tests {
             .map(|fact| format!("{}={}", fact.name, fact.value))
             .collect();
         assert_eq!(told, ["a.b=1", "a.c=x", "d=[1,2]"]);
-        let long: serde_json::Map<String, Value> = (0..200)
-            .map(|n| (n.to_string(), Value::from(n)))
-            .collect();
+        let long: serde_json::Map<String, Value> =
+            (0..200).map(|n| (n.to_string(), Value::from(n))).collect();
         let mut facts = Vec::new();
         flatten("", &Value::Object(long), &mut facts);
         assert_eq!(facts.len(), MOST_FACTS);

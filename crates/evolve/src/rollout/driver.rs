@@ -324,7 +324,10 @@ impl Driver {
         self.record("approved")?;
         self.settle(approved, now_s)?;
         let is_under_way = self.rollout.as_ref().is_some_and(|one| !one.has_ended());
-        let supervised = self.rollout.as_ref().and_then(|one| one.plan.supervised.as_ref());
+        let supervised = self
+            .rollout
+            .as_ref()
+            .and_then(|one| one.plan.supervised.as_ref());
         if is_under_way && supervised.is_some() {
             let begun = self.keeper().and_then(|mut keeper| keeper.begin());
             if let Err(error) = begun {
@@ -494,7 +497,11 @@ impl Driver {
                 self.happen(&Event::Advanced { to })?;
                 self.record("not worse")?;
                 self.settle(yes, now_s)?;
-                match self.rollout.as_ref().filter(|one| one.stage() == Stage::RolledBack) {
+                match self
+                    .rollout
+                    .as_ref()
+                    .filter(|one| one.stage() == Stage::RolledBack)
+                {
                     Some(back) => Ok(Tick::RolledBack(
                         back.why_back().unwrap_or_default().to_owned(),
                     )),

@@ -72,7 +72,9 @@ pub enum InvalidPlan {
     #[error("a plan has a `health` command: what can't be seen is not rolled out")]
     Health,
     /// Two ways to have instances take a release up, or to say who they are.
-    #[error("the supervisor's agents are the instances: a plan with `[supervised]` has no `instances` and no `apply`")]
+    #[error(
+        "the supervisor's agents are the instances: a plan with `[supervised]` has no `instances` and no `apply`"
+    )]
     TwoWays,
     /// A supervisor that never looks.
     #[error("`every_seconds` is between 1 and 3600")]

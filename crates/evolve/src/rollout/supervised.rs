@@ -83,6 +83,10 @@ struct Readings {
     lives: BTreeMap<AgentId, Reading>,
     /// By name, while it ran the candidate.
     crashes: BTreeMap<String, u32>,
+    /// Violations that had no request to stand with yet, by name and tree. Counts come in bursts: a box tells of the first, the
+    /// second, the fourth.
+    #[serde(default)]
+    owed: BTreeMap<String, u64>,
 }
 
 /// The supervisor of a state directory, and the releases of a project.
@@ -210,7 +214,10 @@ impl<'a> Keeper<'a> {
         let mut readings = self.last()?;
         let mut samples = BTreeMap::new();
         for (name, tree) in expected {
-            let used = self.used(&agents, name, tree, &mut readings)?;
+            let mut used = self.used(&agents, name, tree, &mut readings)?;
+            let standing = format!("{name} {tree}");
+            let owed = readings.owed.get(&standing).copied().unwrap_or(0);
+            used.violations = used.violations.saturating_add(owed);
             if *tree == candidate {
                 let crashes = readings.crashes.entry((*name).to_owned()).or_default();
                 *crashes = crashes.saturating_add(used.crashes);
@@ -219,7 +226,10 @@ impl<'a> Keeper<'a> {
                 }
             }
             let report = reports.and_then(|all| all.get(*name));
-            samples.insert((*name).to_owned(), sample(&used, report));
+            let seen = sample(&used, report);
+            let left = used.violations.saturating_sub(seen.violations);
+            readings.owed.insert(standing, left);
+            samples.insert((*name).to_owned(), seen);
         }
         readings
             .lives

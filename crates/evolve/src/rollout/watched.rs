@@ -39,7 +39,9 @@ fn began(journal: &Path) -> Option<Watched> {
     let mut line = String::new();
     let file = File::open(journal).ok()?;
     let length = file.metadata().ok()?.len();
-    BufReader::new(file.take(MOST_LINE)).read_line(&mut line).ok()?;
+    BufReader::new(file.take(MOST_LINE))
+        .read_line(&mut line)
+        .ok()?;
     match serde_json::from_str(&line).ok()? {
         Event::Started { proposal, plan, .. } => Some(Watched {
             proposal,
