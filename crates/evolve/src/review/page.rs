@@ -80,10 +80,10 @@ pub fn detail(
 ) -> Result<ProposalDetail, PageError> {
     let store = Store::of(state);
     let id = ProposalId::new(name).map_err(|_| PageError::Unknown)?;
-    let proposal = match store.read(&id) {
-        Err(StoreError::Unknown(_)) => return Err(PageError::Unknown),
-        read => read?,
-    };
+    if !store.directory(&id).is_dir() {
+        return Err(PageError::Unknown);
+    }
+    let proposal = store.read(&id)?;
     let mut shown = ProposalDetail {
         proposal: row(state, &proposal).ok_or(PageError::Unknown)?,
         description: proposal.description.clone(),
