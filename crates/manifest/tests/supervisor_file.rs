@@ -82,6 +82,7 @@ fn an_agent_may_be_many_and_run_from_the_releases_of_a_project() {
 #[test]
 fn what_is_wrong_is_told_with_its_place_and_what_to_do() {
     let cases = [
+        ("", (1, "`[supervisor]` means all defaults"), ""),
         (
             "[supervisor]\nmax_agent = 3",
             (2, "unknown key"),
