@@ -371,7 +371,7 @@ fn counts(all: Statistics) -> ProposalStats {
                 (name, count as u64)
             })
             .collect();
-        rows.sort_by(|one, other| other.1.cmp(&one.1));
+        rows.sort_by_key(|row| std::cmp::Reverse(row.1));
         rows.into_iter().take(MOST_COUNTS).collect()
     }
     ProposalStats {

@@ -27,7 +27,7 @@ impl Inner {
         });
         let (mut spec, phase, is_replica) = found.ok_or_else(unknown)?;
         let conflict = |code: &'static str, message: &str, hint: &'static str| {
-            let problem = Problem::new(code, message.to_owned()).hint(hint);
+            let problem = Problem::new(code, message).hint(hint);
             Err(Refused(Status::CONFLICT, problem))
         };
         if is_replica {
