@@ -417,12 +417,15 @@ pub fn schema() -> serde_json::Value {
     document::schema(&EVOLVE, "evolve.toml")
 }
 
+/// What is said of a file with nothing in it.
+const WHEN_EMPTY: &str = "the file is empty; `[project]` means all defaults";
+
 /// Reads an `evolve.toml`.
 ///
 /// # Errors
 /// The first thing wrong with it, with its place.
 pub fn parse(file_name: &str, bytes: &[u8]) -> Result<Config, ManifestError> {
-    let mut config = document::parse_toml(file_name, bytes, decode)?;
+    let mut config = document::parse_toml(file_name, bytes, WHEN_EMPTY, decode)?;
     config.digest = sha256_hex(bytes);
     Ok(config)
 }

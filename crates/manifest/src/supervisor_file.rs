@@ -307,6 +307,11 @@ pub enum DeclaredRestart {
     Always,
 }
 
+/// What is said of a supervisor.toml with nothing in it.
+pub(crate) const WHEN_EMPTY: &str = "the file is empty; `[supervisor]` means all defaults";
+/// The same of an agent.toml.
+pub(crate) const WHEN_AGENT_EMPTY: &str = "the file is empty; an agent needs a name and a command";
+
 pub(crate) fn decode(root: &Node<'_>) -> Result<SupervisorFile, Problem> {
     Shape::Object(&SUPERVISOR_FILE).check(root, "a supervisor file")?;
     let mut file = SupervisorFile::default();

@@ -68,6 +68,7 @@ enabled = false
 #[test]
 fn what_is_wrong_is_told_with_its_place_and_what_to_do() {
     let cases = [
+        ("", (1, "`[supervisor]` means all defaults"), ""),
         (
             "[supervisor]\nmax_agent = 3",
             (2, "unknown key"),

@@ -9,6 +9,7 @@
 
 mod alerts;
 mod answer;
+mod cadence;
 mod clock;
 mod events;
 mod history;

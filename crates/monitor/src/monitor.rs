@@ -62,6 +62,7 @@ impl Monitor {
             directory: directory.to_owned(),
             clock: Clock::new(source, from),
             ring: Mutex::new(ring),
+            cadence: Mutex::default(),
             log: Mutex::new(EventLog::after(found.last_event)),
             engine: Mutex::new(Engine::new(
                 settings.alerts.clone(),
@@ -133,6 +134,7 @@ impl Monitor {
     pub fn sampled(&self, agent: &AgentView) {
         let now = self.inner.clock.now();
         locked(&self.inner.ring).sampled(now, agent);
+        locked(&self.inner.cadence).sampled(now, agent);
         let changes = locked(&self.inner.engine).sampled(now, agent);
         self.inner.apply(changes);
     }

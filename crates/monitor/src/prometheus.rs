@@ -129,6 +129,7 @@ pub(crate) fn page(inner: &Inner, agents: &[AgentView], status: &StatusView) -> 
     }
     of_agents(&mut page, agents);
     of_alerts(&mut page, inner);
+    of_cadence(&mut page, inner);
     let samples = locked(&inner.ring).dropped();
     let events = locked(&inner.log);
     page.one(
@@ -179,6 +180,21 @@ fn of_agents(page: &mut Page, agents: &[AgentView]) {
         "Live agents without series of their own.",
         live.len() - shown.len(),
     );
+}
+
+fn of_cadence(page: &mut Page, inner: &Inner) {
+    const NAME: &str = "belljar_sample_interval_seconds";
+    page.head(NAME, "histogram", "Time between two samples of one agent.");
+    let cadence = locked(&inner.cadence);
+    let bucket = format!("{NAME}_bucket");
+    for (most_ms, count) in cadence.classes() {
+        let end = (most_ms as f64 / 1e3).to_string();
+        page.series(&bucket, &[("le", &end)], count);
+    }
+    let (count, sum_ms) = cadence.total();
+    page.series(&bucket, &[("le", "+Inf")], count);
+    page.series(&format!("{NAME}_sum"), &[], sum_ms as f64 / 1e3);
+    page.series(&format!("{NAME}_count"), &[], count);
 }
 
 fn of_alerts(page: &mut Page, inner: &Inner) {

@@ -373,6 +373,9 @@ pub(crate) fn attend_on(
     let published = gateway.as_ref().map(published_ports).unwrap_or_default();
     let gateway = gateway.map(|prepared| prepared.open(&mut standing, &reins));
     let gateway = gateway.transpose()?;
+    if let (Some(answered), Some(listener)) = (&command.answered, standing.take_answered()) {
+        answered.begin(listener);
+    }
     let watcher = standing.take_sightings();
     let watcher = watcher.map(|seen| Watcher::start(seen, &lowered.plan.program));
     let watcher = watcher.transpose();

@@ -11,6 +11,7 @@ use belljar_supervisor::{
     Command, Facts, KilledBy, NetworkUsage, Output, Recording, RunResult, SandboxId, StateDir,
 };
 use serde_json::json;
+use std::io::IsTerminal;
 use std::path::Path;
 use std::time::Duration;
 
@@ -31,7 +32,10 @@ pub(crate) fn run(mut arguments: Run) -> Result<u8, Failure> {
             match format {
                 OutputFormat::Json => print::json(&result),
                 OutputFormat::Text if quiet && result.killed_by.is_none() => {}
-                OutputFormat::Text => summarise(&result),
+                OutputFormat::Text => {
+                    summarise(&result);
+                    suggest_learning(&result);
+                }
             }
             Ok(code_of(&result))
         }
@@ -221,6 +225,20 @@ pub(super) fn summarise(result: &RunResult) {
                 "changes are kept: belljar diff {id} | belljar apply {id} | belljar discard {id}"
             ),
         );
+    }
+}
+
+/// The kernel tells nobody which file it refused. Whoever sits there and wonders hears how to find out.
+fn suggest_learning(result: &RunResult) {
+    let has_failed = result.killed_by.is_none() && result.exit_code.is_some_and(|code| code != 0);
+    let is_explained = !result.violations.is_empty()
+        || result
+            .network
+            .as_ref()
+            .is_some_and(|network| !network.refusals.is_empty());
+    if has_failed && !is_explained && std::io::stderr().is_terminal() {
+        let hint = "if a wall was in its way, `belljar learn -- …` with the same command says which, and the line to add";
+        print::line(Line::Hint, hint);
     }
 }
 

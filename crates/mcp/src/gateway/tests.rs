@@ -349,3 +349,5 @@ fn progress_gives_a_question_more_time() {
         2
     );
 }
+
+mod bridge;

@@ -31,7 +31,7 @@ fn read(page: &str) -> HashMap<(String, Vec<(String, String)>), f64> {
     for line in page.lines() {
         if let Some(rest) = line.strip_prefix("# TYPE ") {
             let (name, kind) = rest.split_once(' ').unwrap();
-            assert!(matches!(kind, "gauge" | "counter"));
+            assert!(matches!(kind, "gauge" | "counter" | "histogram"));
             assert!(types.insert(name.to_owned()), "{name} is described twice");
             continue;
         }
@@ -45,7 +45,10 @@ fn read(page: &str) -> HashMap<(String, Vec<(String, String)>), f64> {
                 .all(|byte| byte.is_ascii_lowercase() || byte == b'_'),
             "{line}"
         );
-        assert!(types.contains(name), "{name} has no type");
+        let parts = ["_bucket", "_sum", "_count"];
+        let whole = parts.iter().find_map(|part| name.strip_suffix(part));
+        let has_type = types.contains(name) || whole.is_some_and(|whole| types.contains(whole));
+        assert!(has_type, "{name} has no type");
         let mut labels = Vec::new();
         if let Some(inside) = rest.strip_prefix('{') {
             rest = inside;
@@ -140,6 +143,37 @@ fn the_page_is_in_the_format_whatever_agents_call_themselves() {
             .iter()
             .any(|(name, value)| name == "agent" && value == "c")
     }));
+}
+
+#[test]
+fn the_page_says_how_regularly_agents_are_sampled() {
+    let directory = tempfile::tempdir().unwrap();
+    let hands = Hands::at(BEGIN);
+    let monitor = hands.open(directory.path(), Settings::default()).unwrap();
+    let mut agent = agent("a");
+    for wait in [0, 1_000, 1_150, 7_000] {
+        hands.pass(wait);
+        monitor.sampled(&agent);
+    }
+    // Neither its end nor a first sample is at any distance.
+    agent.phase = AgentPhase::Ended;
+    hands.pass(300);
+    monitor.sampled(&agent);
+    agent.phase = AgentPhase::Running;
+    monitor.sampled(&agent);
+    let series = read(&monitor.prometheus(&[agent], &status()));
+    let get = |part: &str, most: Option<&str>| {
+        let labels = most.map(|most| ("le".to_owned(), most.to_owned()));
+        let key = (
+            format!("belljar_sample_interval_seconds_{part}"),
+            labels.into_iter().collect::<Vec<_>>(),
+        );
+        series[&key]
+    };
+    let up_to = |most| get("bucket", Some(most));
+    assert_eq!([up_to("0.95"), up_to("1"), up_to("1.1")], [0.0, 1.0, 1.0]);
+    assert_eq!([up_to("1.2"), up_to("5"), up_to("+Inf")], [2.0, 2.0, 3.0]);
+    assert_eq!([get("count", None), get("sum", None)], [3.0, 9.15]);
 }
 
 #[test]

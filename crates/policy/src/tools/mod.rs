@@ -24,7 +24,7 @@ pub use glob::Glob;
 pub use name::{TextTrick, is_mcp_name, is_mcp_server, text_tricks};
 pub use path::{InvalidPathGlob, Lexical, PathGlob, Paths};
 pub use pattern::{BlockedTool, InvalidToolPattern, ResourcePattern, ToolPattern};
-pub use server::McpServer;
+pub use server::{McpServer, ServerHeader, is_mcp_header};
 
 use crate::{Rule, Verdict};
 

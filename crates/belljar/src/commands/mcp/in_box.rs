@@ -8,7 +8,9 @@ use belljar_mcp::gateway::Limits;
 use belljar_mcp::http::{Endpoint, Listening, Setup};
 use belljar_policy::Capability;
 use belljar_sandbox::signals::SignalWatch;
-use belljar_supervisor::{Command, Door, MCP_SOCKET, OWN_PLACE, SandboxId, ShowName, StateDir};
+use belljar_supervisor::{
+    Command, Door, MCP_SOCKET, MCP_URL, OWN_PLACE, SandboxId, ShowName, StateDir, answered_port,
+};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -56,7 +58,11 @@ pub(crate) fn open(
         .map_err(|source| system("opening the way to MCP servers", source))?;
     let name =
         ShowName::new(NAME).map_err(|error| super::invalid(&error.to_string(), "a defect"))?;
+    let port = answered_port(capability);
+    let inlet = endpoint.inlet();
     let command = command
+        .env(MCP_URL, format!("http://127.0.0.1:{port}/mcp"))
+        .answered(port, move |listener| inlet.open(Listening::Tcp(listener)))
         .env(MCP_SOCKET, format!("{OWN_PLACE}/{NAME}"))
         .show(door.show(name));
     let way = Way {

@@ -5,7 +5,7 @@ use super::invalid;
 use crate::commands::run::protect;
 use crate::exit::Failure;
 use belljar_mcp::ServerFacts;
-use belljar_mcp::http::{Address, Reach, Server};
+use belljar_mcp::http::{Reach, Server};
 use belljar_policy::{Capability, McpServer};
 use belljar_supervisor::StateDir;
 use std::path::Path;
@@ -40,19 +40,18 @@ pub(super) fn servers(
                 let facts = ServerFacts::local(name, command, &here);
                 (Reach::Program(Arc::new(program)), facts)
             }
-            McpServer::Url { url } => at(name, url)?,
-            McpServer::Unix { unix } => at(name, &format!("unix:{unix}"))?,
+            McpServer::Url { url, ca, headers } => {
+                super::address::listed(name, rule, url, ca.as_ref(), headers)?
+            }
+            McpServer::Unix { unix } => {
+                let address = format!("unix:{unix}");
+                super::address::listed(name, rule, &address, None, &[])?
+            }
         };
         let name = name.to_owned();
         all.push((Server { name, reach }, facts));
     }
     Ok(all)
-}
-
-fn at(name: &str, address: &str) -> Result<(Reach, ServerFacts), Failure> {
-    let parsed = Address::parse(address);
-    let parsed = parsed.map_err(|error| invalid(&error.to_string(), error.hint()))?;
-    Ok((Reach::Address(parsed), ServerFacts::remote(name, address)))
 }
 
 /// What a server's box may do: its own file, or the profile `strict`.

@@ -1,5 +1,6 @@
 //! `belljar mcp …`: MCP servers under rules.
 
+mod address;
 mod asking;
 mod boxed;
 mod connect;

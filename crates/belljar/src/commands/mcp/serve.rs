@@ -33,8 +33,8 @@ pub(super) fn serve(arguments: Serve) -> Result<u8, Failure> {
     let listed = super::listed::servers(&capability, arguments.policy.config.as_deref(), &state)?;
     let (mut servers, mut known): (Vec<Server>, Vec<ServerFacts>) = listed.into_iter().unzip();
     for (name, address) in arguments.server {
-        known.push(ServerFacts::remote(&name, &address.to_string()));
-        let reach = Reach::Address(address);
+        known.push(ServerFacts::remote(&name, &address));
+        let reach = Reach::Address(super::address::parse(&address)?);
         servers.push(Server { name, reach });
     }
     if !arguments.command.is_empty() {
