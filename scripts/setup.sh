@@ -67,6 +67,8 @@ list_missing_clients() {
     want util-linux has unshare
     want openssl has openssl
     want openssh-client has ssh-keygen
+    # The tier of that name, for the tests of walls and limits.
+    want runsc has runsc
     want openssh-server test -x /usr/sbin/sshd
     want postgresql has_postgres
     want postgresql-client has psql

@@ -333,7 +333,9 @@ pub(crate) fn attend_on(
         stdio,
         captures,
         foreground,
-    } = Streams::open(output).map_err(RunError::system("opening pipes"))?;
+    } = Streams::open(output)
+        .and_then(|streams| streams.suit(&sketch.tier))
+        .map_err(RunError::system("opening pipes"))?;
     // Before the start, so that no signal falls between.
     let signals = match foreground {
         true => Some(SignalWatch::new().map_err(RunError::system("watching signals"))?),
@@ -341,7 +343,7 @@ pub(crate) fn attend_on(
     };
     // Its namespaces are made while we look at what it will show. Should they fail, whatever is wrong with the command
     // is told first.
-    let begun = begin(sketch.outline.clone(), host, &stdio);
+    let begun = begin(sketch.outline.clone(), sketch.tier.clone(), host, &stdio);
     if let Ok(begun) = &begun {
         reins.born(begun.grip());
     }

@@ -7,8 +7,10 @@ use crate::lower::{Command, Lowered, Sketch, not_executable};
 use crate::stand_in::{Pool, StandIn};
 use crate::state::{RunRecord, StateDir};
 use belljar_policy::Capability;
-use belljar_sandbox::Host;
+use belljar_sandbox::host::Missing;
 use belljar_sandbox::native::{LaunchError, Stage, Stdio};
+use belljar_sandbox::{Host, Tier};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -172,6 +174,30 @@ fn fed(bytes: &[u8]) -> Result<rustix::fd::OwnedFd, Errno> {
     Ok(read)
 }
 
+impl Streams {
+    /// The same for a tier. A kernel of the program's own writes to a file of the host's where it believes the end to be,
+    /// and over what others wrote meanwhile; so files are written to by the keeper.
+    pub(crate) fn suit(mut self, tier: &Tier) -> Result<Self, Errno> {
+        if matches!(tier, Tier::Native) || self.captures.is_some() {
+            return Ok(self);
+        }
+        let mut out = Capture::idle();
+        let mut err = Capture::idle();
+        for (stream, capture) in [
+            (&mut self.stdio.stdout, &mut out),
+            (&mut self.stdio.stderr, &mut err),
+        ] {
+            let kind = FileType::from_raw_mode(rustix::fs::fstat(&*stream)?.st_mode);
+            if kind == FileType::RegularFile {
+                let file = rustix::io::fcntl_dupfd_cloexec(&*stream, 3)?;
+                (*capture, *stream) = Capture::to_file(file.into(), u64::MAX)?;
+            }
+        }
+        self.captures = Some([out, err]);
+        Ok(self)
+    }
+}
+
 fn nothing() -> Result<rustix::fd::OwnedFd, Errno> {
     use rustix::fs::{Mode, OFlags};
     rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
@@ -232,6 +258,7 @@ pub(crate) fn explain(error: RunError, lowered: &Lowered) -> RunError {
                    needs Linux 6.3)"
                 .into(),
         },
+        LaunchError::Tier(Missing { what, hint }) => RunError::Refused { what, hint },
         LaunchError::Show(invalid) => RunError::Invalid {
             what: invalid.to_string(),
             hint: "a box of root's runs as another user: what it is shown must be usable by others, \

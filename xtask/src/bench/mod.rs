@@ -7,6 +7,7 @@ mod launch;
 mod mcp;
 mod replication;
 mod supervisor;
+mod tiers;
 
 pub(crate) use egress::egress;
 pub(crate) use evolve::evolve;
@@ -15,6 +16,7 @@ pub(crate) use launch::{calls, launch};
 pub(crate) use mcp::{echo, echo_http, mcp};
 pub(crate) use replication::{replication, stamp};
 pub(crate) use supervisor::supervisor;
+pub(crate) use tiers::tiers;
 
 use crate::Failure;
 use serde_json::Value;
