@@ -26,7 +26,7 @@ export interface StreamEvents {
 }
 
 const LOST_PAUSE_MS = 500;
-const NAMES = ["agents", "forgotten", "event", "alert", "status"] as const;
+const NAMES = ["agents", "forgotten", "event", "alert", "holds", "status"] as const;
 
 export class Stream {
   #source: EventSource | undefined;

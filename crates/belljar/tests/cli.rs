@@ -136,7 +136,7 @@ fn profiles_can_be_listed_shown_and_used(who: Who) {
         // What is shown is a document that can be kept, edited and used.
         let copy = jail.base.join(format!("{name}.yaml"));
         jail.put(&copy, &shown.stdout());
-        let valid = belljar(&jail, &["validate", "--config", &copy.to_string_lossy()]);
+        let valid = belljar(&jail, &["validate", &copy.to_string_lossy()]);
         assert_eq!(valid.code(), 0, "{name}: {}", valid.stderr());
     }
     assert_ne!(belljar(&jail, &["profile", "show", "relaxed"]).code(), 0);

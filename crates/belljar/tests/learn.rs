@@ -182,7 +182,7 @@ fn little_is_needed_for_little(who: Who) {
 
 fn what_is_hidden_or_refused_is_only_proposed(who: Who) {
     let jail = plain_jail(who);
-    let script = "cat ~/.ssh/id_ed25519; cat ~/.aws/credentials; touch ~/notes.txt; touch .git/hooks/x; ls /run/nothing; true";
+    let script = "cat ~/.ssh/id_ed25519; cat ~/.aws/credentials; touch ~/notes.txt; mkdir -p ~/.agent/state; touch .git/hooks/x; ls /run/nothing; true";
     let done = belljar_in(&jail, &["learn", "-q", "--", "/bin/sh", "-c", script]);
     let yaml = succeeded(&done);
     let capability = valid(&jail, &yaml);
@@ -198,7 +198,8 @@ fn what_is_hidden_or_refused_is_only_proposed(who: Who) {
     let proposals = [
         "~/.ssh/id_ed25519",
         "~/.aws/credentials",
-        "~",
+        "~/notes.txt",
+        "~/.agent",
         "./.git/hooks",
     ];
     for path in proposals {
@@ -208,6 +209,14 @@ fn what_is_hidden_or_refused_is_only_proposed(who: Who) {
             "{path}\n{yaml}"
         );
     }
+    // The home as a whole is never the answer; what is not there yet can't be opened.
+    assert!(!yaml.contains("\"~\""), "{yaml}");
+    let mut lines = yaml.lines();
+    let own = lines.find(|line| line.contains("\"~/.agent\""));
+    assert!(
+        own.is_some_and(|own| own.ends_with("make it first")),
+        "{yaml}"
+    );
     // Whoever decides for them takes the sign away, and has a valid file.
     let decided = yaml.replace("    # - \"~/.ssh", "    - \"~/.ssh");
     let file = jail.base.join("learned.yaml");

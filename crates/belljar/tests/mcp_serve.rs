@@ -4,11 +4,11 @@ mod support;
 
 use serde_json::{Value, json};
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use support::{Jail, NODE_MODULES, PYTHON, Who, finish, for_each_user_in_a_world};
+use support::{
+    Http, Jail, NODE_MODULES, PYTHON, Ready, Who, finish, for_each_user_in_a_world, text_of,
+};
 
 const RULES: &str = r#"
 [sandbox]
@@ -39,41 +39,6 @@ fn jail(who: Who) -> Jail {
     jail
 }
 
-/// A program that says one line when it is ready, and ends when this is dropped.
-struct Ready {
-    child: Child,
-    line: String,
-}
-
-impl Ready {
-    #[track_caller]
-    fn start(mut command: Command) -> Ready {
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .expect("start a server");
-        let mut line = String::new();
-        let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
-        output.read_line(&mut line).expect("read a line");
-        assert!(!line.is_empty(), "it ended");
-        // Whatever it says later must not stop it.
-        std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
-        let line = line.trim().to_owned();
-        Ready { child, line }
-    }
-}
-
-impl Drop for Ready {
-    fn drop(&mut self) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).ok();
-        drop(self.child.stdin.take());
-        self.child.wait().ok();
-    }
-}
-
 fn everything(transport: &str) -> [String; 3] {
     let path = format!("{NODE_MODULES}/@modelcontextprotocol/server-everything/dist/index.js");
     ["node".into(), path, transport.into()]
@@ -102,138 +67,6 @@ fn upstream(jail: &Jail) -> Ready {
 fn called(jail: &Jail) -> Vec<String> {
     let text = fs::read_to_string(jail.work.join("called")).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
-}
-
-/// An answer over HTTP: its status, its headers, and the last JSON in it.
-struct Answer {
-    status: u16,
-    head: String,
-    body: String,
-}
-
-impl Answer {
-    #[track_caller]
-    fn json(&self) -> Value {
-        let data = |line: &str| line.strip_prefix("data: ").map(str::to_owned);
-        let last = self.body.lines().filter_map(data).next_back();
-        let text = last.unwrap_or_else(|| self.body.clone());
-        serde_json::from_str(&text).unwrap_or_else(|_| panic!("{} {}", self.status, self.body))
-    }
-
-    fn header(&self, name: &str) -> Option<&str> {
-        self.head.lines().find_map(|line| {
-            let (key, value) = line.split_once(": ")?;
-            key.eq_ignore_ascii_case(name).then_some(value)
-        })
-    }
-}
-
-/// A client that says whatever it is told to.
-struct Http {
-    at: String,
-    session: Option<String>,
-}
-
-impl Http {
-    fn at(url: &str) -> Http {
-        let at = url.strip_prefix("http://").expect("a URL");
-        let at = at.strip_suffix("/mcp").expect("its path").to_owned();
-        Http { at, session: None }
-    }
-
-    #[track_caller]
-    fn begun(url: &str) -> Http {
-        let mut http = Http::at(url);
-        let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
-            "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}});
-        let answer = http.post(hello.to_string(), &[]);
-        http.session = answer.header("mcp-session-id").map(str::to_owned);
-        assert!(http.session.is_some(), "{}", answer.body);
-        let ready = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
-        assert_eq!(http.post(ready, &[]).status, 202);
-        http
-    }
-
-    #[track_caller]
-    fn raw(&self, request: &[u8]) -> Answer {
-        let mut stream = TcpStream::connect(&self.at).expect("connect");
-        stream.write_all(request).expect("send");
-        let text = std::io::read_to_string(&mut stream).expect("an answer in UTF-8");
-        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-        let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
-        let chunked = head
-            .to_ascii_lowercase()
-            .contains("transfer-encoding: chunked");
-        let body = match chunked {
-            true => unchunked(body),
-            false => body.to_owned(),
-        };
-        Answer {
-            status: status.unwrap_or(0),
-            head: head.to_owned(),
-            body,
-        }
-    }
-
-    /// A header that is given replaces the usual one.
-    #[track_caller]
-    fn post(&self, body: impl AsRef<[u8]>, headers: &[(&str, &str)]) -> Answer {
-        let body = body.as_ref();
-        let length = body.len().to_string();
-        let mut all = vec![
-            ("host", self.at.as_str()),
-            ("connection", "close"),
-            ("content-type", "application/json"),
-            ("accept", "application/json, text/event-stream"),
-            ("content-length", &length),
-        ];
-        all.extend(
-            self.session
-                .iter()
-                .map(|session| ("mcp-session-id", session.as_str())),
-        );
-        all.retain(|(name, _)| !headers.iter().any(|(other, _)| name == other));
-        all.extend(headers);
-        let mut request = b"POST /mcp HTTP/1.1\r\n".to_vec();
-        for (name, value) in all {
-            request.extend(format!("{name}: {value}\r\n").bytes());
-        }
-        request.extend(b"\r\n");
-        request.extend(body);
-        self.raw(&request)
-    }
-
-    #[track_caller]
-    fn ask(&self, method: &str, params: Value) -> Value {
-        let question = json!({"jsonrpc": "2.0", "id": 5, "method": method, "params": params});
-        let answer = self.post(question.to_string(), &[]);
-        assert_eq!(answer.status, 200, "{}", answer.body);
-        answer.json()
-    }
-
-    #[track_caller]
-    fn call(&self, tool: &str, arguments: Value) -> Value {
-        self.ask("tools/call", json!({"name": tool, "arguments": arguments}))
-    }
-}
-
-fn unchunked(mut body: &str) -> String {
-    let mut all = String::new();
-    while let Some((length, rest)) = body.split_once("\r\n") {
-        let length = usize::from_str_radix(length.trim(), 16).unwrap_or(0);
-        if length == 0 || rest.len() < length {
-            break;
-        }
-        all.push_str(&rest[..length]);
-        body = rest[length..].trim_start_matches("\r\n");
-    }
-    all
-}
-
-fn text_of(answer: &Value) -> &str {
-    answer["result"]["content"][0]["text"]
-        .as_str()
-        .unwrap_or_else(|| panic!("no text in {answer}"))
 }
 
 /// Runs the official clients against an address; what is refused is refused to both.
@@ -424,40 +257,193 @@ fn a_server_at_an_address_that_misbehaves_costs_one_answer_each(who: Who) {
     );
 }
 
+/// Asks without a session, as of 2026-07-28.
+#[track_caller]
+fn ask_alone(http: &Http, method: &str, name: Option<&str>, mut params: Value) -> Value {
+    let version = "2026-07-28";
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": version,
+        "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+    let mut headers = vec![("mcp-protocol-version", version), ("mcp-method", method)];
+    headers.extend(name.map(|name| ("mcp-name", name)));
+    http.post(body.to_string(), &headers).json()
+}
+
+fn a_client_without_sessions_uses_several_servers_with_and_without_them(who: Who) {
+    let jail = jail(who);
+    let up = upstream(&jail);
+    let server = [PYTHON, "-B", "misbehaving.py"];
+    let far = format!("far=http://127.0.0.1:{}/mcp", up.line);
+    let words = [
+        &["--server", &far, "--name", "rude", "--"],
+        server.as_slice(),
+    ]
+    .concat();
+    let serving = serve(&jail, &words);
+    let http = Http::at(&serving.line);
+    let found = ask_alone(&http, "server/discover", None, json!({}));
+    assert_eq!(
+        found["result"]["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "belljar",
+        "{found}"
+    );
+    let listed = ask_alone(&http, "tools/list", None, json!({}));
+    let names: Vec<&str> = listed["result"]["tools"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|tool| tool["name"].as_str())
+        .collect();
+    assert!(
+        names.contains(&"far__echo") && names.contains(&"rude__echo"),
+        "{names:?}"
+    );
+    assert!(!names.contains(&"rude__secret"), "{names:?}");
+    for (name, expected) in [("far__echo", "echo"), ("rude__echo", "{}")] {
+        let call = json!({"name": name, "arguments": {}});
+        let answer = ask_alone(&http, "tools/call", Some(name), call);
+        assert_eq!(text_of(&answer), expected, "{answer}");
+        assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
+        assert_eq!(answer["id"], 1);
+    }
+    // The name in the header is the one that clients know, of a server and its tool.
+    for (header, name) in [
+        ("rude__secret", "rude__secret"),
+        ("far__echo", "rude__secret"),
+        ("secret", "rude__secret"),
+        ("rude__secret", "secret"),
+    ] {
+        let answer = ask_alone(&http, "tools/call", Some(header), json!({"name": name}));
+        assert!(answer["error"]["code"].is_i64(), "{answer}");
+    }
+    assert!(!called(&jail).contains(&"secret".to_owned()));
+}
+
+fn a_held_call_waits_for_its_operator_and_keeps_nobody_else_waiting(who: Who) {
+    let jail = jail(who);
+    let rules = "[sandbox]\nmode = \"permissive\"\n[[sandbox.mcp.rules]]\ntool = \"rude:secret\"\nverdict = \"hold\"\n";
+    jail.put(&jail.base.join("sandbox.toml"), rules);
+    let server = [PYTHON, "-B", "misbehaving.py"].map(str::to_owned);
+    let serving = serve_program(&jail, "rude", &server);
+    for (answer, code) in [("allow", None), ("refuse", Some(-32011))] {
+        let url = serving.line.clone();
+        let waiting = std::thread::spawn(move || Http::begun(&url).call("secret", json!({})));
+        let held = support::eventually("the call is held", || {
+            let listed = finish(jail.belljar(&["mcp", "holds"]).spawn().ok()?).stdout();
+            let id = listed.split_whitespace().next()?.to_owned();
+            listed.contains("rude:secret").then_some(id)
+        });
+        assert_eq!(
+            text_of(&Http::begun(&serving.line).call("echo", json!({}))),
+            "{}",
+            "others go on"
+        );
+        let mut answered = jail.belljar(&["mcp", "answer", &held, answer, "--reason", "a test"]);
+        let answered = finish(answered.spawn().expect("start it"));
+        assert!(answered.status.success(), "{}", answered.stderr());
+        let heard = waiting.join().expect("a client");
+        match code {
+            None => assert_eq!(text_of(&heard), "the secret"),
+            Some(code) => assert_eq!(heard["error"]["code"], code, "{heard}"),
+        }
+    }
+    assert_eq!(called(&jail), ["echo", "secret", "echo"]);
+}
+
+fn whatever_a_server_does_costs_one_answer_and_holds_up_nobody(who: Who) {
+    let jail = jail(who);
+    jail.put(&jail.base.join("sandbox.toml"), OPEN);
+    let up = upstream(&jail);
+    let far = format!("far=http://127.0.0.1:{}/mcp", up.line);
+    let server = [PYTHON, "-B", "misbehaving.py"];
+    let serving = |deadline: &str| {
+        let options = [
+            "--deadline",
+            deadline,
+            "--server",
+            &far,
+            "--name",
+            "near",
+            "--",
+        ];
+        serve(&jail, &[options.as_slice(), &server].concat())
+    };
+    let impatient = serving("1");
+    for tool in ["far__hang", "near__hang"] {
+        let url = impatient.line.clone();
+        let other = Http::begun(&url);
+        let hanging = std::thread::spawn(move || Http::begun(&url).call(tool, json!({})));
+        assert_eq!(text_of(&other.call("near__echo", json!({}))), "{}");
+        let answer = hanging.join().expect("a client");
+        assert_eq!(answer["error"]["code"], -32013, "{answer}");
+    }
+    drop(impatient);
+    let serving = serving("300");
+    let url = serving.line.clone();
+    let http = Http::begun(&url);
+    for (tool, text) in [
+        ("near__twice", "first"),
+        ("far__twice", "first"),
+        ("near__wrong_id", "genuine"),
+        ("near__garbage", "after garbage"),
+        ("far__garbage", "genuine"),
+        ("near__flood", "flooded"),
+        ("far__flood", "flooded"),
+    ] {
+        let answer = http.post(
+            json!({"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": tool}})
+                .to_string(),
+            &[],
+        );
+        assert_eq!(text_of(&answer.json()), text, "{tool}");
+        assert!(!answer.body.contains("forged"), "{tool}");
+        let answers = answer.body.matches("\"result\"").count();
+        assert_eq!(answers, 1, "{tool}: one answer");
+    }
+    for (tool, code) in [
+        ("near__huge", -32015),
+        ("far__huge", -32015),
+        ("far__wrong_id", -32015),
+        ("far__other_id", -32015),
+        ("far__crash", -32015),
+        ("near__crash", -32014),
+        // It is gone for this session, and another's is another.
+        ("near__echo", -32014),
+    ] {
+        let answer = http.call(tool, json!({}));
+        assert_eq!(answer["error"]["code"], code, "{tool}: {answer}");
+    }
+    assert_eq!(text_of(&http.call("far__echo", json!({}))), "echo");
+    let other = Http::begun(&url);
+    assert_eq!(text_of(&other.call("near__echo", json!({}))), "{}");
+}
+
 fn a_client_without_sessions_uses_a_server_that_wants_them(who: Who) {
     let jail = jail(who);
     let serving = serve_program(&jail, "everything", &everything("stdio"));
     let http = Http::at(&serving.line);
-    let version = "2026-07-28";
-    let ask = |id: i64, method: &str, name: Option<&str>, mut params: Value| {
-        params["_meta"] = json!({
-            "io.modelcontextprotocol/protocolVersion": version,
-            "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
-            "io.modelcontextprotocol/clientCapabilities": {},
-        });
-        let body = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-        let mut headers = vec![("mcp-protocol-version", version), ("mcp-method", method)];
-        headers.extend(name.map(|name| ("mcp-name", name)));
-        http.post(body.to_string(), &headers).json()
-    };
-    let found = ask(1, "server/discover", None, json!({}));
+    let ask =
+        |method: &str, name: Option<&str>, params: Value| ask_alone(&http, method, name, params);
+    let found = ask("server/discover", None, json!({}));
     assert_eq!(found["result"]["resultType"], "complete", "{found}");
     assert!(
         found["result"]["capabilities"]["tools"].is_object(),
         "{found}"
     );
-    let listed = ask(1, "tools/list", None, json!({}));
+    let listed = ask("tools/list", None, json!({}));
     assert!(listed["result"]["ttlMs"].is_i64(), "{listed}");
     assert!(!listed.to_string().contains("get-env"), "{listed}");
     let echo = json!({"name": "echo", "arguments": {"message": "hi"}});
-    let echoed = ask(1, "tools/call", Some("echo"), echo.clone());
+    let echoed = ask("tools/call", Some("echo"), echo.clone());
     assert_eq!(text_of(&echoed), "Echo: hi");
     assert_eq!(echoed["id"], 1);
-    let denied = ask(1, "tools/call", Some("get-env"), json!({"name": "get-env"}));
+    let denied = ask("tools/call", Some("get-env"), json!({"name": "get-env"}));
     assert_eq!(denied["error"]["code"], -32010, "{denied}");
     // The name that is checked by who stands between is the one that is called.
     for name in [None, Some("add"), Some("get-env")] {
-        let refused = ask(1, "tools/call", name, echo.clone());
+        let refused = ask("tools/call", name, echo.clone());
         assert_eq!(refused["error"]["code"], -32020, "{refused}");
     }
 }
@@ -547,6 +533,9 @@ for_each_user_in_a_world!(
     no_disguise_reaches_a_program_behind_an_address,
     a_server_at_an_address_that_misbehaves_costs_one_answer_each,
     a_client_without_sessions_uses_a_server_that_wants_them,
+    a_client_without_sessions_uses_several_servers_with_and_without_them,
+    a_held_call_waits_for_its_operator_and_keeps_nobody_else_waiting,
+    whatever_a_server_does_costs_one_answer_and_holds_up_nobody,
     a_box_speaks_with_the_servers_of_its_policy_and_no_others,
     the_conformance_suite_finds_no_difference,
 );

@@ -105,6 +105,30 @@ fn an_interactive_shell_on_a_terminal(who: Who) {
     jail.assert_nothing_left(None);
 }
 
+fn whoever_sits_there_hears_how_to_find_the_wall(who: Who) {
+    let jail = Jail::new(who);
+    let belljar = jail.belljar_path().to_string_lossy().into_owned();
+    let fails = [&belljar, "run", "--", "/bin/sh", "-c", "exit 3"];
+    let said = at_a_terminal(&jail, &["-e", "belljar learn"], &fails);
+    assert_eq!(said.code(), 3, "{}", said.stdout());
+    let succeeds = [&belljar, "run", "--", "/bin/true"];
+    let said = at_a_terminal(&jail, &["-e", "finished exit=0"], &succeeds);
+    assert!(
+        !said.stdout().contains("belljar learn"),
+        "{}",
+        said.stdout()
+    );
+    // Those who only read it later know what they ran.
+    let piped = jail.outside(&belljar).args(&fails[1..]).spawn();
+    let piped = finish(piped.expect("belljar"));
+    assert_eq!(piped.code(), 3);
+    assert!(
+        !piped.stderr().contains("belljar learn"),
+        "{}",
+        piped.stderr()
+    );
+}
+
 fn interrupting_from_the_terminal(who: Who) {
     let jail = Jail::new(who);
     let program = jail.probe_path().to_string_lossy().into_owned();
@@ -253,6 +277,7 @@ fn the_summary_is_one_line_on_standard_error(who: Who) {
 }
 
 for_each_user!(
+    whoever_sits_there_hears_how_to_find_the_wall,
     an_interactive_shell_on_a_terminal,
     interrupting_from_the_terminal,
     signals_are_forwarded,

@@ -118,6 +118,61 @@ fn every_misdeed_raises_its_alert(who: Who) {
     await_alert(&supervised, "AgentCrashed", Some(&crashed));
 }
 
+/// An agent that asks again and again for what it was refused, and one that calls more than anybody reads: each is told of by
+/// the gateway in its keeper.
+fn suspicious_use_of_tools_raises_an_alert_about_the_agent(who: Who) {
+    let supervised = Supervised::start(
+        who,
+        "[supervisor]\nmax_agents = 20\n\
+         [[supervisor.alerts.rules]]\nkind = \"SuspiciousToolUsage\"\nrespond = [\"quarantine\"]\n",
+    );
+    for (name, text) in [
+        ("server.py", include_str!("tools/server.py")),
+        ("client.py", include_str!("tools/client.py")),
+    ] {
+        supervised.jail.put(&supervised.jail.work.join(name), text);
+    }
+    let policy = "extends: moderate\nmcp:\n  servers:\n    tools: {command: [python3, -B, server.py]}\n  \
+                  blocked_tools: [\"*:secret\"]\n";
+    let wait = "while :; do sleep 0.1; done";
+    let stubborn = supervised.limited(
+        "stubborn",
+        policy,
+        &format!(
+            "python3 -B client.py 'secret={{\"n\":1}}' 'secret={{\"n\":2}}' 'secret={{\"n\":3}}' 'secret={{\"n\":4}}' 'secret={{\"n\":5}}'; {wait}"
+        ),
+    );
+    let alert = await_alert(&supervised, "SuspiciousToolUsage", Some(&stubborn));
+    assert_eq!(alert["agent_name"], "stubborn", "{alert}");
+    supervised.await_phase(&stubborn, "quarantined");
+
+    let hasty = supervised.limited(
+        "hasty",
+        policy,
+        &format!("python3 -B client.py $(yes echo | head -n 300) > /dev/null; {wait}"),
+    );
+    await_alert(&supervised, "SuspiciousToolUsage", Some(&hasty));
+    supervised.await_phase(&hasty, "quarantined");
+    let said = supervised.said(&[
+        "monitor",
+        "events",
+        "--kind",
+        "tool_refused",
+        "--output",
+        "json",
+    ]);
+    for code in ["tool_retried_with_other_arguments", "tool_burst"] {
+        assert!(said.contains(code), "{said}");
+    }
+
+    // One that calls what it may raises none.
+    let honest = supervised.limited("honest", policy, "python3 -B client.py echo echo > done");
+    assert_eq!(supervised.await_cause(&honest), "finished");
+    let alerts = supervised.query(&["monitor", "alerts", "--all"]);
+    let about = alerts["alerts"].as_array().expect("a list").iter();
+    assert!(about.clone().all(|alert| alert["agent"] != honest.as_str()));
+}
+
 /// A request to the web server, as a browser or a script would make it; its status and body.
 fn ask(
     supervised: &Supervised,
@@ -246,6 +301,7 @@ fn no_agent_reaches_the_web(who: Who) {
 }
 
 for_each_user!(
+    suspicious_use_of_tools_raises_an_alert_about_the_agent,
     every_misdeed_raises_its_alert,
     the_web_serves_what_the_socket_does_to_whoever_has_a_token,
     no_agent_reaches_the_web,

@@ -75,6 +75,7 @@ impl Watched {
             profile: None,
             restart: RestartPolicy::Never,
             protected: Vec::new(),
+            servers: belljar_supervisor::tools::ServerFiles::default(),
         };
         let daemon = self.daemon.as_ref().expect("a daemon");
         daemon.start_declared(spec).expect("a start");

@@ -4,10 +4,15 @@ mod support;
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Difference, Jail, Who, eventually, finish, for_each_user, on_gvisor};
+use support::{
+    Attempt, Difference, Jail, Who, assert_all_allowed, assert_all_refused, eventually, finish,
+    for_each_user, on_gvisor,
+};
 
 const REFUSED: i32 = 122;
 
@@ -127,6 +132,48 @@ fn output_to_a_file_is_added_to_it(who: Who) {
     );
 }
 
+/// gVisor is told that it may connect to sockets of the host; which ones is init's to say.
+fn the_door_is_the_one_socket_of_the_host_within_reach(who: Who) {
+    let mut jail = jail(who);
+    let contract = jail.base.join("contract.yaml");
+    jail.put(&contract, "max_depth: 1\nmax_replicas: 1\n");
+    jail.option(&["--contract", &contract.to_string_lossy()]);
+    let path = jail.work.join("host.sock");
+    let socket = UnixListener::bind(&path).expect("a socket of the host's");
+    socket.set_nonblocking(true).expect("do not wait");
+    jail.own(&path);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).expect("open it to all");
+    let path = path.to_string_lossy().into_owned();
+    assert_all_allowed(&jail.control(&["connect-unix", "stream", &path]));
+    socket.accept().expect("the control's connection");
+    let program = jail.probe_path();
+    let script = format!(
+        "'{0}' connect-unix stream '{path}'; echo; '{0}' connect-unix stream /belljar/agent.sock",
+        program.display()
+    );
+    let finished = finish(
+        jail.text_command(&["/bin/sh", "-c", &script])
+            .spawn()
+            .expect("start a box"),
+    );
+    let attempts = Attempt::parse(&finished.stdout());
+    assert_eq!(
+        attempts.len(),
+        2,
+        "{}{}",
+        finished.stdout(),
+        finished.stderr()
+    );
+    assert_all_refused(&attempts[..1]);
+    assert_all_allowed(&attempts[1..]);
+    assert!(socket.accept().is_err(), "the host's socket was reached");
+    assert!(
+        finished.stderr().contains("Unix sockets of the host"),
+        "{}",
+        finished.stderr()
+    );
+}
+
 /// What the tier can't hold is refused by name.
 fn what_gvisor_cannot_do_is_refused(who: Who) {
     let jail = jail(who);
@@ -204,6 +251,7 @@ for_each_user!(
     the_program_calls_another_kernel,
     nothing_of_gvisor_outlives_a_killed_keeper,
     output_to_a_file_is_added_to_it,
+    the_door_is_the_one_socket_of_the_host_within_reach,
     what_gvisor_cannot_do_is_refused,
     a_tier_that_is_not_there_is_refused_and_never_replaced,
     doctor_tries_each_tier,

@@ -38,7 +38,8 @@ pub use dial::UpstreamProxy;
 pub use dns::{Resolve, ResolveError, Resolving, SystemResolver};
 pub use engine::{Engine, PublishedUsage, StartError, Usage};
 pub use inspect::{
-    Authority, AuthorityError, HeaderSecret, Roots, TrustError, host_roots, java_trust_store,
+    Authority, AuthorityError, HeaderSecret, Roots, TrustError, client_config, host_roots,
+    java_trust_store,
 };
 pub use llm::{
     Charge, InvalidPrices, LlmBudget, LlmPolicy, LlmUsage, ModelUsage, PicoUsd, PriceTable, Tokens,

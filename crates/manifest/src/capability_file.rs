@@ -132,26 +132,10 @@ pub(crate) static CAPABILITY: Object = Object {
             },
             "Where the agent may connect; an empty list is nowhere.",
         ),
-        field(
-            "secrets",
-            SECRETS,
-            "What is put into requests on the way out, so that the agent never has it.",
-        ),
-        field(
-            "ports",
-            PUBLISHED,
-            "Ports of the box that the host can connect to.",
-        ),
-        field(
-            "llm",
-            Shape::Object(&LLM),
-            "How calls to models are metered.",
-        ),
-        field(
-            "upstream_proxy",
-            UPSTREAM_PROXY,
-            "The proxy of the host's network: http://host:port, or env for what HTTPS_PROXY says.",
-        ),
+        SECRETS,
+        PUBLISHED,
+        LLM,
+        UPSTREAM_PROXY,
         field(
             "mcp",
             Shape::Object(&MCP),
@@ -278,7 +262,7 @@ static LIMITS: Object = Object {
         field(
             "max_disk_mb",
             Shape::OrNull(&SIZE),
-            "Everything written to disk, in MiB.",
+            "Everything written to private directories, in MiB. Refused where files of the host can be written: nothing holds it there.",
         ),
     ],
 };
@@ -316,7 +300,7 @@ pub(crate) fn decode(
     decode_network(&mut capability, root, written)?;
     decode_secrets(&mut capability, root, written, rule_for)?;
     if let Some(section) = root.get("mcp") {
-        decode_mcp(&mut capability.tools, section, written)?;
+        decode_mcp(&mut capability, section, written)?;
     }
     if let Some(section) = root.get("resource_limits") {
         decode_limits(&mut capability, section)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::error::ManifestError;
 use crate::text::Text;
-use crate::yaml_tree;
+use crate::{toml_tree, yaml_tree};
 
 pub use crate::capability_file::words;
 pub use crate::contract_file::{CONTRACT, decode as decode_contract};
@@ -39,11 +39,12 @@ pub fn parse<T>(
 pub fn parse_toml<T>(
     file_name: &str,
     bytes: &[u8],
+    when_empty: &'static str,
     decode: impl FnOnce(&Node<'_>) -> Result<T, Problem>,
 ) -> Result<T, ManifestError> {
     let file: Arc<str> = Arc::from(file_name);
     let text = Text::read(&file, bytes)?;
-    crate::toml_tree::parse(&text)
+    toml_tree::parse(&text, when_empty)
         .and_then(|root| decode(&root))
         .map_err(|problem| problem.into_error(&file, &text))
 }

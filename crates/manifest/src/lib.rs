@@ -93,7 +93,12 @@ pub fn read_contract_file(path: &Path) -> Result<Contract, ReadError> {
 /// # Errors
 /// The first thing wrong with the file, with its place.
 pub fn parse_supervisor(file_name: &str, bytes: &[u8]) -> Result<SupervisorFile, ManifestError> {
-    parse_toml(file_name, bytes, supervisor_file::decode)
+    document::parse_toml(
+        file_name,
+        bytes,
+        supervisor_file::WHEN_EMPTY,
+        supervisor_file::decode,
+    )
 }
 
 /// Reads a supervisor.toml from the disk.
@@ -113,23 +118,12 @@ pub fn read_supervisor_file(path: &Path) -> Result<SupervisorFile, ReadError> {
 pub fn read_agent_file(path: &Path) -> Result<DeclaredAgent, ReadError> {
     let name = path.display().to_string();
     let bytes = read_bounded(path, &name)?;
-    Ok(parse_toml(
+    Ok(document::parse_toml(
         &name,
         &bytes,
+        supervisor_file::WHEN_AGENT_EMPTY,
         supervisor_file::decode_agent_file,
     )?)
-}
-
-fn parse_toml<T>(
-    file_name: &str,
-    bytes: &[u8],
-    decode: fn(&node::Node<'_>) -> Result<T, node::Problem>,
-) -> Result<T, ManifestError> {
-    let file: Arc<str> = Arc::from(file_name);
-    let text = Text::read(&file, bytes)?;
-    toml_tree::parse(&text)
-        .and_then(|root| decode(&root))
-        .map_err(|problem| problem.into_error(&file, &text))
 }
 
 /// Reads a file from the disk, and never more of it than a policy file may hold.
@@ -165,9 +159,8 @@ pub(crate) fn parse_as(
     let decoded = match format_of(file_name, &text) {
         Format::Yaml => yaml_tree::parse(&text, capability_file::WHEN_EMPTY)
             .and_then(|root| capability_file::decode(&root, &file, source)),
-        Format::Toml => {
-            toml_tree::parse(&text).and_then(|root| sandbox_file::decode(&root, &file, source))
-        }
+        Format::Toml => toml_tree::parse(&text, sandbox_file::WHEN_EMPTY)
+            .and_then(|root| sandbox_file::decode(&root, &file, source)),
     };
     decoded.map_err(|problem| problem.into_error(&file, &text))
 }

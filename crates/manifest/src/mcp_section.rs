@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 
 use belljar_policy::{
-    BlockedTool, CallRule, InvalidToolPattern, McpServer, NameRules, Pointer, ResourcePattern,
-    Rule, ToolPattern, ToolRules, Verdict, is_mcp_server,
+    BlockedTool, CallRule, Capability, InvalidToolPattern, McpServer, NameRules, Pointer,
+    ResourcePattern, Rule, SecretPlace, ServerHeader, ToolPattern, Verdict, is_mcp_header,
+    is_mcp_server,
 };
 
 use crate::capability_file::{PATH, RATE, TEXTS, words};
 use crate::decode::{Written, limit, replace, text, unexpected, whole};
 use crate::mcp_arguments::{ARGUMENT, argument, pointer};
 use crate::node::{Node, Problem, quoted};
+use crate::secrets_section::{SOURCE, file, source, withhold};
 use crate::shape::{Choice, Object, Shape, field, required};
 
 /// The value of `mcp`.
@@ -108,7 +110,25 @@ static SERVER: Object = Object {
         field(
             "url",
             Shape::Text { most: 2048 },
-            "The address of a server that speaks streamable HTTP.",
+            "The address of a server that speaks streamable HTTP: http:// or https://.",
+        ),
+        field(
+            "ca",
+            PATH,
+            "The PEM file with the certificates that its address is trusted by; the host's if not said.",
+        ),
+        field(
+            "bearer",
+            Shape::Guarded(&SOURCE),
+            "Where the token is that it gets as `Authorization: Bearer …`. The agent does not see it.",
+        ),
+        field(
+            "headers",
+            Shape::Guarded(&Shape::Map {
+                item: &SOURCE,
+                most: 16,
+            }),
+            "Headers that it gets, and where their values are. The agent does not see them.",
         ),
         field(
             "unix",
@@ -208,14 +228,26 @@ static REQUESTS: Object = Object {
 
 /// Reads the section into rules.
 pub(crate) fn decode_mcp(
-    tools: &mut ToolRules,
+    capability: &mut Capability,
     section: &Node<'_>,
     written: Written<'_>,
 ) -> Result<(), Problem> {
     let get = |key| section.get(key);
-    limit(&mut tools.servers, get("servers"), |node| {
+    limit(&mut capability.tools.servers, get("servers"), |node| {
         servers(node, written)
     })?;
+    for rule in capability
+        .tools
+        .servers
+        .clone()
+        .unwrap_or_default()
+        .values()
+    {
+        for header in rule.value.headers() {
+            withhold(capability, rule, &header.source);
+        }
+    }
+    let tools = &mut capability.tools;
     let tool = |list: &Node<'_>| patterns(list, written, ToolPattern::parse);
     let block = |list: &Node<'_>| patterns(list, written, BlockedTool::parse);
     limit(&mut tools.allowed, get("allowed_tools"), tool)?;
@@ -346,13 +378,13 @@ fn servers(
         }
         servers.insert(
             key.text.to_string(),
-            Rule::new(server(node)?, written.at(node)),
+            Rule::new(server(node, written)?, written.at(node)),
         );
     }
     Ok(servers)
 }
 
-fn server(node: &Node<'_>) -> Result<McpServer, Problem> {
+fn server(node: &Node<'_>, written: Written<'_>) -> Result<McpServer, Problem> {
     let wrong = |at: &Node<'_>, message: &str| {
         let hint = "write {command: [program, argument]}, {url: \"http://…\"} or {unix: /path}";
         Err(Problem::new(at.span, message).with_hint(hint))
@@ -360,6 +392,11 @@ fn server(node: &Node<'_>) -> Result<McpServer, Problem> {
     let (command, url, unix) = (node.get("command"), node.get("url"), node.get("unix"));
     if let (None, Some(key)) = (command, node.get("capability").or(node.get("env"))) {
         return wrong(key, "only a server that is started has a box and variables");
+    }
+    let on_the_way = ["ca", "bearer", "headers"].map(|key| node.get(key));
+    if let (None, Some(key)) = (url, on_the_way.into_iter().flatten().next()) {
+        return wrong(key, "only a server at a url is sent headers, or has a ca")
+            .map_err(Problem::guarded);
     }
     match (command, url, unix) {
         (Some(list), None, None) if list.items().is_empty() => wrong(list, "the command is empty"),
@@ -390,8 +427,14 @@ fn server(node: &Node<'_>) -> Result<McpServer, Problem> {
             {
                 return wrong(url, "not an http address");
             }
+            let ca = node.get("ca").map(|node| file(node, written));
+            if let (Some(node), false) = (node.get("ca"), text.starts_with("https://")) {
+                return wrong(node, "a ca is for an https address");
+            }
             Ok(McpServer::Url {
                 url: text.to_owned(),
+                ca: ca.transpose()?.map(|rule| rule.value),
+                headers: headers(node, written).map_err(Problem::guarded)?,
             })
         }
         (None, None, Some(unix)) => {
@@ -405,6 +448,44 @@ fn server(node: &Node<'_>) -> Result<McpServer, Problem> {
         }
         _ => wrong(node, "a server needs one of command, url and unix"),
     }
+}
+
+/// What a server gets besides the protocol's own headers, each header once, in the order of their names.
+fn headers(server: &Node<'_>, written: Written<'_>) -> Result<Vec<ServerHeader>, Problem> {
+    let mut all = Vec::new();
+    if let Some(from) = server.get("bearer") {
+        all.push(ServerHeader {
+            place: SecretPlace::Bearer,
+            source: source(from, written)?,
+        });
+    }
+    let named = server.get("headers").map(Node::entries);
+    for (key, from) in named.into_iter().flatten() {
+        let wrong = |message: String, hint: &str| Problem::new(key.span, message).with_hint(hint);
+        let place = SecretPlace::header(&key.text)
+            .map_err(|invalid| wrong(invalid.to_string(), invalid.hint()))?;
+        if is_mcp_header(place.header_name()) {
+            let hint = "name the header the server reads its key from, e.g. x-api-key";
+            return Err(wrong("the gateway writes this header itself".into(), hint));
+        }
+        let header = ServerHeader {
+            place,
+            source: source(from, written)?,
+        };
+        let name = header.place.header_name();
+        if all
+            .iter()
+            .any(|other: &ServerHeader| other.place.header_name() == name)
+        {
+            return Err(wrong(
+                format!("{name} is there twice"),
+                "`bearer` is the header authorization; use one",
+            ));
+        }
+        all.push(header);
+    }
+    all.sort_by(|a, b| a.place.header_name().cmp(b.place.header_name()));
+    Ok(all)
 }
 
 fn variables(section: &Node<'_>) -> Result<BTreeMap<String, String>, Problem> {

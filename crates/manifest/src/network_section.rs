@@ -10,13 +10,25 @@ use crate::capability_file::{MOST_ITEMS, PATH, PORTS, words};
 use crate::decode::{Written, domain, ports, replace, text, unexpected, whole};
 use crate::node::{Node, Problem, quoted};
 use crate::secrets_section::file;
-use crate::shape::{Choice, Object, Shape, field, required};
+use crate::shape::{Choice, Field, Object, Shape, field, required};
 
-/// The value of `ports`.
-pub(crate) const PUBLISHED: Shape = Shape::List {
+/// `ports`, in either kind of file.
+pub(crate) const PUBLISHED: Field = field(
+    "ports",
+    PUBLISHED_PORTS,
+    "Ports of the box that the host can connect to.",
+);
+const PUBLISHED_PORTS: Shape = Shape::List {
     item: &Shape::OneOf(&[PORT, Shape::Object(&PUBLISHED_PORT)]),
     most: 1024,
 };
+
+/// `llm`, in either kind of file.
+pub(crate) const LLM: Field = field(
+    "llm",
+    Shape::Object(&TERMS),
+    "How calls to models are metered.",
+);
 
 const PORT: Shape = Shape::Whole {
     least: 1,
@@ -47,8 +59,7 @@ static PUBLISHED_PORT: Object = Object {
 /// The value of `on_budget`.
 pub(crate) static ON_BUDGET: Choice = words(&["kill", "refuse"]);
 
-/// The value of `llm`.
-pub(crate) static LLM: Object = Object {
+static TERMS: Object = Object {
     name: "llm",
     doc: "How calls to models are metered. What they may use is max_tokens and max_cost_usd.",
     fields: &[

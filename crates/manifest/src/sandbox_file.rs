@@ -71,26 +71,10 @@ static SANDBOX: Object = Object {
             Shape::Object(&NETWORK),
             "Where the agent may connect.",
         ),
-        field(
-            "secrets",
-            SECRETS,
-            "What is put into requests on the way out, so that the agent never has it.",
-        ),
-        field(
-            "ports",
-            PUBLISHED,
-            "Ports of the box that the host can connect to.",
-        ),
-        field(
-            "llm",
-            Shape::Object(&LLM),
-            "How calls to models are metered.",
-        ),
-        field(
-            "upstream_proxy",
-            UPSTREAM_PROXY,
-            "The proxy of the host's network: http://host:port, or env for what HTTPS_PROXY says.",
-        ),
+        SECRETS,
+        PUBLISHED,
+        LLM,
+        UPSTREAM_PROXY,
         field(
             "resources",
             Shape::Object(&RESOURCES),
@@ -193,7 +177,11 @@ static RESOURCES: Object = Object {
         ),
         field("max_processes", PROCESSES, "Processes and threads at once."),
         field("max_open_files", OPEN_FILES, "Open files per process."),
-        field("max_disk_mb", SIZE, "Everything written to disk, in MiB."),
+        field(
+            "max_disk_mb",
+            SIZE,
+            "Everything written to private directories, in MiB. Refused where files of the host can be written: nothing holds it there.",
+        ),
         field("timeout_seconds", SECONDS, "Time from start to end."),
         field(
             "max_cost_usd",
@@ -205,6 +193,9 @@ static RESOURCES: Object = Object {
 };
 
 /// Turns a tree into a capability.
+/// What is said of a file with nothing in it.
+pub(crate) const WHEN_EMPTY: &str = "the file is empty; `[sandbox]` means all defaults";
+
 pub(crate) fn decode(
     root: &Node<'_>,
     file: &Arc<str>,
@@ -230,7 +221,7 @@ pub(crate) fn decode(
         decode_resources(&mut capability, section)?;
     }
     if let Some(section) = section("mcp") {
-        decode_mcp(&mut capability.tools, section, written)?;
+        decode_mcp(&mut capability, section, written)?;
     }
     Ok(capability)
 }

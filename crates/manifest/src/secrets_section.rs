@@ -14,17 +14,26 @@ use belljar_policy::{
 use crate::capability_file::{MOST_ITEMS, PATH, PORTS, words};
 use crate::decode::{Written, domain, ports, replace, text, unexpected};
 use crate::node::{Node, Problem};
-use crate::shape::{Object, Shape, field, required};
+use crate::shape::{Field, Object, Shape, field, required};
 
-/// The value of `secrets`.
-pub(crate) const SECRETS: Shape = Shape::Guarded(&Shape::List {
+/// `secrets`, in either kind of file.
+pub(crate) const SECRETS: Field = field(
+    "secrets",
+    SECRET_LIST,
+    "What is put into requests on the way out, so that the agent never has it.",
+);
+const SECRET_LIST: Shape = Shape::Guarded(&Shape::List {
     item: &Shape::Object(&SECRET),
     most: MOST_ITEMS,
 });
 
-/// The value of `upstream_proxy`.
-pub(crate) const UPSTREAM_PROXY: Shape =
-    Shape::Guarded(&Shape::OneOf(&[PROXY_URL, Shape::Object(&PROXY)]));
+/// `upstream_proxy`, in either kind of file.
+pub(crate) const UPSTREAM_PROXY: Field = field(
+    "upstream_proxy",
+    PROXY_PLACE,
+    "The proxy of the host's network: http://host:port, or env for what HTTPS_PROXY says.",
+);
+const PROXY_PLACE: Shape = Shape::Guarded(&Shape::OneOf(&[PROXY_URL, Shape::Object(&PROXY)]));
 
 const PROXY_URL: Shape = Shape::Text { most: 512 };
 const NAME: Shape = Shape::Text { most: 255 };
@@ -61,6 +70,9 @@ static SECRET: Object = Object {
         ),
     ],
 };
+
+/// The value of `from`: where a secret is.
+pub(crate) const SOURCE: Shape = Shape::Variant(&FROM);
 
 static FROM: Object = Object {
     name: "from",
@@ -138,7 +150,7 @@ pub(crate) fn decode_secrets(
 }
 
 /// What holds a secret outside must not be shown inside.
-fn withhold<T>(capability: &mut Capability, rule: &Rule<T>, source: &SecretSource) {
+pub(crate) fn withhold<T>(capability: &mut Capability, rule: &Rule<T>, source: &SecretSource) {
     match source {
         SecretSource::Env(name) => {
             let withheld = &mut capability.env.withheld;
@@ -235,7 +247,7 @@ fn secret_domain(node: &Node<'_>) -> Result<DomainPattern, Problem> {
 }
 
 /// Reads where a secret is.
-fn source(node: &Node<'_>, written: Written<'_>) -> Result<SecretSource, Problem> {
+pub(crate) fn source(node: &Node<'_>, written: Written<'_>) -> Result<SecretSource, Problem> {
     if let Some(node) = node.get("env") {
         return variable(node).map(SecretSource::Env);
     }

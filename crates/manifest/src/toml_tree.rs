@@ -6,16 +6,13 @@ use toml::de::{DeInteger, DeTable, DeValue};
 use crate::node::{Key, Node, Problem, Value};
 use crate::text::{Lines, MAX_DEPTH, MAX_NODES, Text};
 
-pub(crate) fn parse<'a>(text: &Text<'a>) -> Result<Node<'a>, Problem> {
+pub(crate) fn parse<'a>(text: &Text<'a>, when_empty: &'static str) -> Result<Node<'a>, Problem> {
     let table = DeTable::parse(text.as_str()).map_err(|error| {
         let span = text.span(error.span().unwrap_or(0..0));
         Problem::new(span, format!("not TOML: {}", error.message()))
     })?;
     if table.get_ref().is_empty() {
-        return Err(Problem::new(
-            text.span(0..0),
-            "the file is empty; `[sandbox]` means all defaults",
-        ));
+        return Err(Problem::new(text.span(0..0), when_empty));
     }
     let (range, table) = (table.span(), table.into_inner());
     let mut builder = Builder {

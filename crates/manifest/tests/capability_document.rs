@@ -19,8 +19,8 @@ use belljar_policy::{
     LlmApi, LlmEndpointRule, LlmTerms, McpServer, NameRules, OnBudget, Origin, PathGlob,
     PathPattern, PathRule, Permission, Places, Pointer, PrivateAddresses, ProxyPlace,
     ProxyResolution, ProxyTerms, PublishedPort, Reach, ResourcePattern, Rule, SecretPlace,
-    SecretRule, SecretSource, ServerRequests, Source, Test, Tier, ToolPattern, ToolRules, Verdict,
-    WebSocket, WholeRegex, Workspace,
+    SecretRule, SecretSource, ServerHeader, ServerRequests, Source, Test, Tier, ToolPattern,
+    ToolRules, Verdict, WebSocket, WholeRegex, Workspace,
 };
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
@@ -426,7 +426,15 @@ fn server() -> impl Strategy<Value = McpServer> {
     let unix = "/run/x.sock".to_owned();
     select(vec![
         command,
-        McpServer::Url { url },
+        McpServer::at(url),
+        McpServer::Url {
+            url: "https://mcp.example/mcp".to_owned(),
+            ca: Some(PathRule::Root("/etc/ca.pem".into())),
+            headers: vec![ServerHeader {
+                place: SecretPlace::Bearer,
+                source: SecretSource::Env("TOKEN".to_owned()),
+            }],
+        },
         McpServer::Unix { unix },
     ])
 }

@@ -171,15 +171,19 @@ impl Holds {
 }
 
 impl Waiting {
-    /// Waits for an answer, until the deadline. What was said comes with it, where somebody said something.
+    /// Waits for an answer, until the deadline or until nobody wants one. What was said comes with it, where somebody said something.
     #[must_use]
-    pub fn wait(self, deadline: Instant) -> (HoldAnswer, Option<Answer>) {
+    pub fn wait(
+        self,
+        deadline: Instant,
+        is_wanted: impl Fn() -> bool,
+    ) -> (HoldAnswer, Option<Answer>) {
         loop {
             if let Ok(Some(bytes)) = read(&self.answer) {
                 return judged(serde_json::from_slice(&bytes).ok());
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if left.is_zero() || !is_wanted() {
                 return (HoldAnswer::TimedOut, None);
             }
             std::thread::sleep(left.min(LOOK));
@@ -283,7 +287,7 @@ mod tests {
             Err(AnswerError::Answered)
         ));
         assert_eq!(elsewhere.list().unwrap(), []);
-        let (answer, _) = waiting.wait(Instant::now() + Duration::from_secs(600));
+        let (answer, _) = waiting.wait(Instant::now() + Duration::from_secs(600), || true);
         assert_eq!(
             answer,
             HoldAnswer::Refused {
@@ -308,7 +312,10 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let holds = Holds::open(scratch.path()).unwrap();
         let (_, waiting) = holds.put(Duration::ZERO, hold).unwrap();
-        assert_eq!(waiting.wait(Instant::now()).0, HoldAnswer::TimedOut);
+        assert_eq!(
+            waiting.wait(Instant::now(), || true).0,
+            HoldAnswer::TimedOut
+        );
         let (dead, waiting) = holds.put(Duration::from_secs(600), hold).unwrap();
         // A process that was killed leaves its file, and no lock.
         let path = waiting.hold.clone();

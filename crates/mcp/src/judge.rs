@@ -111,6 +111,11 @@ pub trait Judge: Send + Sync {
     /// Blocks (the gateway calls it on a thread of its own) until an operator answers or the deadline passes.
     fn wait(&self, ticket: &HoldTicket) -> HoldAnswer;
 
+    /// Whoever asked no longer waits: what is said about it is of no use any more.
+    fn withdraw(&self, ticket: &HoldTicket) {
+        let _ = ticket;
+    }
+
     /// The tools a server lists, as it told them: which are shown and callable. Pins are looked at here.
     fn list(&self, server: &str, tools: Vec<Value>) -> Vec<Value>;
 

@@ -196,6 +196,20 @@ impl Message {
         self.fields.get_mut("params")?.as_object_mut()
     }
 
+    /// Says this in the parameters, which are made if there are none.
+    pub fn set_param(&mut self, name: &str, value: Value) {
+        let params = self.fields.entry("params");
+        if let Value::Object(params) = params.or_insert_with(|| Value::Object(Map::new())) {
+            params.insert(name.to_owned(), value);
+        }
+    }
+
+    /// What an answer says went wrong with the request itself.
+    #[must_use]
+    pub fn error_object(&self) -> Option<&Value> {
+        self.fields.get("error")
+    }
+
     /// The result of an answer.
     #[must_use]
     pub fn result(&self) -> Option<&Value> {

@@ -1,5 +1,7 @@
 //! The judge by a policy: rules, rates, pins and holds, with everything on record.
 
+mod denials;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -8,16 +10,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use belljar_policy::{
-    Because, Decision, Lexical, Paths, RateUse, ToolQuestion, ToolRules, Verdict, is_mcp_name,
-    text_tricks,
+    Because, Decision, Lexical, Paths, ToolQuestion, ToolRules, Verdict, is_mcp_name, text_tricks,
 };
 use serde_json::Value;
 
 use crate::holds::{Hold, Holds, Waiting};
 use crate::host_paths::HostPaths;
 use crate::judge::{
-    Ask, DENIED, Denial, Finished, HOLD_REFUSED, HoldAnswer, HoldTicket, Judge, Listed,
-    RATE_LIMITED, Ruling,
+    Ask, DENIED, Finished, HOLD_REFUSED, HoldAnswer, HoldTicket, Judge, Listed, Ruling,
 };
 use crate::pins::{Pin, Pins, Standing};
 use crate::rate::Rates;
@@ -25,6 +25,7 @@ use crate::record::{McpEvent, Recorder};
 use crate::redact::redacted;
 use crate::server_facts::ServerFacts;
 use crate::watch::{Suspicion, Watch};
+use denials::{by_code, denial_of, deny, quarantined, rate_denial, unlisted};
 
 belljar_policy::codes! {
     /// Why a judge says no or wait where no rule does. The codes are stable.
@@ -47,11 +48,15 @@ belljar_policy::codes! {
         DenyUnrecorded = "deny_unrecorded",
         /// What is pinned can't be read.
         DenyPinsUnread = "deny_pins_unread",
+        /// Whoever asks is made to hold still.
+        DenyQuarantined = "deny_quarantined",
     }
 }
 
 /// Calls that wait for an operator at once.
 const MOST_HELD: usize = 64;
+
+type Paused = Box<dyn Fn() -> bool + Send + Sync>;
 
 struct Server {
     digest: String,
@@ -74,6 +79,8 @@ pub struct PolicyJudge {
     /// What was said of calls that are not finished: for their record.
     refusals: Mutex<HashMap<(String, String), (String, String)>>,
     recorder: Box<dyn Recorder>,
+    /// Whether nothing passes for now.
+    paused: Option<Paused>,
 }
 
 impl PolicyJudge {
@@ -113,6 +120,7 @@ impl PolicyJudge {
             open_holds: Mutex::default(),
             refusals: Mutex::default(),
             recorder,
+            paused: None,
         })
     }
 
@@ -121,6 +129,17 @@ impl PolicyJudge {
     pub fn of_run(mut self, run: &str) -> Self {
         run.clone_into(&mut self.run);
         self
+    }
+
+    /// The same, but that nothing passes while `paused` says so, not even what an operator allows meanwhile.
+    #[must_use]
+    pub fn paused_while(mut self, paused: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        self.paused = Some(Box::new(paused));
+        self
+    }
+
+    fn is_paused(&self) -> bool {
+        self.paused.as_ref().is_some_and(|paused| paused())
     }
 
     fn now(&self) -> Duration {
@@ -139,6 +158,9 @@ impl PolicyJudge {
                 "the record can't be written",
                 "belljar audit verify says what is wrong",
             ));
+        }
+        if self.is_paused() {
+            return Ruling::Deny(quarantined());
         }
         let question = ToolQuestion {
             server,
@@ -244,6 +266,9 @@ impl PolicyJudge {
     fn other(&self, decision: &Decision, server: &str, what: &str) -> Ruling {
         if !self.servers.contains_key(server) {
             return unlisted(server);
+        }
+        if self.is_paused() {
+            return Ruling::Deny(quarantined());
         }
         match decision {
             Decision::Allow(_) => Ruling::Allow,
@@ -362,12 +387,20 @@ impl Judge for PolicyJudge {
         let Some(waiting) = waiting else {
             return HoldAnswer::TimedOut;
         };
-        let (answer, said) = waiting.wait(Instant::now() + ticket.deadline);
-        lock(&self.open_holds).remove(&ticket.id);
+        let is_wanted = || lock(&self.open_holds).contains(&ticket.id);
+        let (mut answer, said) = waiting.wait(Instant::now() + ticket.deadline, is_wanted);
+        if answer == HoldAnswer::Allowed && self.is_paused() {
+            answer = HoldAnswer::Refused {
+                by: "belljar".to_owned(),
+                reason: "the agent is in quarantine".to_owned(),
+            };
+        }
+        let was_wanted = lock(&self.open_holds).remove(&ticket.id);
         let (word, by, reason) = match (&answer, said) {
             (HoldAnswer::Allowed, Some(said)) => ("allowed", said.by, said.reason),
             (HoldAnswer::Allowed, None) => ("allowed", String::new(), String::new()),
             (HoldAnswer::Refused { by, reason }, _) => ("refused", by.clone(), reason.clone()),
+            (HoldAnswer::TimedOut, _) if !was_wanted => ("withdrawn", String::new(), String::new()),
             (HoldAnswer::TimedOut, _) => ("timed_out", String::new(), String::new()),
         };
         self.recorder.record(McpEvent::Answered {
@@ -377,6 +410,10 @@ impl Judge for PolicyJudge {
             reason,
         });
         answer
+    }
+
+    fn withdraw(&self, ticket: &HoldTicket) {
+        lock(&self.open_holds).remove(&ticket.id);
     }
 
     fn list(&self, server: &str, tools: Vec<Value>) -> Vec<Value> {
@@ -485,62 +522,6 @@ impl std::fmt::Debug for PolicyJudge {
         f.debug_struct("PolicyJudge")
             .field("servers", &self.servers.keys())
             .finish_non_exhaustive()
-    }
-}
-
-fn deny(decision: &Decision, server: &str, what: &str) -> Option<Denial> {
-    match decision {
-        Decision::Deny(because) => Some(denial_of(because, server, what)),
-        Decision::Allow(_) | Decision::Hold(_) => None,
-    }
-}
-
-fn denial_of(because: &Because, server: &str, what: &str) -> Denial {
-    Denial {
-        code: DENIED,
-        reason: because.reason.code().to_owned(),
-        message: format!("denied: {server}:{}", shortened(what)),
-        rule: because.origin.to_string(),
-        hint: because.hint.clone(),
-    }
-}
-
-fn unlisted(server: &str) -> Ruling {
-    Ruling::Deny(Denial {
-        code: DENIED,
-        reason: belljar_policy::Reason::DenyServerNotListed
-            .code()
-            .to_owned(),
-        message: format!("denied: no server {} is listed", shortened(server)),
-        rule: "built-in".to_owned(),
-        hint: None,
-    })
-}
-
-fn by_code(code: JudgeCode, number: i64, message: &str, hint: &str) -> Denial {
-    Denial {
-        code: number,
-        reason: code.code().to_owned(),
-        message: format!("denied: {message}"),
-        rule: "built-in".to_owned(),
-        hint: Some(hint.to_owned()),
-    }
-}
-
-fn rate_denial(rate: &RateUse, server: &str, tool: &str) -> Denial {
-    let rule = rate.origin.as_ref().map_or_else(
-        || "mcp.rate_limit_per_minute".to_owned(),
-        ToString::to_string,
-    );
-    Denial {
-        code: RATE_LIMITED,
-        reason: JudgeCode::DenyToolRate.code().to_owned(),
-        message: format!(
-            "denied: {server}:{tool} was called {} times within a minute",
-            rate.per_minute
-        ),
-        rule,
-        hint: Some("wait, or raise rate_limit_per_minute".to_owned()),
     }
 }
 

@@ -51,7 +51,7 @@ pub enum McpEvent {
     Answered {
         /// Which.
         id: String,
-        /// `allowed`, `refused` or `timed_out`.
+        /// `allowed`, `refused`, `timed_out`, or `withdrawn` where whoever asked went away.
         answer: String,
         /// Who.
         by: String,

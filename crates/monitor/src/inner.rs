@@ -13,6 +13,7 @@ use belljar_api::{
 };
 
 use crate::alerts::{Change, Engine, froze};
+use crate::cadence::Cadence;
 use crate::clock::Clock;
 use crate::events::EventLog;
 use crate::history::Ring;
@@ -30,6 +31,7 @@ pub(crate) struct Inner {
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
     pub(crate) ring: Mutex<Ring>,
+    pub(crate) cadence: Mutex<Cadence>,
     pub(crate) log: Mutex<EventLog>,
     pub(crate) engine: Mutex<Engine>,
     /// Alerts that are to be written.

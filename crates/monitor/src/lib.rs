@@ -9,6 +9,7 @@
 
 mod alerts;
 mod answer;
+mod cadence;
 mod clock;
 mod events;
 mod history;
@@ -30,6 +31,7 @@ mod writer;
 pub use alerts::{Change, Engine, NoSuchAlert, reference, rule_of};
 pub use live::{Receiver, RecvError};
 pub use monitor::Monitor;
+pub use prometheus::ToolSeries;
 pub use respond::{CouldNot, Hands};
 pub use settings::{
     AlertSettings, InvalidSettings, MonitorSettings, NotifySettings, Rule, Settings,

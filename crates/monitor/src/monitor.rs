@@ -14,6 +14,7 @@ use crate::events::EventLog;
 use crate::history::Ring;
 use crate::inner::{Inner, Ways};
 use crate::live::{Hub, Receiver};
+use crate::prometheus::ToolSeries;
 use crate::respond::{self, Hands};
 use crate::settings::Settings;
 use crate::store::{OpenError, Store, locked};
@@ -62,6 +63,7 @@ impl Monitor {
             directory: directory.to_owned(),
             clock: Clock::new(source, from),
             ring: Mutex::new(ring),
+            cadence: Mutex::default(),
             log: Mutex::new(EventLog::after(found.last_event)),
             engine: Mutex::new(Engine::new(
                 settings.alerts.clone(),
@@ -133,6 +135,7 @@ impl Monitor {
     pub fn sampled(&self, agent: &AgentView) {
         let now = self.inner.clock.now();
         locked(&self.inner.ring).sampled(now, agent);
+        locked(&self.inner.cadence).sampled(now, agent);
         let changes = locked(&self.inner.engine).sampled(now, agent);
         self.inner.apply(changes);
     }
@@ -191,8 +194,13 @@ impl Monitor {
 
     /// The metrics page.
     #[must_use]
-    pub fn prometheus(&self, agents: &[AgentView], status: &StatusView) -> String {
-        crate::prometheus::page(&self.inner, agents, status)
+    pub fn prometheus(
+        &self,
+        agents: &[AgentView],
+        status: &StatusView,
+        tools: &[ToolSeries],
+    ) -> String {
+        crate::prometheus::page(&self.inner, agents, status, tools)
     }
 
     /// Seconds of agents and events that were lost for want of a disk.

@@ -1,5 +1,6 @@
 //! The metrics page, in Prometheus' text format.
 
+use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 
 use belljar_api::{AgentPhase, AgentView, AlertState, StatusView};
@@ -94,7 +95,27 @@ const PHASES: &[(AgentPhase, &str)] = &[
     (AgentPhase::Ended, "ended"),
 ];
 
-pub(crate) fn page(inner: &Inner, agents: &[AgentView], status: &StatusView) -> String {
+/// Calls of one tool of an MCP server with one verdict. Whoever counts them sees to it that names are few.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolSeries {
+    /// The server.
+    pub server: String,
+    /// The tool.
+    pub tool: String,
+    /// What became of them.
+    pub verdict: String,
+    /// How many.
+    pub calls: u64,
+    /// How long they took together.
+    pub seconds: f64,
+}
+
+pub(crate) fn page(
+    inner: &Inner,
+    agents: &[AgentView],
+    status: &StatusView,
+    tools: &[ToolSeries],
+) -> String {
     let mut page = Page(String::new());
     page.head("belljar_info", "gauge", "The version that runs.");
     page.series("belljar_info", &[("version", status.version.as_str())], 1);
@@ -128,7 +149,9 @@ pub(crate) fn page(inner: &Inner, agents: &[AgentView], status: &StatusView) -> 
         page.series("belljar_agents", &[("phase", word)], count);
     }
     of_agents(&mut page, agents);
+    of_tools(&mut page, tools);
     of_alerts(&mut page, inner);
+    of_cadence(&mut page, inner);
     let samples = locked(&inner.ring).dropped();
     let events = locked(&inner.log);
     page.one(
@@ -179,6 +202,49 @@ fn of_agents(page: &mut Page, agents: &[AgentView]) {
         "Live agents without series of their own.",
         live.len() - shown.len(),
     );
+}
+
+/// Names that are the same once they are short enough for labels are one series.
+fn of_tools(page: &mut Page, tools: &[ToolSeries]) {
+    let mut merged: BTreeMap<[&str; 3], (u64, f64)> = BTreeMap::new();
+    for called in tools {
+        let key = [&called.server, &called.tool, &called.verdict].map(|text| short(text));
+        let (calls, seconds) = merged.entry(key).or_default();
+        *calls += called.calls;
+        *seconds += called.seconds;
+    }
+    let mut series = |name: &str, help: &str, value: fn(&(u64, f64)) -> f64| {
+        page.head(name, "counter", help);
+        for ([server, tool, verdict], sums) in &merged {
+            let labels = [("server", *server), ("tool", tool), ("verdict", verdict)];
+            page.series(name, &labels, value(sums));
+        }
+    };
+    series(
+        "belljar_tool_calls_total",
+        "Calls of tools of MCP servers.",
+        |sums| sums.0 as f64,
+    );
+    series(
+        "belljar_tool_seconds_total",
+        "How long they took, from the question to the answer.",
+        |sums| sums.1,
+    );
+}
+
+fn of_cadence(page: &mut Page, inner: &Inner) {
+    const NAME: &str = "belljar_sample_interval_seconds";
+    page.head(NAME, "histogram", "Time between two samples of one agent.");
+    let cadence = locked(&inner.cadence);
+    let bucket = format!("{NAME}_bucket");
+    for (most_ms, count) in cadence.classes() {
+        let end = (most_ms as f64 / 1e3).to_string();
+        page.series(&bucket, &[("le", &end)], count);
+    }
+    let (count, sum_ms) = cadence.total();
+    page.series(&bucket, &[("le", "+Inf")], count);
+    page.series(&format!("{NAME}_sum"), &[], sum_ms as f64 / 1e3);
+    page.series(&format!("{NAME}_count"), &[], count);
 }
 
 fn of_alerts(page: &mut Page, inner: &Inner) {
@@ -246,9 +312,12 @@ impl Page {
 
 /// Agents choose their names: what would end a label or a line is escaped.
 fn escaped(text: &str) -> String {
-    let short = &text[..text.floor_char_boundary(MOST_LABEL)];
-    short
+    short(text)
         .replace('\\', "\\\\")
         .replace('"', "\\\"")
         .replace('\n', "\\n")
+}
+
+fn short(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MOST_LABEL)]
 }

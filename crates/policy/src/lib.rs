@@ -48,6 +48,7 @@ pub use path_table::{Access, Entry, FileOp, PathTable, Places};
 pub use tools::{
     BlockedTool, CallRule, Condition, Glob, InvalidPathGlob, InvalidPointer, InvalidRegex,
     InvalidToolPattern, Lexical, McpServer, NameRules, PathGlob, Paths, Pointer, RateUse,
-    ResourcePattern, ServerRequests, Test, TextTrick, ToolAnswer, ToolPattern, ToolQuestion,
-    ToolRules, WholeRegex, decide_tool, is_mcp_name, is_mcp_server, text_tricks,
+    ResourcePattern, ServerHeader, ServerRequests, Test, TextTrick, ToolAnswer, ToolPattern,
+    ToolQuestion, ToolRules, WholeRegex, decide_tool, is_mcp_header, is_mcp_name, is_mcp_server,
+    text_tricks,
 };

@@ -314,7 +314,7 @@ fn tools() {
         |c| c.tools.servers = Some(Default::default()),
         |c| {
             let url = "http://127.0.0.1:1/".to_owned();
-            let server = Rule::new(McpServer::Url { url }, origin(Source::Document));
+            let server = Rule::new(McpServer::at(url), origin(Source::Document));
             c.tools.servers = Some([("web".to_owned(), server)].into());
         },
         &[

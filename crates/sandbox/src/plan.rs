@@ -37,6 +37,8 @@ pub struct Plan {
     pub network: Network,
     /// Whether the keeper may make sockets inside it, to reach what listens there.
     pub entry: Entry,
+    /// A port of its own loopback that its keeper listens on, before the program starts and whatever its network leads to.
+    pub answered_port: Option<u16>,
     /// What is noted of all that it does.
     pub watch: Watch,
 }

@@ -13,6 +13,8 @@ pub const LONGEST_TEXT: usize = 1 << 20;
 pub const ALL_TEXTS: usize = 4 << 20;
 /// The most things shown to one box.
 const MOST_SHOWS: usize = 64;
+/// The most doors: an agent's to its keeper, and one to its MCP servers.
+pub(crate) const MOST_DOORS: usize = 2;
 const LONGEST_NAME: usize = 100;
 const DEEPEST_NAME: usize = 4;
 
@@ -33,7 +35,7 @@ pub enum Show {
         /// The host's file; no symbolic link is followed on the way.
         source: PathBuf,
     },
-    /// A Unix stream socket that listens outside: the one socket of the host's that the box may connect to.
+    /// A Unix stream socket that listens outside: a box connects to these few of the host's and no others.
     Door {
         /// Where.
         name: ShowName,
@@ -120,10 +122,10 @@ pub enum InvalidShow {
     /// More than a box is shown.
     #[error("more than {MOST_SHOWS} things are shown in {OWN_PLACE}")]
     TooMany,
-    /// A box has one door.
-    #[error("{OWN_PLACE}/{name} is a second door")]
-    SecondDoor {
-        /// The second one.
+    /// More doors than a box has.
+    #[error("{OWN_PLACE}/{name} is a door too many: a box has {MOST_DOORS} at most")]
+    TooManyDoors {
+        /// The one too many.
         name: ShowName,
     },
     /// The view has something else there.
@@ -178,8 +180,8 @@ pub fn check(shows: &[Show]) -> Result<(), InvalidShow> {
             Show::Program { .. } => {}
             Show::Door { .. } => {
                 doors += 1;
-                if doors > 1 {
-                    return Err(InvalidShow::SecondDoor { name: name.clone() });
+                if doors > MOST_DOORS {
+                    return Err(InvalidShow::TooManyDoors { name: name.clone() });
                 }
             }
         }
@@ -240,9 +242,10 @@ mod tests {
             name: ShowName::new(name).expect("a name"),
             socket: "/run/x".into(),
         };
+        assert_eq!(check(&[door("a"), door("b")]), Ok(()));
         assert!(matches!(
-            check(&[door("a"), door("b")]),
-            Err(InvalidShow::SecondDoor { .. })
+            check(&[door("a"), door("b"), door("c")]),
+            Err(InvalidShow::TooManyDoors { .. })
         ));
         let many: Vec<Show> = (0..=MOST_SHOWS).map(|n| text(&n.to_string(), 0)).collect();
         assert_eq!(check(&many), Err(InvalidShow::TooMany));

@@ -119,6 +119,7 @@ fn plan(program: &Path, arguments: &[&str]) -> Result<Plan, TrialError> {
         freezer: Freezer::AsItComes,
         network: Network::Closed,
         entry: Entry::Closed,
+        answered_port: None,
         watch: Watch::Nothing,
     })
 }

@@ -49,6 +49,8 @@ pub enum Output {
     },
     /// Into the result, the first MiB of each stream.
     Capture,
+    /// The same, and this is what the program reads.
+    CaptureFed(Arc<[u8]>),
     /// The same, with the caller's standard input and signals: for a process that is the keeper.
     CaptureForeground,
     /// To files that are begun anew when they are full, of which the last ones are kept. No standard input.
@@ -115,7 +117,10 @@ impl<'a> Assignment<'a> {
             capability,
             command,
             state,
-            output: Output::Capture,
+            output: match &command.input {
+                Some(bytes) => Output::CaptureFed(Arc::clone(bytes)),
+                None => Output::Capture,
+            },
             reins: None,
             held: Held::ByOthers,
             budget: None,
@@ -373,6 +378,9 @@ pub(crate) fn attend_on(
     let published = gateway.as_ref().map(published_ports).unwrap_or_default();
     let gateway = gateway.map(|prepared| prepared.open(&mut standing, &reins));
     let gateway = gateway.transpose()?;
+    if let (Some(answered), Some(listener)) = (&command.answered, standing.take_answered()) {
+        answered.begin(listener);
+    }
     let watcher = standing.take_sightings();
     let watcher = watcher.map(|seen| Watcher::start(seen, &lowered.plan.program));
     let watcher = watcher.transpose();

@@ -28,6 +28,9 @@ pub(crate) const INSIDE: &str = "BELLJAR_SANDBOX";
 pub const AGENT_SOCKET: &str = "BELLJAR_SOCKET";
 /// Set inside a box to where its MCP servers are.
 pub const MCP_SOCKET: &str = "BELLJAR_MCP_SOCKET";
+
+/// The same servers at an address of the box's own loopback, for clients that take nothing else.
+pub const MCP_URL: &str = "BELLJAR_MCP_URL";
 /// Where the host's proxy is, for a policy that says so.
 pub(crate) const UPSTREAM_PROXY: &[&str] = &["HTTPS_PROXY", "https_proxy"];
 /// Asks programs not to colour their output.

@@ -39,6 +39,7 @@ mod shows;
 mod stand_in;
 mod starting;
 mod state;
+pub mod tools;
 mod view;
 
 pub use attend::{Assignment, Attendant, Facts, Leave, Output, Refusal, Signals, Usage, attend};
@@ -48,14 +49,14 @@ pub use belljar_sandbox::show::{InvalidShow, OWN_PLACE, Show, ShowName};
 pub use changes::{ApplyError, Change, ChangeKind, Conflict, Overlay};
 pub use door::Door;
 pub use environment::{
-    AGENT_SOCKET, CA, CLIENT_CERT, CLIENT_KEY, KEY_COMMAND, KEY_FILE, MCP_SOCKET, NO_COLOR,
-    STATE_DIR, SUPERVISOR, TOKEN, guest_kernel, key_source,
+    AGENT_SOCKET, CA, CLIENT_CERT, CLIENT_KEY, KEY_COMMAND, KEY_FILE, MCP_SOCKET, MCP_URL,
+    NO_COLOR, STATE_DIR, SUPERVISOR, TOKEN, guest_kernel, key_source,
 };
 pub use error::RunError;
 pub use lone::{Recording, run, run_told};
 pub use lower::Command;
 pub use manager::{SandboxId, SandboxManager};
-pub use network::{HostUse, NetworkUsage, RefusalGroup};
+pub use network::{HostUse, NetworkUsage, RefusalGroup, answered_port, server_header};
 pub use observation::{Observation, PathUse, Paths};
 pub use places::{Principal, find_places};
 pub use reins::{BoxState, Reins};

@@ -74,6 +74,28 @@ pub fn run_told(
     Recorded::new(id, capability, command, state, recording).attend(&host, assignment, started)
 }
 
+/// The same for a box that others may hold by these reins: it starts when its walls stand and nobody objects.
+#[expect(clippy::too_many_arguments, reason = "a run, and who holds it")]
+pub(crate) fn run_held(
+    id: &SandboxId,
+    capability: &Capability,
+    command: &Command,
+    output: Output,
+    state: &StateDir,
+    recording: &Recording,
+    reins: Reins,
+    started: &mut dyn FnMut(&Facts<'_>),
+) -> Result<RunResult, RunError> {
+    let assignment = Assignment::new(id, capability, command, state)
+        .output(output)
+        .reins(reins);
+    Recorded::new(id, capability, command, state, recording).attend(
+        &Host::probe(),
+        assignment,
+        started,
+    )
+}
+
 /// Attends one box and records its launch and its end.
 pub(crate) fn attend_recorded(
     id: &SandboxId,

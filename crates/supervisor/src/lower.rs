@@ -19,6 +19,7 @@ use belljar_sandbox::native::Outline;
 use belljar_sandbox::plan::{Freezer, Limits, Plan, Spawn, Watch};
 use belljar_sandbox::show::Show;
 use std::ffi::{OsStr, OsString};
+use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,28 @@ pub struct Command {
     pub(crate) shows: Vec<Show>,
     pub(crate) env: Vec<(OsString, OsString)>,
     pub(crate) watch: Watch,
+    pub(crate) input: Option<Arc<[u8]>>,
+    pub(crate) answered: Option<Answered>,
+}
+
+/// A port of a box's own loopback, and who takes its listener.
+#[derive(Clone)]
+pub(crate) struct Answered {
+    port: u16,
+    take: Arc<dyn Fn(TcpListener) + Send + Sync>,
+}
+
+impl Answered {
+    /// Hands the listener over.
+    pub(crate) fn begin(&self, listener: TcpListener) {
+        (self.take)(listener);
+    }
+}
+
+impl std::fmt::Debug for Answered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Answered({})", self.port)
+    }
 }
 
 impl Command {
@@ -46,7 +69,17 @@ impl Command {
             shows: Vec::new(),
             env: Vec::new(),
             watch: Watch::Nothing,
+            input: None,
+            answered: None,
         }
+    }
+
+    /// What the program reads from its standard input, at most 32 KiB, where its output is captured. Once read it is gone: nothing
+    /// else in the box can find it again, unlike what is shown.
+    #[must_use]
+    pub fn input(mut self, bytes: impl Into<Arc<[u8]>>) -> Self {
+        self.input = Some(bytes.into());
+        self
     }
 
     /// Has every file noted that the program names (see [`crate::RunResult::observed`]), which slows it down.
@@ -74,6 +107,19 @@ impl Command {
     #[must_use]
     pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// Has a port of the box's own loopback answered: when its walls stand, `take` gets the listener. Nothing outside the box
+    /// can connect to it, and what the program says to it waits until then. See [`crate::answered_port`].
+    #[must_use]
+    pub fn answered(
+        mut self,
+        port: u16,
+        take: impl Fn(TcpListener) + Send + Sync + 'static,
+    ) -> Self {
+        let take = Arc::new(take);
+        self.answered = Some(Answered { port, take });
         self
     }
 
@@ -137,6 +183,7 @@ impl Sketch {
                 limits: limits(capability),
                 freezer,
                 network: network_of(capability),
+                answered_port: command.answered.as_ref().map(|answered| answered.port),
             },
             tier,
             places,
@@ -217,6 +264,7 @@ pub(crate) fn lower(
         id: outline.id,
         network: fittings.network,
         entry: fittings.entry,
+        answered_port: outline.answered_port,
         watch: command.watch,
     };
     host.can_carry(&plan, &tier).map_err(refused)?;

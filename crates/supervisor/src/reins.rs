@@ -7,6 +7,9 @@ use rustix::event::EventfdFlags;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// What ends a box in tow: the one that it was for has ended.
+const WITH_LEADER: KillCode = KillCode::new("agent_ended");
+
 /// A hold on one box, from before its start until after its end. Clones hold the same box.
 #[derive(Debug, Clone)]
 pub struct Reins(Arc<Inner>);
@@ -25,6 +28,8 @@ struct Held {
     wants: Wish,
     /// For the program, from whoever holds the reins.
     signals: Vec<i32>,
+    /// Boxes that hold still and end with this one.
+    in_tow: Vec<Reins>,
 }
 
 impl Held {
@@ -89,6 +94,7 @@ impl Reins {
                 ended_by: None,
                 wants: Wish::Move,
                 signals: Vec::new(),
+                in_tow: Vec::new(),
             }),
         })))
     }
@@ -103,19 +109,41 @@ impl Reins {
     /// hold. Returns when the order is given; [`Reins::state`] tells when it is carried out. A box that is still
     /// starting will not run its program before it is thawed.
     pub fn freeze(&self) -> Result<(), FreezeError> {
-        if let Some(grip) = self.wish(Wish::HoldStill)? {
-            grip.freeze()?;
+        let (grip, in_tow) = self.wish(Wish::HoldStill)?;
+        let frozen = grip.map_or(Ok(()), |grip| grip.freeze());
+        // Whoever can't be made to hold still may not go on either.
+        for other in in_tow {
+            if other.freeze().is_err() {
+                other.kill(WITH_LEADER);
+            }
         }
+        frozen?;
         self.ring();
         Ok(())
     }
 
     /// Lets a frozen box go on.
     pub fn thaw(&self) -> Result<(), FreezeError> {
-        match self.wish(Wish::Move)? {
-            Some(grip) => grip.thaw(),
-            None => Ok(()),
+        let (grip, in_tow) = self.wish(Wish::Move)?;
+        for other in in_tow {
+            // One that has ended meanwhile has nothing to go on with.
+            let _ = other.thaw();
         }
+        grip.map_or(Ok(()), |grip| grip.thaw())
+    }
+
+    /// Takes another box in tow, which is yet to start: from now on it holds still, goes on and ends with this one.
+    pub(crate) fn tow(&self, other: &Reins) {
+        let mut held = self.held();
+        if held.ended_by.is_some() || matches!(held.phase, Phase::Ended) {
+            return other.kill(WITH_LEADER);
+        }
+        if held.wants == Wish::HoldStill {
+            // It has no process yet: this is only noted, and can't fail.
+            let _ = other.freeze();
+        }
+        held.in_tow.retain(|known| known.state() != BoxState::Ended);
+        held.in_tow.push(other.clone());
     }
 
     /// Asks the program to end, by SIGTERM. Whether it does is its own affair.
@@ -149,15 +177,15 @@ impl Reins {
         }
     }
 
-    /// Notes what is wanted of the box; its grip, if it runs. Whatever is done with that may take a moment, and is not
+    /// Notes what is wanted of the box; its grip, if it runs, and what is in tow. Whatever is done with that may take a moment, and is not
     /// done here, so that a kill never waits for it.
-    fn wish(&self, wish: Wish) -> Result<Option<Arc<Grip>>, FreezeError> {
+    fn wish(&self, wish: Wish) -> Result<(Option<Arc<Grip>>, Vec<Reins>), FreezeError> {
         let mut held = self.held();
         if held.ended_by.is_some() || matches!(held.phase, Phase::Ended) {
             return Err(FreezeError::Killed);
         }
         held.wants = wish;
-        Ok(held.running())
+        Ok((held.running(), held.in_tow.clone()))
     }
 
     /// Ends the box for a reason; a later one changes nothing.
@@ -170,7 +198,9 @@ impl Reins {
         if let Phase::Starting(Some(grip)) | Phase::Running(grip) = &held.phase {
             grip.kill();
         }
+        let in_tow = std::mem::take(&mut held.in_tow);
         drop(held);
+        in_tow.iter().for_each(|other| other.kill(WITH_LEADER));
         self.ring();
     }
 
@@ -274,6 +304,10 @@ pub(crate) struct TakenUp<'a>(&'a Reins);
 
 impl Drop for TakenUp<'_> {
     fn drop(&mut self) {
-        self.0.held().phase = Phase::Ended;
+        let mut held = self.0.held();
+        held.phase = Phase::Ended;
+        let in_tow = std::mem::take(&mut held.in_tow);
+        drop(held);
+        in_tow.iter().for_each(|other| other.kill(WITH_LEADER));
     }
 }

@@ -127,6 +127,9 @@ impl Streams {
                 [Capture::in_memory()?, Capture::in_memory()?],
             ),
             Output::Capture => (nothing()?, [Capture::in_memory()?, Capture::in_memory()?]),
+            Output::CaptureFed(bytes) => {
+                (fed(&bytes)?, [Capture::in_memory()?, Capture::in_memory()?])
+            }
             Output::Rotated { stdout, stderr } => (
                 nothing()?,
                 [Capture::rotated(stdout)?, Capture::rotated(stderr)?],
@@ -154,6 +157,21 @@ impl Streams {
             foreground,
         })
     }
+}
+
+/// A pipe with all of it in, and no other end: whoever reads it takes it out.
+fn fed(bytes: &[u8]) -> Result<rustix::fd::OwnedFd, Errno> {
+    // What fits any pipe, so that nobody waits.
+    if bytes.len() > 32 << 10 {
+        return Err(Errno::TOOBIG);
+    }
+    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let written = rustix::io::write(&write, rest)?;
+        rest = rest.get(written..).unwrap_or_default();
+    }
+    Ok(read)
 }
 
 impl Streams {

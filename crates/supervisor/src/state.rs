@@ -5,6 +5,7 @@
 
 use crate::environment;
 use crate::error::RunError;
+use crate::manager::SandboxId;
 use crate::stand_in;
 use belljar_sandbox::cgroup::Cgroups;
 use rustix::fd::OwnedFd;
@@ -121,6 +122,15 @@ impl StateDir {
 
     pub(crate) fn doors(&self) -> PathBuf {
         self.root.join("doors")
+    }
+
+    /// Clears away the doors of a box whose keeper was killed: its own, and the one to its MCP servers.
+    pub(crate) fn forget_doors(&self, id: &str) {
+        let own = SandboxId::new(id).into_iter();
+        let servers = crate::tools::socket_name(id).into_iter();
+        for name in own.chain(servers) {
+            let _ = std::fs::remove_file(self.doors().join(format!("{name}.sock")));
+        }
     }
 
     pub(crate) fn overlays(&self) -> PathBuf {

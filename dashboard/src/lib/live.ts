@@ -1,5 +1,5 @@
 /** What the page knows, folded from the live stream. Pure: no clock, no network. */
-import type { AgentView, AlertView, EventView, Sample, StatusView } from "../api.ts";
+import type { AgentView, AlertView, EventView, HoldView, Sample, StatusView } from "../api.ts";
 import { Ring } from "./ring.ts";
 
 /** Samples a sparkline shows. */
@@ -12,6 +12,7 @@ export type LiveMessage =
   | { readonly is: "forgotten"; readonly data: readonly string[] }
   | { readonly is: "event"; readonly data: EventView }
   | { readonly is: "alert"; readonly data: AlertView }
+  | { readonly is: "holds"; readonly data: readonly HoldView[] }
   | { readonly is: "status"; readonly data: StatusView }
   | { readonly is: "lost" };
 
@@ -26,6 +27,8 @@ export class Live {
   readonly alerts = new Map<string, AlertView>();
   /** The newest first. */
   events: EventView[] = [];
+  /** Calls that wait for an operator, all of them; unknown until a stream told. */
+  holds: readonly HoldView[] | undefined;
   status: StatusView | undefined;
   /** Whether the fleet is known: the first message of a stream holds all agents. */
   hasFleet = false;
@@ -55,6 +58,9 @@ export class Live {
         break;
       case "alert":
         this.alerts.set(message.data.id, message.data);
+        break;
+      case "holds":
+        this.holds = message.data;
         break;
       case "status":
         this.status = message.data;

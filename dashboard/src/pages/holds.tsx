@@ -3,18 +3,13 @@ import { useState } from "preact/hooks";
 import type { HoldView } from "../api.ts";
 import { many } from "../lib/format.ts";
 import { timeLeft, urgent, why } from "../lib/holds.ts";
-import { client, whyNot } from "../store.ts";
-import { ActionButton, Ago, Empty, Failed, Loading, Untrusted } from "../ui/bits.tsx";
+import { client, now, whyNot, world } from "../store.ts";
+import { ActionButton, Ago, Empty, Loading, Untrusted } from "../ui/bits.tsx";
 import { ReasonDialog } from "../ui/dialog.tsx";
-import { useAsked } from "../ui/hooks.ts";
-
-/** A hold has seconds or minutes: it must show soon, and no stream tells of it. */
-const EVERY_MS = 2000;
 
 export function HoldsPage() {
-  const [asked, again] = useAsked("holds", () => client.holds(), EVERY_MS);
-  const now = Date.now();
-  const shown = asked.is === "here" ? urgent(asked.value.holds, now) : [];
+  const { holds } = world();
+  const shown = urgent(holds ?? [], now.value);
   return (
     <div class="page">
       <div class="filters">
@@ -22,27 +17,27 @@ export function HoldsPage() {
           {many(shown.length, "held call")}
         </span>
       </div>
-      {asked.is === "loading" ? <Loading what="held calls" /> : null}
-      {asked.is === "failed" ? <Failed problem={asked.problem} onRetry={again} /> : null}
-      {asked.is === "here" && shown.length === 0 ? (
+      {holds === undefined ? <Loading what="held calls" /> : null}
+      {holds !== undefined && shown.length === 0 ? (
         <Empty title="Nothing waits">
           <p>No call of a tool waits for an answer.</p>
         </Empty>
       ) : null}
       <ul class="alerts">
         {shown.map((hold) => (
-          <Hold key={hold.id} hold={hold} now={now} onAnswered={again} />
+          <Hold key={hold.id} hold={hold} now={now.value} />
         ))}
       </ul>
     </div>
   );
 }
 
-function Hold({ hold, now, onAnswered }: { hold: HoldView; now: number; onAnswered: () => void }) {
+function Hold({ hold, now }: { hold: HoldView; now: number }) {
   const [asking, setAsking] = useState<"allow" | "refuse">();
+  const agent = world().agents.get(hold.run);
   const answer = async (allow: boolean, reason: string) => {
+    // The stream tells when it no longer waits.
     await client.answerHold(hold.id, allow, reason);
-    onAnswered();
   };
   return (
     <li class="panel alert alert-warning alert-open">
@@ -59,7 +54,8 @@ function Hold({ hold, now, onAnswered }: { hold: HoldView; now: number; onAnswer
           <Untrusted text={hold.arguments} />
         </p>
         <p class="muted">
-          {why(hold.code)} (<Untrusted text={hold.rule} most={160} />)
+          <Untrusted text={agent?.name ?? hold.run} most={80} />: {why(hold.code)} (
+          <Untrusted text={hold.rule} most={160} />)
         </p>
       </div>
       <div class="alert-actions">

@@ -1,20 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { HoldView } from "../../src/api.ts";
 import { timeLeft, urgent, why } from "../../src/lib/holds.ts";
 import { parseRoute } from "../../src/router.ts";
-
-const hold = (id: string, deadline_ms: number): HoldView => ({
-  id,
-  run: "r",
-  server: "files",
-  tool: "remove",
-  arguments: "{}",
-  code: "hold_tool",
-  rule: "capability.yaml:7",
-  opened_at_ms: 0,
-  deadline_ms,
-});
+import { hold } from "./views.ts";
 
 test("the most urgent call comes first and what is over is gone", () => {
   const shown = urgent([hold("late", 9000), hold("over", 1000), hold("soon", 2000)], 1000);

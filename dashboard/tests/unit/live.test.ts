@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { backoff, Live, sampleBetween } from "../../src/lib/live.ts";
-import { agent, usage } from "./views.ts";
+import { agent, hold, usage } from "./views.ts";
 
 const ids = (live: Live) => [...live.agents.keys()].sort();
 
@@ -94,4 +94,13 @@ test("pauses between attempts grow, are spread, and have an end", () => {
   );
   assert.equal(backoff(3, 0), 2000);
   assert.equal(backoff(50, 1), 30_000);
+});
+
+test("held calls are unknown until told, and each message is all of them", () => {
+  const live = new Live();
+  const told = () => live.holds?.map((one) => one.id);
+  assert.equal(told(), undefined);
+  live.apply({ is: "holds", data: [hold("a"), hold("b")] });
+  live.apply({ is: "holds", data: [hold("b")] });
+  assert.deepEqual(told(), ["b"]);
 });

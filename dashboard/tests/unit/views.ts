@@ -1,5 +1,5 @@
 /** Agents for tests. */
-import type { AgentView } from "../../src/api.ts";
+import type { AgentView, HoldView } from "../../src/api.ts";
 
 export function agent(id: string, changes: Partial<AgentView> = {}): AgentView {
   return {
@@ -33,5 +33,19 @@ export function usage(changes: Partial<AgentView["usage"]> = {}): AgentView["usa
     tokens: 0,
     micro_usd: 0,
     ...changes,
+  };
+}
+
+export function hold(id: string, deadline_ms = 1000): HoldView {
+  return {
+    id,
+    run: "r",
+    server: "files",
+    tool: "remove",
+    arguments: "{}",
+    code: "hold_tool",
+    rule: "capability.yaml:7",
+    opened_at_ms: 0,
+    deadline_ms,
   };
 }

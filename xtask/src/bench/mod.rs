@@ -1,6 +1,7 @@
 //! Benchmarks: contenders take turns in one run, and only ratios or stated bounds are judged.
 
 mod egress;
+mod evolve;
 mod experiment;
 mod launch;
 mod mcp;
@@ -9,6 +10,7 @@ mod supervisor;
 mod tiers;
 
 pub(crate) use egress::egress;
+pub(crate) use evolve::evolve;
 pub(crate) use experiment::experiment;
 pub(crate) use launch::{calls, launch};
 pub(crate) use mcp::{echo, echo_http, mcp};

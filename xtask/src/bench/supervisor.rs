@@ -281,49 +281,46 @@ fn fleet(daemon: &Daemon) -> Result<Value, Failure> {
     }))
 }
 
-/// How far from a second after the one before an agent's next sample reaches somebody who watches.
-///
-/// Agents of which nothing changes are not told of, so a few more that do a little join the fleet.
+/// How far from a second after the one before an agent's next sample comes, while some of them are busy. The supervisor counts that itself.
 fn jitter(daemon: &Daemon) -> Result<Value, Failure> {
     for number in 0..STIRRING {
         daemon.agent(FLEET + number, &["sh", "-c", "while sleep 0.1; do :; done"])?;
     }
-    std::thread::sleep(Duration::from_secs(2));
-    let mut stream = daemon.connect()?;
-    stream.send("GET", "/v1/stream", "")?;
-    let mut last: HashMap<String, Instant> = HashMap::new();
-    let mut off = Vec::new();
-    let begun = Instant::now();
-    // The first message is not a sample: it holds all agents as they are.
-    let mut is_first = true;
-    while begun.elapsed() < WATCH {
-        let mut line = String::new();
-        if stream.reader.read_line(&mut line)? == 0 {
-            return Err("the stream ended".into());
-        }
-        let Some(agents) = line.strip_prefix("data: [") else {
-            continue;
-        };
-        let now = Instant::now();
-        if std::mem::take(&mut is_first) {
-            continue;
-        }
-        let agents: Vec<Value> = serde_json::from_str(&format!("[{agents}"))?;
-        for agent in agents {
-            let id = agent["id"].as_str().unwrap_or_default().to_owned();
-            if let Some(before) = last.insert(id, now) {
-                off.push(((now - before).as_secs_f64() - 1.0).abs() * 1e3);
-            }
-        }
-    }
-    off.sort_by(f64::total_cmp);
-    let (median, p99) = (at(&off, 0.5), at(&off, 0.99));
+    let before = intervals(daemon)?;
+    std::thread::sleep(WATCH);
+    let after = intervals(daemon)?;
+    let since = |end: &str| {
+        let count = |of: &HashMap<String, u64>| of.get(end).copied().unwrap_or_default();
+        count(&after) - count(&before)
+    };
+    let total = since("+Inf");
+    let within = |low: &str, high: &str| (since(high) - since(low)) as f64 / total as f64;
+    let shares = [
+        (50, within("0.95", "1.05")),
+        (100, within("0.9", "1.1")),
+        (200, within("0.8", "1.2")),
+        (500, within("0.5", "1.5")),
+    ];
+    let p99 = shares.iter().find(|(_, share)| *share >= 0.99);
+    let p99 = p99.map_or_else(|| "> 500".to_owned(), |(most, _)| format!("<= {most}"));
     println!(
-        "  {:<36} {p99:>8.1} ms p99, {median:.1} median, of {} samples (bound 200)",
+        "  {:<36} {p99:>8} ms p99, {:.2} % within 200, of {total} samples (bound 200)",
         "sampling jitter",
-        off.len()
+        100.0 * shares[2].1
     );
-    Ok(json!({"median": median, "p99": p99, "samples": off.len()}))
+    Ok(json!({"p99": p99, "within_200": shares[2].1, "within_50": shares[0].1, "samples": total}))
+}
+
+/// The supervisor's classes of times between samples, by their upper ends.
+fn intervals(daemon: &Daemon) -> Result<HashMap<String, u64>, Failure> {
+    let page = daemon.connect()?.fetch("GET", "/metrics", "")?;
+    let page = String::from_utf8(page)?;
+    let class = |line: &str| {
+        let rest = line.strip_prefix("belljar_sample_interval_seconds_bucket{le=\"")?;
+        let (end, count) = rest.split_once("\"} ")?;
+        Some((end.to_owned(), count.trim().parse().ok()?))
+    };
+    Ok(page.lines().filter_map(class).collect())
 }
 
 fn spread(what: &str, times: &mut [f64], bound: f64) -> Value {

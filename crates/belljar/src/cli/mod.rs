@@ -246,8 +246,11 @@ pub(crate) enum WorkspaceMode {
 #[derive(Debug, Args)]
 pub(crate) struct Validate {
     /// A capability.yaml or sandbox.toml
-    #[arg(long, short, value_name = "FILE")]
-    pub(crate) config: PathBuf,
+    #[arg(value_name = "FILE", required_unless_present = "config")]
+    pub(crate) file: Option<PathBuf>,
+    /// The same, as an option
+    #[arg(long, short, value_name = "FILE", conflicts_with = "file")]
+    pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) format: Format,
 }

@@ -6,10 +6,13 @@ use crate::print;
 use belljar_policy::{Capability, Rule};
 use clap::CommandFactory;
 use serde_json::json;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub(crate) fn validate(arguments: &Validate) -> Result<u8, Failure> {
-    let outcome = belljar_manifest::read_capability_file(&arguments.config);
+    let file = arguments.file.as_ref().or(arguments.config.as_ref());
+    // One of them is required.
+    let file = file.map(PathBuf::as_path).unwrap_or(Path::new(""));
+    let outcome = belljar_manifest::read_capability_file(file);
     match (outcome, arguments.format.output) {
         (Ok(capability), OutputFormat::Json) => {
             print::json(&json!({"valid": true, "capability": capability}));

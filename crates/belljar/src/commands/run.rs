@@ -7,10 +7,12 @@ use crate::print::{self, Line};
 use belljar_gate::Durability;
 use belljar_policy::{Capability, Origin, PathRule, Rule, Workspace};
 use belljar_supervisor::fleet::{Fleet, FleetSetup};
+use belljar_supervisor::tools::ServerFiles;
 use belljar_supervisor::{
     Command, Facts, KilledBy, NetworkUsage, Output, Recording, RunResult, SandboxId, StateDir,
 };
 use serde_json::json;
+use std::io::IsTerminal;
 use std::path::Path;
 use std::time::Duration;
 
@@ -31,7 +33,10 @@ pub(crate) fn run(mut arguments: Run) -> Result<u8, Failure> {
             match format {
                 OutputFormat::Json => print::json(&result),
                 OutputFormat::Text if quiet && result.killed_by.is_none() => {}
-                OutputFormat::Text => summarise(&result),
+                OutputFormat::Text => {
+                    summarise(&result);
+                    suggest_learning(&result);
+                }
             }
             Ok(code_of(&result))
         }
@@ -54,6 +59,7 @@ fn attempt(arguments: Run) -> Result<RunResult, Failure> {
             WorkspaceMode::Overlay => Workspace::Overlay,
         };
     }
+    let servers = ServerFiles::read(&capability, arguments.policy.config.as_deref())?;
     if let Some(file) = &arguments.policy.config {
         protect(&mut capability, file);
     }
@@ -67,24 +73,17 @@ fn attempt(arguments: Run) -> Result<RunResult, Failure> {
     };
     let state = StateDir::find()?;
     if let Some(file) = &arguments.contract {
-        if !capability.tools.all_servers().is_empty() {
-            return Err(Failure::Invalid(
-                "mcp.servers are for a box on its own, not for a family".into(),
-                "leave out --contract, or serve them with `belljar mcp serve` and open that address in the rules".into(),
-            ));
-        }
         return family(
             file,
             arguments.state.as_deref(),
-            capability,
+            (capability, servers),
             command,
             output,
             &state,
         );
     }
     let id = SandboxId::random()?;
-    let config = arguments.policy.config.as_deref();
-    let (command, way) = super::mcp::in_box::open(&capability, config, &state, &id, command)?;
+    let (command, way) = super::mcp::in_box::open(&mut capability, servers, &state, &id, command)?;
     let recording = Recording {
         durability: match arguments.durability {
             Durable::Crash => Durability::Crash,
@@ -119,7 +118,7 @@ fn attempt(arguments: Run) -> Result<RunResult, Failure> {
 fn family(
     contract: &Path,
     given_state: Option<&Path>,
-    mut capability: Capability,
+    (mut capability, servers): (Capability, ServerFiles),
     command: Command,
     output: Output,
     state: &StateDir,
@@ -135,7 +134,7 @@ fn family(
         ..FleetSetup::default()
     };
     let fleet = Fleet::open(state, contract, setup)?;
-    let result = fleet.run_root(capability, command, given, output)?;
+    let result = fleet.run_root_with(servers, capability, command, given, output)?;
     // Replicas that the contract keeps outlive their root; the family's end is the end.
     fleet.wait(Duration::MAX);
     Ok(result)
@@ -221,6 +220,20 @@ pub(super) fn summarise(result: &RunResult) {
                 "changes are kept: belljar diff {id} | belljar apply {id} | belljar discard {id}"
             ),
         );
+    }
+}
+
+/// The kernel tells nobody which file it refused. Whoever sits there and wonders hears how to find out.
+fn suggest_learning(result: &RunResult) {
+    let has_failed = result.killed_by.is_none() && result.exit_code.is_some_and(|code| code != 0);
+    let is_explained = !result.violations.is_empty()
+        || result
+            .network
+            .as_ref()
+            .is_some_and(|network| !network.refusals.is_empty());
+    if has_failed && !is_explained && std::io::stderr().is_terminal() {
+        let hint = "if a wall was in its way, `belljar learn -- …` with the same command says which, and the line to add";
+        print::line(Line::Hint, hint);
     }
 }
 

@@ -16,6 +16,7 @@
 mod apart;
 mod build;
 mod family;
+mod http;
 mod jail;
 mod leftovers;
 mod lesson;
@@ -33,6 +34,7 @@ mod yard;
 pub(crate) use apart::{apart, for_each_user_apart, is_apart, on_gvisor_apart};
 pub(crate) use build::{belljar, probe};
 pub(crate) use family::{AGENT, Family, Host, Refusal, Said, text};
+pub(crate) use http::{Answer, Http, Ready};
 pub(crate) use jail::{AWS_SECRET, DOTENV_SECRET, Jail, NETRC_SECRET, SSH_SECRET};
 pub(crate) use leftovers::{cgroups_of, files_below, processes_marked};
 pub(crate) use lesson::{belljar_in, jail_with, plain_jail, succeeded, valid};

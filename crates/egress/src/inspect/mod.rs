@@ -34,7 +34,7 @@ use tokio_rustls::TlsAcceptor;
 pub use authority::{Authority, AuthorityError};
 pub use java::java_trust_store;
 pub use secrets::HeaderSecret;
-pub use trust::{Roots, TrustError, host_roots};
+pub use trust::{Roots, TrustError, client_config, host_roots};
 
 use body::Passing;
 use exchange::{LARGEST_PROMPT, ROOM_UNIT, SMALL_PROMPT, exchange};

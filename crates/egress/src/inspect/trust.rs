@@ -67,6 +67,14 @@ pub fn host_roots() -> Arc<RootCertStore> {
     Arc::clone(ROOTS.get_or_init(|| store))
 }
 
+/// How to speak TLS, and HTTP/1.1 in it, with a server that these vouch for.
+///
+/// # Errors
+/// When they vouch for nobody.
+pub fn client_config(roots: Roots) -> Result<Arc<ClientConfig>, TrustError> {
+    Trust::new(roots)?.config(Offer::One)
+}
+
 /// The host's certificates are read when the first connection needs them: most runs need none.
 pub(super) struct Trust {
     roots: Roots,

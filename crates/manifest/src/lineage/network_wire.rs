@@ -29,7 +29,7 @@ pub(super) struct SecretWire {
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum SourceWire {
+pub(super) enum SourceWire {
     Env(String),
     File(PathText),
     Command(Vec<String>),
@@ -37,7 +37,7 @@ enum SourceWire {
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum PlaceWire {
+pub(super) enum PlaceWire {
     Bearer,
     Header(String),
 }
@@ -122,10 +122,7 @@ impl SecretWire {
             from: SourceWire::of(source)?,
             domain: DomainText(domain.clone()),
             ports: ports.clone(),
-            place: match place {
-                SecretPlace::Bearer => PlaceWire::Bearer,
-                SecretPlace::Header(name) => PlaceWire::Header(name.clone()),
-            },
+            place: PlaceWire::of(place),
             env: env.clone(),
         })
     }
@@ -140,22 +137,35 @@ impl SecretWire {
             source: self.from.into_source()?,
             domain,
             ports: self.ports,
-            place: match self.place {
-                PlaceWire::Bearer => SecretPlace::Bearer,
-                PlaceWire::Header(name) => {
-                    // Written as it is kept, so that it has one spelling.
-                    let place = SecretPlace::header(&name);
-                    sayable(place == Ok(SecretPlace::Header(name.clone())))?;
-                    SecretPlace::Header(name)
-                }
-            },
+            place: self.place.into_place()?,
             env: self.env,
         })
     }
 }
 
+impl PlaceWire {
+    pub(super) fn of(place: &SecretPlace) -> Self {
+        match place {
+            SecretPlace::Bearer => Self::Bearer,
+            SecretPlace::Header(name) => Self::Header(name.clone()),
+        }
+    }
+
+    pub(super) fn into_place(self) -> Result<SecretPlace, Unrepresentable> {
+        match self {
+            Self::Bearer => Ok(SecretPlace::Bearer),
+            Self::Header(name) => {
+                // Written as it is kept, so that it has one spelling.
+                let place = SecretPlace::header(&name);
+                sayable(place == Ok(SecretPlace::Header(name.clone())))?;
+                Ok(SecretPlace::Header(name))
+            }
+        }
+    }
+}
+
 impl SourceWire {
-    fn of(source: &SecretSource) -> Result<Self, Unrepresentable> {
+    pub(super) fn of(source: &SecretSource) -> Result<Self, Unrepresentable> {
         Ok(match source {
             SecretSource::Env(name) => Self::Env(name.clone()),
             SecretSource::File(path) => Self::File(PathText::of(path)?),
@@ -163,7 +173,7 @@ impl SourceWire {
         })
     }
 
-    fn into_source(self) -> Result<SecretSource, Unrepresentable> {
+    pub(super) fn into_source(self) -> Result<SecretSource, Unrepresentable> {
         match self {
             Self::Env(name) => {
                 sayable(is_variable_name(&name))?;
@@ -179,7 +189,7 @@ impl SourceWire {
     }
 }
 
-fn one_file(path: PathText) -> Result<PathRule, Unrepresentable> {
+pub(super) fn one_file(path: PathText) -> Result<PathRule, Unrepresentable> {
     match path.0 {
         PathRule::AnyNamed(_) => Err(Unrepresentable::Rule),
         path => Ok(path),

@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 
 use belljar_policy::{
     BlockedTool, CallRule, Condition, McpServer, NameRules, PathGlob, Pointer, ResourcePattern,
-    Rule, ServerRequests, Test, ToolPattern, ToolRules, Verdict, WholeRegex, is_mcp_server,
+    Rule, ServerHeader, ServerRequests, Test, ToolPattern, ToolRules, Verdict, WholeRegex,
+    is_mcp_header, is_mcp_server,
 };
 use serde::{Deserialize, Serialize};
 
 use super::capability_document::Unrepresentable;
 use super::capability_wire::RuleWire;
+use super::network_wire::{PlaceWire, SourceWire, one_file};
+use super::wire_text::PathText;
 
 /// The most layers of a document: one for each ancestor, and then some.
 const MOST_LAYERS: usize = 64;
@@ -75,7 +78,20 @@ enum ServerWire {
         env: BTreeMap<String, String>,
     },
     Url(String),
+    /// One that needs more than its address.
+    Known {
+        url: String,
+        ca: Option<PathText>,
+        headers: Vec<HeaderWire>,
+    },
     Unix(String),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HeaderWire {
+    place: PlaceWire,
+    from: SourceWire,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -196,9 +212,11 @@ impl ToolsWire {
         } = *server_requests;
         let call =
             |rule: &Rule<CallRule>| RuleWire::new(CallRuleWire::of(&rule.value), &rule.origin);
-        let named = |(name, rule): (&String, &Rule<McpServer>)| NamedServer {
-            name: name.clone(),
-            server: RuleWire::new(ServerWire::of(&rule.value), &rule.origin),
+        let named = |(name, rule): (&String, &Rule<McpServer>)| {
+            Ok(NamedServer {
+                name: name.clone(),
+                server: RuleWire::new(ServerWire::of(&rule.value)?, &rule.origin),
+            })
         };
         if within.len() > MOST_LAYERS {
             return Err(Unrepresentable::Rule);
@@ -209,7 +227,8 @@ impl ToolsWire {
             rate_limit_per_min: *rate_limit_per_min,
             servers: servers
                 .as_ref()
-                .map(|servers| servers.iter().map(named).collect()),
+                .map(|servers| servers.iter().map(named).collect::<Result<_, _>>())
+                .transpose()?,
             rules: rules.iter().map(call).collect(),
             resources: NamesWire::of(resources),
             prompts: NamesWire::of(prompts),
@@ -266,14 +285,14 @@ fn servers(list: Vec<NamedServer>) -> Result<BTreeMap<String, Rule<McpServer>>, 
         if !is_mcp_server(&named.name) {
             return Err(Unrepresentable::Rule);
         }
-        Ok((named.name, named.server.try_rule(|wire| Ok(wire.server()))?))
+        Ok((named.name, named.server.try_rule(ServerWire::server)?))
     });
     each.collect()
 }
 
 impl ServerWire {
-    fn of(server: &McpServer) -> Self {
-        match server.clone() {
+    fn of(server: &McpServer) -> Result<Self, Unrepresentable> {
+        Ok(match server.clone() {
             McpServer::Command {
                 command,
                 capability,
@@ -283,13 +302,23 @@ impl ServerWire {
                 capability,
                 env,
             },
-            McpServer::Url { url } => Self::Url(url),
+            McpServer::Url { url, ca, headers } if ca.is_none() && headers.is_empty() => {
+                Self::Url(url)
+            }
+            McpServer::Url { url, ca, headers } => Self::Known {
+                url,
+                ca: ca.as_ref().map(PathText::of).transpose()?,
+                headers: headers
+                    .iter()
+                    .map(HeaderWire::of)
+                    .collect::<Result<_, _>>()?,
+            },
             McpServer::Unix { unix } => Self::Unix(unix),
-        }
+        })
     }
 
-    fn server(self) -> McpServer {
-        match self {
+    fn server(self) -> Result<McpServer, Unrepresentable> {
+        Ok(match self {
             Self::Command {
                 command,
                 capability,
@@ -299,9 +328,48 @@ impl ServerWire {
                 capability,
                 env,
             },
-            Self::Url(url) => McpServer::Url { url },
+            Self::Url(url) => McpServer::at(url),
+            Self::Known { url, ca, headers } => {
+                // Each server has one spelling.
+                if ca.is_none() && headers.is_empty() {
+                    return Err(Unrepresentable::Rule);
+                }
+                let headers: Vec<ServerHeader> = headers
+                    .into_iter()
+                    .map(HeaderWire::header)
+                    .collect::<Result<_, _>>()?;
+                let in_order = |a: &ServerHeader, b: &ServerHeader| {
+                    a.place.header_name() < b.place.header_name()
+                };
+                if !headers.is_sorted_by(in_order) {
+                    return Err(Unrepresentable::Order);
+                }
+                McpServer::Url {
+                    url,
+                    ca: ca.map(one_file).transpose()?,
+                    headers,
+                }
+            }
             Self::Unix(unix) => McpServer::Unix { unix },
+        })
+    }
+}
+
+impl HeaderWire {
+    fn of(header: &ServerHeader) -> Result<Self, Unrepresentable> {
+        Ok(Self {
+            place: PlaceWire::of(&header.place),
+            from: SourceWire::of(&header.source)?,
+        })
+    }
+
+    fn header(self) -> Result<ServerHeader, Unrepresentable> {
+        let place = self.place.into_place()?;
+        if is_mcp_header(place.header_name()) {
+            return Err(Unrepresentable::Rule);
         }
+        let source = self.from.into_source()?;
+        Ok(ServerHeader { place, source })
     }
 }
 

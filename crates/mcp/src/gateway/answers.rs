@@ -9,7 +9,8 @@ use std::collections::HashSet;
 use std::time::Instant;
 
 /// What a server may ask its client for.
-const FROM_SERVER: [&str; 3] = ["sampling/createMessage", "elicitation/create", "roots/list"];
+pub(super) const FROM_SERVER: [&str; 3] =
+    ["sampling/createMessage", "elicitation/create", "roots/list"];
 
 impl Session {
     /// Takes one message of the server's that was read already, from so many bytes.
@@ -22,7 +23,11 @@ impl Session {
     ) {
         match message.kind().clone() {
             Kind::Response(id) => match self.asked.take(&id) {
-                Some(asked) => self.server_answers(message, asked, bytes, now, todo),
+                Some(asked) => {
+                    if let Some((asked, message)) = self.bridge(&id, asked, message, now, todo) {
+                        self.server_answers(message, asked, bytes, now, todo);
+                    }
+                }
                 None => {
                     let why = format!("the server answered {id}, which waits for no answer");
                     self.judge.malformed(&self.server, &why);
@@ -45,8 +50,12 @@ impl Session {
         now: Instant,
         todo: &mut Vec<Action>,
     ) {
-        self.finished(&asked, bytes, message.is_error(), now);
         message.set_id(asked.id.clone());
+        let wants_input = self.is_for_us(&asked.id, &message);
+        if !wants_input {
+            self.bridge.forget(&asked.id);
+            self.finished(&asked, bytes, message.is_error(), now);
+        }
         let whole = match (&asked.what, message.result_mut()) {
             (_, None) => true,
             (What::ListTools, Some(result)) => self.show_tools(result),
@@ -60,18 +69,26 @@ impl Session {
             return todo.push(Action::ToClient(answer));
         }
         match self.judge_wishes(&message) {
+            Ok(None) if wants_input => self.gather(&message, asked, now, todo),
             Ok(None) => todo.push(Action::ToClient(message)),
             Ok(Some(ticket)) => {
                 let held = Held {
                     message,
                     towards: Towards::Answer,
-                    what: What::Other,
-                    since: now,
+                    // On record already, unless the call is not over.
+                    what: if wants_input { asked.what } else { What::Other },
+                    since: asked.since,
                     id: asked.id,
                 };
                 self.hold(ticket, held, todo);
             }
-            Err(denial) => todo.push(Action::ToClient(denied(&asked.id, &denial))),
+            Err(denial) => {
+                if wants_input {
+                    self.bridge.forget(&asked.id);
+                    self.finished(&asked, bytes, true, now);
+                }
+                todo.push(Action::ToClient(denied(&asked.id, &denial)));
+            }
         }
     }
 
@@ -183,9 +200,7 @@ impl Session {
     }
 
     pub(super) fn ask_client(&mut self, mut message: Message, id: &Id, todo: &mut Vec<Action>) {
-        self.next_server_ask += 1;
-        // With the server's name, so that no two servers of one client ask under one id.
-        let ours = Id::Text(format!("{}-{}", self.server, self.next_server_ask));
+        let ours = self.fresh_ask();
         self.server_asked.insert(ours.clone(), id.clone());
         message.set_id(ours);
         todo.push(Action::ToClient(message));

@@ -13,7 +13,7 @@ impl Session {
         match message.kind().clone() {
             Kind::Request(id) => self.client_asks(message, id, now, todo),
             Kind::Notification => self.client_tells(message, now, todo),
-            Kind::Response(id) => self.client_answers(message, &id, todo),
+            Kind::Response(id) => self.client_answers(message, &id, now, todo),
             Kind::ErrorToNobody => self.judge.malformed(&self.server, "an answer to nobody"),
         }
     }
@@ -89,15 +89,18 @@ impl Session {
         now: Instant,
         todo: &mut Vec<Action>,
     ) {
+        if let Some(answer) = self.bridge.answer(&id, &message) {
+            return todo.push(Action::ToClient(answer));
+        }
         let token = message
             .param("_meta")
             .and_then(|meta| meta.get("progressToken"))
             .filter(|token| token.is_string() || token.is_number())
             .cloned();
-        let deadline = now
-            .checked_add(self.limits.patience)
-            .unwrap_or_else(|| now + Duration::from_secs(86_400));
+        let deadline = self.deadline(now);
+        let asker = id.clone();
         let ours = self.asked.put(id, what, token, since, deadline);
+        self.bridge.passes(&asker, &mut message, &ours);
         message.set_id(ours);
         todo.push(Action::ToServer(message));
     }
@@ -109,6 +112,9 @@ impl Session {
                 format!("{method} without an id: nothing would be answered, and it would be done");
             return self.judge.malformed(&self.server, &why);
         }
+        if self.bridge.drops(method) {
+            return;
+        }
         match method {
             "notifications/cancelled" => {
                 let Some(id) = message.param("requestId").and_then(Id::of) else {
@@ -116,6 +122,7 @@ impl Session {
                         .judge
                         .malformed(&self.server, "a cancellation of nothing");
                 };
+                self.bridge.forget(&id);
                 let before = self.held.len();
                 self.held.retain(|_, held| !held.is_of_client(&id));
                 if self.held.len() < before {
@@ -150,7 +157,16 @@ impl Session {
         }
     }
 
-    fn client_answers(&mut self, mut message: Message, id: &Id, todo: &mut Vec<Action>) {
+    fn client_answers(
+        &mut self,
+        mut message: Message,
+        id: &Id,
+        now: Instant,
+        todo: &mut Vec<Action>,
+    ) {
+        if self.client_fulfils(&message, id, now, todo) {
+            return;
+        }
         match self.server_asked.remove(id) {
             Some(theirs) => {
                 message.set_id(theirs);

@@ -5,6 +5,7 @@
 
 mod answers;
 mod asks;
+mod bridge;
 mod methods;
 mod pending;
 
@@ -12,6 +13,7 @@ pub use methods::{Question, question};
 
 use crate::judge::{Denial, Finished, HOLD_REFUSED, HoldAnswer, HoldTicket, Judge, Ruling};
 use crate::message::{Id, Malformed, Message};
+use bridge::Bridge;
 use pending::{Asked, Pending, What};
 use serde_json::json;
 use std::collections::HashMap;
@@ -103,6 +105,7 @@ pub struct Session {
     next_server_ask: u64,
     held: HashMap<u64, Held>,
     next_hold: u64,
+    bridge: Bridge,
 }
 
 impl std::fmt::Debug for Session {
@@ -127,6 +130,7 @@ impl Session {
             next_server_ask: 0,
             held: HashMap::new(),
             next_hold: 0,
+            bridge: Bridge::default(),
         }
     }
 
@@ -169,7 +173,7 @@ impl Session {
     /// Whether the server waits for the client's answer to this.
     #[must_use]
     pub fn waits_for(&self, id: &Id) -> bool {
-        self.server_asked.contains_key(id)
+        self.server_asked.contains_key(id) || self.bridge.waits_for(id)
     }
 
     /// The client said more than may be said at once.
@@ -206,12 +210,30 @@ impl Session {
             self.fail(asked, SERVER_GONE, "server_gone", &message, now, todo);
         }
         self.server_asked.clear();
+        self.bridge.clear();
         for (_, held) in std::mem::take(&mut self.held) {
             if held.towards != Towards::Client {
                 let answer = self.trouble(&held.id, SERVER_GONE, "server_gone", &message);
                 todo.push(Action::ToClient(answer));
             }
         }
+    }
+
+    /// Whether something still waits for an operator under this key.
+    #[must_use]
+    pub fn is_held(&self, key: u64) -> bool {
+        self.held.contains_key(&key)
+    }
+
+    fn deadline(&self, now: Instant) -> Instant {
+        now.checked_add(self.limits.patience)
+            .unwrap_or_else(|| now + Duration::from_secs(86_400))
+    }
+
+    /// An id for a question to the client: with the server's name, so that no two servers of one client ask under one id.
+    fn fresh_ask(&mut self) -> Id {
+        self.next_server_ask += 1;
+        Id::Text(format!("{}-{}", self.server, self.next_server_ask))
     }
 
     /// When [`Session::expire`] has something to do.
@@ -243,6 +265,7 @@ impl Session {
             HoldAnswer::Refused { by, reason } => (by, reason),
             HoldAnswer::TimedOut => ("nobody".to_owned(), "nobody answered in time".to_owned()),
         };
+        self.bridge.forget(&held.id);
         let denial = Denial {
             code: HOLD_REFUSED,
             reason: "hold_refused".into(),
@@ -287,6 +310,10 @@ impl Session {
                 self.ask_server(held.message, held.id, what, held.since, now, todo);
             }
             Towards::Client => self.ask_client(held.message, &held.id, todo),
+            Towards::Answer if self.is_for_us(&held.id, &held.message) => {
+                let asked = Asked::again(held.id, held.what, held.since, now);
+                self.gather(&held.message, asked, now, todo);
+            }
             Towards::Answer => todo.push(Action::ToClient(held.message)),
         }
     }
@@ -325,7 +352,7 @@ impl Session {
 
     /// The one error that a question gets whose answer will not come.
     fn fail(
-        &self,
+        &mut self,
         asked: Asked,
         code: i64,
         reason: &str,
@@ -333,6 +360,7 @@ impl Session {
         now: Instant,
         todo: &mut Vec<Action>,
     ) {
+        self.bridge.forget(&asked.id);
         self.finished(&asked, 0, true, now);
         let answer = self.trouble(&asked.id, code, reason, message);
         todo.push(Action::ToClient(answer));

@@ -35,6 +35,19 @@ pub(super) struct Asked {
     token: Option<Value>,
 }
 
+impl Asked {
+    /// A question whose answer was held back.
+    pub(super) fn again(id: Id, what: What, since: Instant, deadline: Instant) -> Self {
+        Self {
+            id,
+            what,
+            since,
+            deadline,
+            token: None,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     by_ours: HashMap<i64, Asked>,

@@ -28,6 +28,7 @@ pub(super) struct Client {
     /// Which server has which resource, as it was listed.
     pub(super) resources: RefCell<HashMap<String, usize>>,
     spoke: Cell<Instant>,
+    is_over: Cell<bool>,
     count: Cell<u64>,
 }
 
@@ -59,6 +60,7 @@ impl Client {
             backlog: RefCell::default(),
             resources: RefCell::default(),
             spoke: Cell::new(Instant::now()),
+            is_over: Cell::new(false),
             count: Cell::new(0),
         }
     }
@@ -82,6 +84,13 @@ impl Client {
             true => Duration::ZERO,
             false => self.spoke.get().elapsed(),
         }
+    }
+
+    /// Its session is over: nobody waits for answers any more. Those who do hold it, so that otherwise it, its servers and
+    /// what it waits for an operator's answer to would be there until the last answer.
+    pub(super) fn leave(&self) {
+        self.is_over.set(true);
+        self.replies.borrow_mut().clear();
     }
 
     pub(super) fn is_whole(&self) -> bool {
@@ -113,6 +122,9 @@ impl Client {
         own_id: Option<Id>,
     ) -> Receiver<Message> {
         let (to, from) = channel(ON_THE_WAY);
+        if self.is_over.get() {
+            return from;
+        }
         if let Kind::Request(id) = message.kind() {
             let token = message
                 .param("_meta")

@@ -72,6 +72,7 @@ pub(super) async fn talk(hub: &Rc<Hub>, stream: UnixStream) {
     }
     if let Some(client) = client {
         hub.clients.borrow_mut().remove(client.id());
+        client.leave();
     }
 }
 

@@ -4,11 +4,12 @@ use super::client::Client;
 use super::upstream::Upstream;
 use super::{Reach, Server, Start, Started};
 use crate::gateway::{Action, Limits, Session};
-use crate::judge::{HoldAnswer, Judge};
+use crate::judge::{HoldAnswer, HoldTicket, Judge};
 use crate::message::{Id, Kind, Message};
 use crate::stdio::{Line, Lines};
 use serde_json::Value;
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,6 +26,8 @@ pub(super) struct Link {
     alive: Cell<bool>,
     /// What the server said of itself: the result of `initialize`.
     pub(super) about: RefCell<Value>,
+    /// What waits for an operator.
+    held: RefCell<HashMap<u64, HoldTicket>>,
 }
 
 enum Way {
@@ -71,6 +74,7 @@ impl Link {
             alive: Cell::new(!matches!(way, Way::Nowhere)),
             way,
             about: RefCell::new(Value::Null),
+            held: RefCell::default(),
         });
         if let Some(output) = output {
             link.read_from(client, output);
@@ -155,7 +159,20 @@ impl Link {
     ) {
         let mut todo = Vec::new();
         with(&mut self.session.borrow_mut(), Instant::now(), &mut todo);
+        self.withdraw_held(|session, key| session.is_held(key));
         self.carry_out(client, related, todo);
+    }
+
+    /// Nobody is asked any longer about what does not wait.
+    fn withdraw_held(&self, waits: impl Fn(&Session, u64) -> bool) {
+        let session = self.session.borrow();
+        self.held.borrow_mut().retain(|key, ticket| {
+            let waits = waits(&session, *key);
+            if !waits {
+                session.judge().withdraw(ticket);
+            }
+            waits
+        });
     }
 
     fn carry_out(self: &Rc<Self>, client: &Rc<Client>, related: Option<Id>, todo: Vec<Action>) {
@@ -167,6 +184,7 @@ impl Link {
                 Action::Hold { key, ticket } => {
                     let (client, link) = (Rc::downgrade(client), Rc::downgrade(self));
                     let judge = self.session.borrow().judge().clone();
+                    self.held.borrow_mut().insert(key, ticket.clone());
                     spawn_local(async move {
                         let answer = spawn_blocking(move || judge.wait(&ticket)).await;
                         let answer = answer.unwrap_or(HoldAnswer::TimedOut);
@@ -230,6 +248,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
+        self.withdraw_held(|_, _| false);
         if let Way::Address(upstream) = &self.way {
             upstream.leave();
         }

@@ -5,7 +5,7 @@ use super::client::Client;
 use super::link::Link;
 use super::post::note_about;
 use crate::message::{Id, Kind, Message, is_name};
-use crate::versions::{KNOWN, LAST_WITH_HANDSHAKE, STATELESS};
+use crate::versions::{KNOWN, LAST_WITH_HANDSHAKE, SERVER_KEY, STATELESS};
 use serde_json::{Map, Value, json};
 use std::rc::Rc;
 
@@ -75,9 +75,9 @@ pub(super) fn discover(hub: &Hub, client: &Rc<Client>, id: &Id) -> Message {
             .first()
             .and_then(|link| link.about.borrow().get("serverInfo").cloned())
     {
-        result["_meta"] = json!({"io.modelcontextprotocol/serverInfo": info});
+        result["_meta"] = json!({SERVER_KEY: info});
     } else {
-        result["_meta"] = json!({"io.modelcontextprotocol/serverInfo": this()});
+        result["_meta"] = json!({SERVER_KEY: this()});
     }
     result["supportedVersions"] = KNOWN.as_slice().into();
     let mut answer = Message::answer(id, result);

@@ -3,6 +3,7 @@
 //! All of it runs on one thread. Each client's session has its own connection to each server, with a
 //! [`Session`](crate::gateway::Session) in it: clients share no server's state.
 
+mod address;
 mod answer;
 mod client;
 mod envelope;
@@ -13,7 +14,7 @@ mod post;
 mod sse;
 mod upstream;
 
-pub use upstream::{Address, InvalidAddress};
+pub use address::{Address, InvalidAddress};
 
 use crate::gateway::Limits;
 use crate::judge::Judge;
@@ -35,6 +36,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::{LocalSet, spawn_local};
 
@@ -119,9 +121,21 @@ pub enum Listening {
     Unix(UnixListener),
 }
 
+/// Where an endpoint is told of more ways in.
+#[derive(Debug, Clone)]
+pub struct Inlet(UnboundedSender<Listening>);
+
+impl Inlet {
+    /// Lets clients come in here too, as long as the endpoint serves.
+    pub fn open(&self, listening: Listening) {
+        let _ = self.0.send(listening);
+    }
+}
+
 /// An endpoint that serves until it is dropped.
 #[derive(Debug)]
 pub struct Endpoint {
+    inlet: Inlet,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -132,16 +146,15 @@ impl Endpoint {
     /// # Errors
     /// When the system gives no thread, or not what a thread needs to wait.
     pub fn start(setup: Setup, listening: Listening) -> io::Result<Self> {
-        match &listening {
-            Listening::Tcp(listener) => listener.set_nonblocking(true)?,
-            Listening::Unix(listener) => listener.set_nonblocking(true)?,
-        }
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(setup.limits.most_held + 16)
             .thread_stack_size(256 << 10)
             .build()?;
         let (stop, stopped) = oneshot::channel();
+        let (inlet, ways_in) = unbounded_channel();
+        let inlet = Inlet(inlet);
+        inlet.open(listening);
         let name = std::thread::Builder::new().name("mcp".into());
         let thread = name.spawn(move || {
             // Outlives all else here: a program is let go of only when nobody holds what it started.
@@ -150,7 +163,7 @@ impl Endpoint {
             local.block_on(&runtime, async {
                 let hub = Rc::new(Hub::new(setup.clone()));
                 tokio::select! {
-                    () = serve(&hub, listening) => {}
+                    () = serve(&hub, ways_in) => {}
                     () = tend(&hub) => {}
                     _ = stopped => {}
                 }
@@ -162,9 +175,16 @@ impl Endpoint {
             runtime.shutdown_background();
         })?;
         Ok(Self {
+            inlet,
             stop: Some(stop),
             thread: Some(thread),
         })
+    }
+
+    /// To let clients in elsewhere as well.
+    #[must_use]
+    pub fn inlet(&self) -> Inlet {
+        self.inlet.clone()
     }
 }
 
@@ -183,8 +203,6 @@ struct Hub {
     clients: RefCell<HashMap<String, Rc<Client>>>,
     /// Whoever has no session.
     shared: tokio::sync::Mutex<Option<Rc<Client>>>,
-    /// Whether names are checked: not where only the file system lets anybody in.
-    checks_host: Cell<bool>,
 }
 
 /// The most sessions at once; each may be a box for each server.
@@ -202,7 +220,6 @@ impl Hub {
             setup,
             clients: RefCell::default(),
             shared: tokio::sync::Mutex::new(None),
-            checks_host: Cell::new(true),
         }
     }
 
@@ -212,9 +229,31 @@ impl Hub {
     }
 }
 
-async fn serve(hub: &Rc<Hub>, listening: Listening) {
-    hub.checks_host.set(matches!(listening, Listening::Tcp(_)));
+/// How a client came in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Came {
+    /// By an address, which pages of a browser reach too: the name it was called by is checked.
+    ByAddress,
+    /// By a file, which only some can open.
+    ByFile,
+}
+
+async fn serve(hub: &Rc<Hub>, mut ways_in: UnboundedReceiver<Listening>) {
     let open = Rc::new(Cell::new(0_usize));
+    while let Some(listening) = ways_in.recv().await {
+        let (hub, open) = (hub.clone(), open.clone());
+        spawn_local(async move { accept(&hub, listening, &open).await });
+    }
+}
+
+async fn accept(hub: &Rc<Hub>, listening: Listening, open: &Rc<Cell<usize>>) {
+    let nonblocking = match &listening {
+        Listening::Tcp(listener) => listener.set_nonblocking(true),
+        Listening::Unix(listener) => listener.set_nonblocking(true),
+    };
+    if nonblocking.is_err() {
+        return;
+    }
     match listening {
         Listening::Tcp(listener) => {
             let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
@@ -224,7 +263,7 @@ async fn serve(hub: &Rc<Hub>, listening: Listening) {
                 match listener.accept().await {
                     Ok((stream, _)) => {
                         let _ = stream.set_nodelay(true);
-                        receive(hub, stream, &open);
+                        receive(hub, stream, Came::ByAddress, open);
                     }
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
                 }
@@ -236,13 +275,18 @@ async fn serve(hub: &Rc<Hub>, listening: Listening) {
             };
             loop {
                 match listener.accept().await {
+                    // Counted before a word is said: whoever says nothing has a descriptor of ours too.
                     Ok((stream, _)) => {
-                        let (hub, open) = (hub.clone(), open.clone());
+                        let Some(place) = Place::take(&open) else {
+                            continue;
+                        };
+                        let hub = hub.clone();
                         spawn_local(async move {
                             match lines::is_spoken(&stream).await {
                                 true => lines::talk(&hub, stream).await,
-                                false => receive(&hub, stream, &open),
+                                false => answer_http(&hub, stream, Came::ByFile).await,
                             }
+                            drop(place);
                         });
                     }
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
@@ -255,26 +299,53 @@ async fn serve(hub: &Rc<Hub>, listening: Listening) {
 fn receive<S: AsyncRead + AsyncWrite + Unpin + 'static>(
     hub: &Rc<Hub>,
     stream: S,
+    came: Came,
     open: &Rc<Cell<usize>>,
 ) {
-    if open.get() >= MOST_CONNECTIONS {
+    let Some(place) = Place::take(open) else {
         return;
-    }
-    open.set(open.get() + 1);
-    let (hub, open) = (hub.clone(), open.clone());
+    };
+    let hub = hub.clone();
     spawn_local(async move {
-        let service = service_fn(|request: Request<Incoming>| {
-            let hub = hub.clone();
-            async move { Ok::<Response<answer::Body>, Infallible>(post::handle(&hub, request).await) }
-        });
-        let _ = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(Duration::from_secs(30))
-            .max_buf_size(64 << 10)
-            .serve_connection(TokioIo::new(stream), service)
-            .await;
-        open.set(open.get() - 1);
+        answer_http(&hub, stream, came).await;
+        drop(place);
     });
+}
+
+async fn answer_http<S: AsyncRead + AsyncWrite + Unpin + 'static>(
+    hub: &Rc<Hub>,
+    stream: S,
+    came: Came,
+) {
+    let service = service_fn(|request: Request<Incoming>| {
+        let hub = hub.clone();
+        async move { Ok::<Response<answer::Body>, Infallible>(post::handle(&hub, request, came).await) }
+    });
+    let _ = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(Duration::from_secs(30))
+        .max_buf_size(64 << 10)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+}
+
+/// A connection's place among those that are open.
+struct Place(Rc<Cell<usize>>);
+
+impl Place {
+    fn take(open: &Rc<Cell<usize>>) -> Option<Self> {
+        if open.get() >= MOST_CONNECTIONS {
+            return None;
+        }
+        open.set(open.get() + 1);
+        Some(Self(open.clone()))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
 }
 
 /// What is late is answered, who is silent for long is forgotten.
@@ -292,3 +363,6 @@ async fn tend(hub: &Rc<Hub>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

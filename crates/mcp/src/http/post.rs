@@ -4,7 +4,7 @@ use super::answer::{self, Body, bare, events, json, wrong};
 use super::client::{Client, Manner, complete};
 use super::envelope::{self, accepts, contradiction, is_meant, says_json, text};
 use super::link::Link;
-use super::{Hub, MOST_CLIENTS, merge};
+use super::{Came, Hub, MOST_CLIENTS, merge};
 use crate::message::{INVALID_REQUEST, Id, Kind, Malformed, Message};
 use crate::versions::LAST_WITH_HANDSHAKE;
 use http_body_util::BodyExt;
@@ -18,8 +18,12 @@ use std::time::Duration;
 /// A request that takes longer to arrive is none.
 const ARRIVAL: Duration = Duration::from_secs(60);
 
-pub(super) async fn handle(hub: &Rc<Hub>, request: Request<Incoming>) -> Response<Body> {
-    if !is_meant(hub, request.headers()) {
+pub(super) async fn handle(
+    hub: &Rc<Hub>,
+    request: Request<Incoming>,
+    came: Came,
+) -> Response<Body> {
+    if came == Came::ByAddress && !is_meant(hub, request.headers()) {
         tell_malformed(hub, "a request for another host, or from another's page");
         let what = "the Host or Origin is none of this endpoint's";
         return wrong(StatusCode::FORBIDDEN, None, INVALID_REQUEST, what);
@@ -63,6 +67,7 @@ fn delete(hub: &Rc<Hub>, request: &Request<Incoming>) -> Response<Body> {
     match client_of(hub, request) {
         Ok(client) => {
             hub.clients.borrow_mut().remove(client.id());
+            client.leave();
             bare(StatusCode::OK)
         }
         Err(response) => *response,

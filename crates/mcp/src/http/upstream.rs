@@ -1,5 +1,6 @@
 //! A server at an address: streamable HTTP, from the client's side.
 
+use super::address::{Address, Place};
 use super::client::Client;
 use super::link::Link;
 use super::sse::Events;
@@ -16,82 +17,11 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use std::cell::RefCell;
-use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::spawn_local;
-
-/// Where a server is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Address {
-    place: Place,
-    /// What it is called there.
-    host: String,
-    path: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
-    Tcp { host: String, port: u16 },
-    Unix(PathBuf),
-}
-
-impl std::fmt::Display for Address {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.place {
-            Place::Tcp { host, port } => write!(f, "http://{host}:{port}{}", self.path),
-            Place::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
-
-/// Why a text is no address.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no address of an MCP server")]
-pub struct InvalidAddress(String);
-
-impl InvalidAddress {
-    /// What to write instead.
-    #[must_use]
-    pub fn hint(&self) -> &'static str {
-        "write http://HOST:PORT/PATH, or unix:PATH for a socket on which streamable HTTP is spoken; for https put a proxy of \
-         your trust in front, on this host"
-    }
-}
-
-impl Address {
-    /// Reads `http://HOST[:PORT]/PATH` or `unix:PATH`.
-    ///
-    /// # Errors
-    /// When the text is neither.
-    pub fn parse(text: &str) -> Result<Self, InvalidAddress> {
-        let invalid = || InvalidAddress(text.to_owned());
-        if let Some(path) = text.strip_prefix("unix:") {
-            if !path.starts_with('/') {
-                return Err(invalid());
-            }
-            return Ok(Self {
-                place: Place::Unix(path.into()),
-                host: "localhost".into(),
-                path: "/mcp".into(),
-            });
-        }
-        let uri: hyper::Uri = text.parse().map_err(|_| invalid())?;
-        let authority = uri.authority().ok_or_else(invalid)?;
-        if uri.scheme_str() != Some("http") || authority.as_str().contains('@') {
-            return Err(invalid());
-        }
-        let host = authority.host().trim_matches(['[', ']']).to_owned();
-        let port = authority.port_u16().unwrap_or(80);
-        let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        Ok(Self {
-            place: Place::Tcp { host, port },
-            host: authority.as_str().to_owned(),
-            path: path.to_owned(),
-        })
-    }
-}
+use tokio_rustls::TlsConnector;
 
 type Sender = SendRequest<Full<Bytes>>;
 
@@ -231,6 +161,10 @@ impl Upstream {
             *self.session.borrow_mut() = session;
         }
         let status = response.status();
+        if status.is_redirection() {
+            // Where it leads was not agreed to, and what we say is for this server alone.
+            return Err(format!("HTTP {status}: redirects are not followed"));
+        }
         if status == StatusCode::ACCEPTED || (asked.is_none() && status.is_success()) {
             let _ = response.into_body().collect().await;
             self.keep(sender);
@@ -336,10 +270,17 @@ impl Upstream {
     async fn connect(&self) -> Result<Sender, Trouble> {
         let connecting = async {
             match &self.address.place {
-                Place::Tcp { host, port } => {
+                Place::Tcp { host, port, tls } => {
                     let stream = TcpStream::connect((host.as_str(), *port)).await?;
                     let _ = stream.set_nodelay(true);
-                    shake(TokioIo::new(stream)).await
+                    match tls {
+                        None => shake(TokioIo::new(stream)).await,
+                        Some(tls) => {
+                            let connector = TlsConnector::from(tls.config.clone());
+                            let stream = connector.connect(tls.name.clone(), stream).await?;
+                            shake(TokioIo::new(stream)).await
+                        }
+                    }
                 }
                 Place::Unix(path) => shake(TokioIo::new(UnixStream::connect(path).await?)).await,
             }
@@ -362,6 +303,9 @@ impl Upstream {
         let headers = request.headers_mut();
         let host = HeaderValue::from_str(&self.address.host).map_err(|_| "a host that is none")?;
         headers.insert(HOST, host);
+        for (name, value) in &self.address.headers {
+            headers.insert(name.clone(), value.clone());
+        }
         let both = HeaderValue::from_static("application/json, text/event-stream");
         headers.insert(ACCEPT, both);
         if let Some(session) = &*self.session.borrow() {

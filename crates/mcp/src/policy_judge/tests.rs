@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::holds::Answer;
+use crate::judge::{Denial, RATE_LIMITED};
 use crate::record::MemoryRecorder;
 
 struct Scene {
@@ -423,4 +424,55 @@ fn a_tool_that_nobody_told_of_is_denied_at_once_and_holds_nobody_up() {
     let denial = scene.denied("invented", json!({}));
     assert_eq!(denial.reason, "deny_tool_unknown");
     assert!(scene.judge.holds.list().unwrap().is_empty());
+}
+
+#[test]
+fn nothing_passes_while_the_asker_holds_still_not_even_what_is_allowed_then() {
+    let mut scene = scene(ToolRules {
+        rules: vec![rule(Verdict::Hold, "fs:remove", None)],
+        ..ToolRules::open()
+    });
+    let still = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let asked = Arc::clone(&still);
+    scene.judge = scene
+        .judge
+        .paused_while(move || asked.load(std::sync::atomic::Ordering::Relaxed));
+    assert_eq!(scene.call("read", Value::Null), Ruling::Allow);
+    let Ruling::Hold(ticket) = scene.call("remove", Value::Null) else {
+        panic!("not held");
+    };
+    still.store(true, std::sync::atomic::Ordering::Relaxed);
+    let denial = scene.denied("read", Value::Null);
+    assert_eq!(denial.reason, "deny_quarantined");
+    let leave = Answer {
+        allow: true,
+        by: "ann".to_owned(),
+        reason: String::new(),
+    };
+    scene.judge.holds.answer(&ticket.id, &leave).unwrap();
+    let answer = scene.judge.wait(&ticket);
+    assert!(matches!(answer, HoldAnswer::Refused { .. }), "{answer:?}");
+    still.store(false, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(scene.call("read", Value::Null), Ruling::Allow);
+}
+
+#[test]
+fn nobody_is_asked_about_a_call_whose_asker_went_away() {
+    let scene = scene(ToolRules {
+        rules: vec![rule(Verdict::Hold, "fs:remove", None)],
+        ..ToolRules::open()
+    });
+    let Ruling::Hold(ticket) = scene.call("remove", Value::Null) else {
+        panic!("not held");
+    };
+    assert_eq!(scene.judge.holds.list().unwrap().len(), 1);
+    scene.judge.withdraw(&ticket);
+    assert_eq!(scene.judge.wait(&ticket), HoldAnswer::TimedOut);
+    assert!(scene.judge.holds.list().unwrap().is_empty());
+    let events = scene.recorder.events();
+    assert!(
+        events.iter().any(
+            |event| matches!(event, McpEvent::Answered { answer, .. } if answer == "withdrawn")
+        )
+    );
 }

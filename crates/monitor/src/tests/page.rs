@@ -31,7 +31,7 @@ fn read(page: &str) -> HashMap<(String, Vec<(String, String)>), f64> {
     for line in page.lines() {
         if let Some(rest) = line.strip_prefix("# TYPE ") {
             let (name, kind) = rest.split_once(' ').unwrap();
-            assert!(matches!(kind, "gauge" | "counter"));
+            assert!(matches!(kind, "gauge" | "counter" | "histogram"));
             assert!(types.insert(name.to_owned()), "{name} is described twice");
             continue;
         }
@@ -45,7 +45,10 @@ fn read(page: &str) -> HashMap<(String, Vec<(String, String)>), f64> {
                 .all(|byte| byte.is_ascii_lowercase() || byte == b'_'),
             "{line}"
         );
-        assert!(types.contains(name), "{name} has no type");
+        let parts = ["_bucket", "_sum", "_count"];
+        let whole = parts.iter().find_map(|part| name.strip_suffix(part));
+        let has_type = types.contains(name) || whole.is_some_and(|whole| types.contains(whole));
+        assert!(has_type, "{name} has no type");
         let mut labels = Vec::new();
         if let Some(inside) = rest.strip_prefix('{') {
             rest = inside;
@@ -93,7 +96,7 @@ fn the_page_is_in_the_format_whatever_agents_call_themselves() {
     agents[0].usage.cpu_ms = 2_500;
     agents[1].name = Shown::new(&"ü".repeat(200));
     agents[2].phase = AgentPhase::Ended;
-    let series = read(&monitor.prometheus(&agents, &status()));
+    let series = read(&monitor.prometheus(&agents, &status(), &[]));
     let get = |name: &str, labels: &[(&str, &str)]| {
         let labels = labels
             .iter()
@@ -143,6 +146,37 @@ fn the_page_is_in_the_format_whatever_agents_call_themselves() {
 }
 
 #[test]
+fn the_page_says_how_regularly_agents_are_sampled() {
+    let directory = tempfile::tempdir().unwrap();
+    let hands = Hands::at(BEGIN);
+    let monitor = hands.open(directory.path(), Settings::default()).unwrap();
+    let mut agent = agent("a");
+    for wait in [0, 1_000, 1_150, 7_000] {
+        hands.pass(wait);
+        monitor.sampled(&agent);
+    }
+    // Neither its end nor a first sample is at any distance.
+    agent.phase = AgentPhase::Ended;
+    hands.pass(300);
+    monitor.sampled(&agent);
+    agent.phase = AgentPhase::Running;
+    monitor.sampled(&agent);
+    let series = read(&monitor.prometheus(&[agent], &status()));
+    let get = |part: &str, most: Option<&str>| {
+        let labels = most.map(|most| ("le".to_owned(), most.to_owned()));
+        let key = (
+            format!("belljar_sample_interval_seconds_{part}"),
+            labels.into_iter().collect::<Vec<_>>(),
+        );
+        series[&key]
+    };
+    let up_to = |most| get("bucket", Some(most));
+    assert_eq!([up_to("0.95"), up_to("1"), up_to("1.1")], [0.0, 1.0, 1.0]);
+    assert_eq!([up_to("1.2"), up_to("5"), up_to("+Inf")], [2.0, 2.0, 3.0]);
+    assert_eq!([get("count", None), get("sum", None)], [3.0, 9.15]);
+}
+
+#[test]
 fn a_crowd_of_agents_does_not_make_a_crowd_of_series() {
     let directory = tempfile::tempdir().unwrap();
     let monitor = Hands::at(BEGIN)
@@ -151,7 +185,7 @@ fn a_crowd_of_agents_does_not_make_a_crowd_of_series() {
     let agents: Vec<_> = (0..1_500)
         .map(|number| agent(&format!("a{number}")))
         .collect();
-    let series = read(&monitor.prometheus(&agents, &status()));
+    let series = read(&monitor.prometheus(&agents, &status(), &[]));
     let of_agents = series
         .keys()
         .filter(|(name, _)| name == "belljar_agent_memory_bytes")
@@ -161,4 +195,41 @@ fn a_crowd_of_agents_does_not_make_a_crowd_of_series() {
         series.get(&("belljar_agents_not_shown".to_owned(), Vec::new())),
         Some(&500.0)
     );
+}
+
+#[test]
+fn tools_have_series_by_server_and_verdict_and_long_names_are_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let monitor = Hands::at(BEGIN)
+        .open(directory.path(), Settings::default())
+        .unwrap();
+    let called = |tool: &str, verdict: &str| crate::ToolSeries {
+        server: "files".to_owned(),
+        tool: tool.to_owned(),
+        verdict: verdict.to_owned(),
+        calls: 2,
+        seconds: 0.25,
+    };
+    let long = "x".repeat(64);
+    let tools = [
+        called("read", "allow"),
+        called("read", "deny"),
+        called("evil\"} 1\n", "deny"),
+        called(&format!("{long}1"), "allow"),
+        called(&format!("{long}2"), "allow"),
+    ];
+    let series = read(&monitor.prometheus(&[], &status(), &tools));
+    let get = |name: &str, tool: &str, verdict: &str| {
+        let labels = [("server", "files"), ("tool", tool), ("verdict", verdict)];
+        let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        series.get(&(name.to_owned(), labels.to_vec())).copied()
+    };
+    assert_eq!(get("belljar_tool_calls_total", "read", "deny"), Some(2.0));
+    assert_eq!(
+        get("belljar_tool_seconds_total", "read", "allow"),
+        Some(0.25)
+    );
+    assert_eq!(get("belljar_tool_calls_total", &long, "allow"), Some(4.0));
+    let evil = get("belljar_tool_calls_total", "evil\"} 1\n", "deny");
+    assert_eq!(evil, Some(2.0));
 }

@@ -24,7 +24,7 @@ pub use glob::Glob;
 pub use name::{TextTrick, is_mcp_name, is_mcp_server, text_tricks};
 pub use path::{InvalidPathGlob, Lexical, PathGlob, Paths};
 pub use pattern::{BlockedTool, InvalidToolPattern, ResourcePattern, ToolPattern};
-pub use server::McpServer;
+pub use server::{McpServer, ServerHeader, is_mcp_header};
 
 use crate::{Rule, Verdict};
 
@@ -203,6 +203,28 @@ impl ToolRules {
         })
         .map(|(name, rule)| (name.as_str(), rule))
         .collect()
+    }
+
+    /// Takes the values of servers' variables out, so that whoever reads the rules does not read them; by server. A server
+    /// of a child is still its parent's where both are without.
+    pub fn withhold_server_env(&mut self) -> BTreeMap<String, BTreeMap<String, String>> {
+        const WITHHELD: &str = "withheld";
+        let mut taken = BTreeMap::new();
+        for layer in std::iter::once(&mut self.servers)
+            .chain(self.within.iter_mut().map(|layer| &mut layer.servers))
+        {
+            for (name, rule) in layer.iter_mut().flatten() {
+                let McpServer::Command { env, .. } = &mut rule.value else {
+                    continue;
+                };
+                let withheld = env.keys().map(|key| (key.clone(), WITHHELD.to_owned()));
+                let withheld = withheld.collect();
+                let values = std::mem::replace(env, withheld);
+                // All layers have the same, or the server is none.
+                taken.entry(name.clone()).or_insert(values);
+            }
+        }
+        taken
     }
 
     /// How long a held call waits for an answer.

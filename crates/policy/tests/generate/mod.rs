@@ -508,7 +508,7 @@ fn mcp_servers() -> impl Strategy<Value = Option<BTreeMap<String, Rule<McpServer
         let url = format!("http://{name}.example/");
         (
             name.to_owned(),
-            Rule::new(McpServer::Url { url }, Origin::built_in()),
+            Rule::new(McpServer::at(url), Origin::built_in()),
         )
     };
     let names = subsequence(vec!["fs", "shell", "web"], 0..3);

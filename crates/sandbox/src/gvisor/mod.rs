@@ -160,7 +160,7 @@ fn arguments(plan: &Plan, version: Version) -> Vec<OsString> {
 
 /// Whether nobody outside needs to reach into its network or be reached from it.
 fn is_closed(plan: &Plan) -> bool {
-    plan.network == Network::Closed && plan.entry == Entry::Closed
+    plan.network == Network::Closed && plan.entry == Entry::Closed && plan.answered_port.is_none()
 }
 
 /// A text that was found to be UTF-8.

@@ -27,6 +27,8 @@ pub(super) struct Start<'a> {
     pub(super) groups: Groups,
     /// What its network leads to, if it is not closed.
     pub(super) wiring: Option<ways::Wiring<&'a [u8]>>,
+    /// The port of its loopback that the keeper listens on.
+    pub(super) answered_port: Option<u16>,
     /// How large the private file system may grow.
     pub(super) private_size: &'a CStr,
     /// Who it is in its own user namespace.
@@ -150,6 +152,9 @@ fn prepare(start: &Start<'_>) -> Result<Foundation, Failure> {
     let foundation = Foundation::lay(start.private_size)?;
     if let Some(wiring) = start.wiring {
         ways::open(wiring, start.control).map_err(at(Stage::Network))?;
+    }
+    if let Some(port) = start.answered_port {
+        ways::answer_at(port, start.control).map_err(at(Stage::Network))?;
     }
     Ok(foundation)
 }

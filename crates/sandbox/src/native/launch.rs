@@ -88,6 +88,7 @@ pub struct Launched {
     /// Init said that it is the last.
     pub(super) emptied: bool,
     pub(super) ways: Option<Ways>,
+    pub(super) answered: Option<OwnedFd>,
     pub(super) sockets: Option<BoxSockets>,
     pub(super) sightings: Option<Sightings>,
     pub(super) accounting: Accounting,
@@ -164,6 +165,7 @@ impl Launched {
             | Kind::Stop
             | Kind::Continue
             | Kind::Ways
+            | Kind::Answered
             | Kind::Socket
             | Kind::Written
             | Kind::Groups => None,
@@ -309,6 +311,14 @@ impl Launched {
             }) = message
             {
                 self.ways = Ways::from_descriptors(fds);
+                continue;
+            }
+            if let Some(Message {
+                kind: Kind::Answered,
+                ..
+            }) = message
+            {
+                self.answered = fds.pop();
                 continue;
             }
             match (fds.pop(), &mut self.sampler) {

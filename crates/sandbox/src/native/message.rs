@@ -45,6 +45,8 @@ pub(crate) enum Kind {
     Stopped = 12,
     /// Init → keeper: the box's sockets come with this, `a` of them.
     Ways = 13,
+    /// Init → keeper: the listener that the keeper answers on comes with this.
+    Answered = 18,
     /// Keeper → init: enter the control groups by the next `a` descriptors.
     Groups = 17,
     /// Keeper → init: the script is written.
@@ -90,6 +92,7 @@ impl Message {
             15 => Kind::Written,
             16 => Kind::Used,
             17 => Kind::Groups,
+            18 => Kind::Answered,
             _ => return None,
         };
         Some(Self {

@@ -5,6 +5,7 @@
 //! the call go on would not do: the caller can change it, or swap the descriptor, in between. So init takes a copy of
 //! both and connects that.
 
+use super::script::Doors;
 use super::shown::FileId;
 use super::sight;
 use crate::sys::{self, Notification, Reply};
@@ -53,8 +54,8 @@ impl PrivateDevices {
 /// Which sockets with a name in the file system a box may connect to, beside those bound in it.
 pub(super) struct Reach<'a> {
     pub(super) private: PrivateDevices,
-    /// The one socket of the host's.
-    pub(super) door: Option<FileId>,
+    /// The sockets of the host's.
+    pub(super) doors: Doors,
     /// Who wants to know of servers that are not there.
     pub(super) sightings: Option<BorrowedFd<'a>>,
 }
@@ -193,10 +194,10 @@ fn try_connect(
     target.push(b"\0");
     // In a directory that the host can write to as well, the socket may be the host's: then no call of ours may
     // reach it. A file is bound to one socket for good, so the answer still holds when we connect.
-    // The door is known by its file, which its mount keeps alive: no other can come to have the same numbers.
+    // A door is known by its file, which its mount keeps alive: no other can come to have the same numbers.
     let file = rustix::fs::fstat(&place)?;
     if within.private.contains(file.st_dev)
-        || within.door == Some(FileId::of(&file))
+        || within.doors.contains(&Some(FileId::of(&file)))
         || sys::is_bound_here(file.st_dev, file.st_ino).unwrap_or(false)
     {
         return Ok(sys::connect_raw(socket.as_fd(), target.bytes())?);

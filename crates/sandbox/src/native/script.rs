@@ -10,6 +10,7 @@ use super::shown::FileId;
 use super::watched;
 use crate::host::Host;
 use crate::plan::{Access, Entry, Kind, Ownership, Plan, Shows, View, Watch};
+use crate::show::MOST_DOORS;
 use crate::sys::{CStrings, Published, SharedMemory, SockFilter, mount_flag};
 use crate::tier::{Furniture, Landlocked, Wall};
 use rustix::io::Errno;
@@ -90,12 +91,15 @@ pub(crate) struct KeeperTree {
     pub(crate) only: Option<FileId>,
 }
 
+/// The doors of a box, by their files.
+pub(crate) type Doors = [Option<FileId>; MOST_DOORS];
+
 /// Everything the new process needs.
 #[derive(Clone, Copy)]
 pub(crate) struct Script<'m> {
     pub(crate) steps: &'m [Step<'m>],
-    /// The one socket of the host's that the box may connect to.
-    pub(crate) door: Option<FileId>,
+    /// The sockets of the host's that the box may connect to.
+    pub(crate) doors: Doors,
     /// Where each private file system is: sockets there can only be the box's own.
     pub(crate) private_places: &'m [&'m CStr],
     pub(crate) program: &'m CStr,
@@ -145,7 +149,7 @@ pub(super) struct Draft<'m> {
     memory: &'m SharedMemory<Sheet>,
     steps: Vec<Step<'m>>,
     private_places: Vec<&'m CStr>,
-    pub(super) door: Option<FileId>,
+    pub(super) doors: Doors,
     /// Frames that are mounts of their own, to be sealed when their contents are in place.
     frames: Vec<PathBuf>,
     notes: Notes,
@@ -169,7 +173,7 @@ pub(super) fn publish(
         memory,
         steps: Vec::with_capacity(plan.view.len() * 2 + 32),
         private_places: Vec::new(),
-        door: None,
+        doors: Doors::default(),
         frames: Vec::new(),
         notes: Notes::default(),
     };
@@ -217,7 +221,7 @@ pub(super) fn publish(
     let variables = variables.collect::<Result<Vec<_>, _>>()?;
     let script = Script {
         steps: draft.list(&draft.steps)?,
-        door: draft.door,
+        doors: draft.doors,
         private_places: draft.list(&draft.private_places)?,
         program: draft.path(&wall.program)?,
         argv: CStrings::put(memory, &arguments).map_err(no_room)?,

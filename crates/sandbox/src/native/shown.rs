@@ -63,7 +63,10 @@ impl Draft<'_> {
                     let stat = look_at(socket, FileType::Socket, "a socket")?;
                     demand(socket, &stat, plan.identity, Right::Connect)?;
                     self.show_host_file(plan, socket, &path, &stat)?;
-                    self.door = Some(FileId::of(&stat));
+                    // As many as were checked for fit.
+                    if let Some(free) = self.doors.iter_mut().find(|door| door.is_none()) {
+                        *free = Some(FileId::of(&stat));
+                    }
                 }
             }
         }

@@ -506,7 +506,8 @@ fn open_own(thread: i32, what: &[u8]) -> Result<OwnedFd, Errno> {
 fn deeds(deed: Deed, argument: impl Fn(u8) -> u64, found: Found) -> u8 {
     match deed {
         Deed::Look | Deed::Spawn => bit::LOOK,
-        Deed::Write => bit::WRITE,
+        Deed::Make if found == Found::There => bit::LOOK,
+        Deed::Write | Deed::Make => bit::WRITE,
         Deed::Execute => bit::EXECUTE,
         Deed::Open(flags) => {
             let flags = argument(flags) as i32;

@@ -18,6 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::ffi::CString;
+use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -36,6 +37,8 @@ pub struct Outline {
     pub freezer: Freezer,
     /// As in [`Plan::network`].
     pub network: Network,
+    /// As in [`Plan::answered_port`].
+    pub answered_port: Option<u16>,
 }
 
 impl Outline {
@@ -48,6 +51,7 @@ impl Outline {
             limits: plan.limits.clone(),
             freezer: plan.freezer,
             network: plan.network.clone(),
+            answered_port: plan.answered_port,
         }
     }
 }
@@ -166,6 +170,7 @@ fn clone_init(
             _ => Groups::None,
         },
         wiring: wiring.as_ref().map(Wiring::borrowed),
+        answered_port: outline.answered_port,
         private_size: &number(outline.private_bytes),
         uid: inside.uid,
         gid: inside.gid,
@@ -204,6 +209,7 @@ fn clone_init(
         used: sys::Usage::default(),
         emptied: false,
         ways: None,
+        answered: None,
         sockets: None,
         sightings: None,
         accounting: tier.accounting(),
@@ -358,6 +364,11 @@ impl Standing {
     /// The sockets that the box's network leads to, if it is not closed. Whoever takes them answers for it.
     pub fn take_ways(&mut self) -> Option<Ways> {
         self.launched.ways.take()
+    }
+
+    /// The listener on the plan's answered port. While nobody accepts, connections wait.
+    pub fn take_answered(&mut self) -> Option<TcpListener> {
+        self.launched.answered.take().map(TcpListener::from)
     }
 
     /// A way to make sockets inside the box, if the plan has one.

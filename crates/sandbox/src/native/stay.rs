@@ -58,7 +58,7 @@ pub(super) fn stay(
     }
     let reach = peer::Reach {
         private: peer::PrivateDevices::of(script.private_places),
-        door: script.door,
+        doors: script.doors,
         sightings: furnished.sightings,
     };
     let mut stay = Stay {

@@ -20,6 +20,8 @@ pub(crate) enum Deed {
     Look,
     /// Changing it: its contents, its name, its being there, its attributes.
     Write,
+    /// Making what is not there yet; what is there stays as it is.
+    Make,
     /// Running it.
     Execute,
     /// Making a process; about no file.
@@ -122,7 +124,7 @@ macro_rules! watch {
 
 /// Every rule. They go behind those that refuse: what is refused is not done.
 pub(crate) fn rules() -> Vec<Rule> {
-    use Deed::{Execute, Look, Open, Spawn, Write};
+    use Deed::{Execute, Look, Make, Open, Spawn, Write};
     use Last::{Follow, FollowIf, Keep, KeepIf};
     use When::{Always, NoBit};
     let mut rules = vec![
@@ -147,8 +149,8 @@ pub(crate) fn rules() -> Vec<Rule> {
             one(Spawn, Named::Nothing)
         ),
         // What writes without opening.
-        watch!(SYS_mkdirat, one(Write, from(0, 1, Keep))),
-        watch!(SYS_mknodat, one(Write, from(0, 1, Keep))),
+        watch!(SYS_mkdirat, one(Make, from(0, 1, Keep))),
+        watch!(SYS_mknodat, one(Make, from(0, 1, Keep))),
         watch!(SYS_unlinkat, one(Write, from(0, 1, Keep))),
         watch!(SYS_renameat, two(Write, from(0, 1, Keep), from(2, 3, Keep))),
         watch!(
@@ -163,7 +165,7 @@ pub(crate) fn rules() -> Vec<Rule> {
                 from(2, 3, Keep)
             )
         ),
-        watch!(SYS_symlinkat, one(Write, from(1, 2, Keep))),
+        watch!(SYS_symlinkat, one(Make, from(1, 2, Keep))),
         watch!(SYS_truncate, one(Write, at(0, Follow))),
         watch!(SYS_fchmodat, one(Write, from(0, 1, Follow))),
         watch!(
@@ -219,20 +221,20 @@ pub(crate) fn rules() -> Vec<Rule> {
 
 #[cfg(target_arch = "x86_64")]
 fn architecture_rules() -> Vec<Rule> {
-    use Deed::{Look, Open, Spawn, Write};
+    use Deed::{Look, Make, Open, Spawn, Write};
     use Last::{Follow, Keep, KeepIf};
     vec![
         watch!(SYS_open, one(Open(1), at(0, KeepIf(1, NO_FOLLOW_OPEN)))),
         watch!(SYS_creat, one(Write, at(0, Follow))),
         watch!(SYS_fork, one(Spawn, Named::Nothing)),
         watch!(SYS_vfork, one(Spawn, Named::Nothing)),
-        watch!(SYS_mkdir, one(Write, at(0, Keep))),
+        watch!(SYS_mkdir, one(Make, at(0, Keep))),
         watch!(SYS_rmdir, one(Write, at(0, Keep))),
         watch!(SYS_unlink, one(Write, at(0, Keep))),
-        watch!(SYS_mknod, one(Write, at(0, Keep))),
+        watch!(SYS_mknod, one(Make, at(0, Keep))),
         watch!(SYS_rename, two(Write, at(0, Keep), at(1, Keep))),
         watch!(SYS_link, two(Write, at(0, Keep), at(1, Keep))),
-        watch!(SYS_symlink, one(Write, at(1, Keep))),
+        watch!(SYS_symlink, one(Make, at(1, Keep))),
         watch!(SYS_chmod, one(Write, at(0, Follow))),
         watch!(SYS_chown, one(Write, at(0, Follow))),
         watch!(SYS_lchown, one(Write, at(0, Keep))),

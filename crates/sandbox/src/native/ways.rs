@@ -102,11 +102,22 @@ pub(super) fn open(wiring: Wiring<&[u8]>, control: BorrowedFd<'_>) -> Result<(),
     }
 }
 
+/// Listens on a port of the box's loopback and hands the listener to the keeper. Runs in init: allocates nothing.
+pub(super) fn answer_at(port: u16, control: BorrowedFd<'_>) -> Result<(), Errno> {
+    let at = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let listener = listen(at, Guise::Itself)?;
+    send_as(Kind::Answered, control, &[listener.as_fd()])
+}
+
 fn send(control: BorrowedFd<'_>, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    send_as(Kind::Ways, control, fds)
+}
+
+fn send_as(kind: Kind, control: BorrowedFd<'_>, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     ancillary.push(SendAncillaryMessage::ScmRights(fds));
-    let message = Message::new(Kind::Ways, fds.len() as i32, 0).encode();
+    let message = Message::new(kind, fds.len() as i32, 0).encode();
     let parts = [std::io::IoSlice::new(&message)];
     rustix::net::sendmsg(control, &parts, &mut ancillary, SendFlags::NOSIGNAL).map(drop)
 }

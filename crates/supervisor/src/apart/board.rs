@@ -46,6 +46,8 @@ struct Said {
     waiting: VecDeque<Word>,
     sample: Option<Sample>,
     sample_is_new: bool,
+    /// What was called, if that is news.
+    tools: Option<Word>,
     started: Option<Started>,
     leave: Option<Crossing>,
     /// Whether a daemon is there.
@@ -75,6 +77,8 @@ impl Board {
                 said.sample = Some(sample);
                 said.sample_is_new = true;
             }
+            // The newest says all that the ones before did.
+            tools @ Word::Tools(_) => said.tools = Some(tools),
             word => {
                 if let Word::Started(started) = &word {
                     said.started = Some(started.clone());
@@ -285,7 +289,9 @@ impl Switchboard {
             return;
         };
         let mut said = self.board.said();
-        let words: Vec<Word> = said.waiting.drain(..).collect();
+        // Before the end, after which nobody listens.
+        let tools = said.tools.take();
+        let words: Vec<Word> = tools.into_iter().chain(said.waiting.drain(..)).collect();
         let sample = said
             .sample
             .filter(|_| std::mem::take(&mut said.sample_is_new));
@@ -302,6 +308,7 @@ impl Switchboard {
                 for word in words.into_iter().rev() {
                     match word {
                         Word::Sample(_) => said.sample_is_new = true,
+                        tools @ Word::Tools(_) => said.tools = said.tools.take().or(Some(tools)),
                         word => said.waiting.push_front(word),
                     }
                 }

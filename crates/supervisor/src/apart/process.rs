@@ -28,6 +28,7 @@ use crate::reins::Reins;
 use crate::result::{RunResult, Violation};
 use crate::rotation::Rotated;
 use crate::state::StateDir;
+use crate::tools::{Tally, ToolCount, Way, Whose};
 
 /// How often a box's usage is told.
 const LOOK: Duration = Duration::from_secs(1);
@@ -145,6 +146,8 @@ struct Kept {
     reins: Reins,
     budget: Arc<LlmBudget>,
     output: Output,
+    /// To its MCP servers, if it has any: their boxes end with it.
+    way: Option<Way>,
     /// Its file goes when nothing is left of the box.
     _door: Arc<Door>,
 }
@@ -185,6 +188,13 @@ fn prepare(
         stderr: stream("stderr")?,
     };
     let reins = Reins::new()?;
+    let whose = Whose {
+        id: &id,
+        work: &task.workdir,
+        reins: &reins,
+    };
+    let capability = document.capability();
+    let (command, way) = Way::open(capability, &task.backstage, state, &whose, command)?;
     let switchboard = Switchboard {
         board: Arc::clone(board),
         task: task.clone(),
@@ -210,6 +220,7 @@ fn prepare(
         reins,
         budget,
         output,
+        way,
         _door: door,
     };
     Ok((kept, thread))
@@ -228,8 +239,14 @@ impl Kept {
         let mut teller = Teller {
             board,
             disk: Disk::default(),
+            tally: self.way.as_ref().map(|way| Arc::clone(way.tally())),
+            told: Vec::new(),
         };
-        attend(assignment, Leave::Asked(&mut ask), &mut teller)
+        let result = attend(assignment, Leave::Asked(&mut ask), &mut teller);
+        // What is still under way is over now, and counted.
+        drop(self.way);
+        teller.tell_tools();
+        result
     }
 }
 
@@ -263,6 +280,20 @@ fn ask_leave(task: &Task, digest: &str, board: &Board) -> Result<Permit<Launch>,
 struct Teller<'a> {
     board: &'a Board,
     disk: Disk,
+    tally: Option<Arc<Tally>>,
+    /// What was last told of it.
+    told: Vec<ToolCount>,
+}
+
+impl Teller<'_> {
+    fn tell_tools(&mut self) {
+        let counts = self.tally.as_ref().map(|tally| tally.counts());
+        let counts = counts.unwrap_or_default();
+        if counts != self.told {
+            self.told.clone_from(&counts);
+            self.board.say(Word::Tools(counts));
+        }
+    }
 }
 
 impl Attendant for Teller<'_> {
@@ -285,6 +316,7 @@ impl Attendant for Teller<'_> {
             written_bytes,
             ..Sample::from(usage)
         }));
+        self.tell_tools();
     }
 
     fn violated(&mut self, violation: &Violation) {

@@ -9,6 +9,7 @@ use belljar_policy::{Budget, Limits};
 use serde::{Deserialize, Serialize};
 
 use crate::result::RunResult;
+use crate::tools::{Backstage, ServerFiles, ToolCount};
 
 /// The version of all this. A keeper of another one is not adopted.
 pub(crate) const VERSION: u32 = 1;
@@ -43,6 +44,9 @@ pub(crate) struct Task {
     pub(crate) started_at_ms: u64,
     /// The daemon's own notes.
     pub(crate) card: Card,
+    /// What its MCP servers are given and it is not shown.
+    #[serde(default)]
+    pub(crate) backstage: Backstage,
 }
 
 /// What may be spent on models; none is without limit.
@@ -116,6 +120,9 @@ pub(crate) struct Card {
     pub(crate) profile: Option<String>,
     /// Files that it must not change.
     pub(crate) protected: Vec<PathBuf>,
+    /// The capability files of its MCP servers.
+    #[serde(default)]
+    pub(crate) servers: ServerFiles,
 }
 
 /// What a daemon says.
@@ -166,6 +173,8 @@ pub(crate) enum Word {
     Here(Box<Standing>),
     Started(Started),
     Sample(Sample),
+    /// What it called of MCP servers, all since its start.
+    Tools(Vec<ToolCount>),
     Refused(RefusedHost),
     Violated(Breach),
     /// So much is set aside for a replica.

@@ -44,7 +44,7 @@ pub(super) fn find(keepers: &Keepers, crew: &Crew, state: &StateDir) -> Found {
                     }
                     Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
                         keepers.clear(&name);
-                        let _ = std::fs::remove_file(state.doors().join(format!("{name}.sock")));
+                        state.forget_doors(&name);
                     }
                     // One of another version, say. It is alone, and ends when it has been so for long enough.
                     Err(_) => {}
@@ -187,5 +187,6 @@ fn employed(papers: &Papers, task: &Task) -> Option<Arc<Employed>> {
         command: Command::new(task.argv.clone()).workdir(task.workdir.clone()),
         started_at_ms: task.started_at_ms,
         models,
+        backstage: Arc::new(task.backstage.clone()),
     }))
 }

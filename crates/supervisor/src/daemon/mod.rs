@@ -15,8 +15,10 @@ mod lock;
 mod news;
 mod processes;
 mod restart;
+mod restarting;
 mod roster;
 mod starting;
+mod tool_totals;
 mod views;
 mod watching;
 
@@ -31,6 +33,7 @@ use belljar_policy::Contract;
 
 pub use restart::RestartRules;
 use rustix::fd::OwnedFd;
+pub use tool_totals::ToolCalls;
 
 use crate::apart::words::Order;
 use crate::apart::{Keepers, Setup};
@@ -38,6 +41,7 @@ use crate::fleet::{
     Apart, Crew, Fleet, FleetError, FleetSetup, Keeping, Manning, OWNER, Post, system,
 };
 use crate::state::StateDir;
+use crate::tools::ServerFiles;
 use clock::Clock;
 use roster::Roster;
 
@@ -129,6 +133,8 @@ pub struct AgentSpec {
     pub restart: RestartPolicy,
     /// Files that it must not change although its capability may open them: the ones it is declared in.
     pub protected: Vec<PathBuf>,
+    /// The capability files of its MCP servers.
+    pub servers: ServerFiles,
 }
 
 /// A daemon. Dropped without [`Daemon::shut_down`], its agents go on for as long as they may without one.
@@ -234,7 +240,10 @@ impl Daemon {
         let desk: crate::fleet::Desk = Box::new(move |post, call| {
             let _ = asked.post.set(Arc::clone(post));
             // A start takes as long as its box does; a kill must not wait behind it.
-            if matches!(call, OperatorCall::StartAgent(_)) {
+            if matches!(
+                call,
+                OperatorCall::StartAgent(_) | OperatorCall::RestartAgent(_)
+            ) {
                 let inner = Arc::clone(&asked);
                 let thread = std::thread::Builder::new().name("belljar-start".to_owned());
                 // Without a thread the call is dropped, which answers 500.
@@ -292,6 +301,19 @@ impl Daemon {
     #[must_use]
     pub fn status(&self) -> Option<belljar_api::StatusView> {
         self.inner.post().status().ok()
+    }
+
+    /// What agents called of MCP servers since the daemon started, as far as their keepers told.
+    #[must_use]
+    pub fn tool_calls(&self) -> Vec<ToolCalls> {
+        self.inner.roster.tools.all()
+    }
+
+    /// Calls of MCP tools that wait for an operator, the oldest first.
+    #[must_use]
+    pub fn holds(&self) -> Vec<belljar_api::HoldView> {
+        let listed = self.inner.holds();
+        listed.map(|list| list.holds).unwrap_or_default()
     }
 
     /// The operator's socket.

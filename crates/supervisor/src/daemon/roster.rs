@@ -12,6 +12,7 @@ use belljar_replication::WorkerId;
 
 use super::clock::Clock;
 use super::restart::{Next, RestartRules};
+use super::tool_totals::ToolTotals;
 use super::views::{self, Text, id};
 use super::{AgentSpec, Observer};
 use crate::apart::Keepers;
@@ -31,6 +32,7 @@ pub(crate) struct Roster {
     pub(super) keepers: Keepers,
     rules: RestartRules,
     outputs: PathBuf,
+    pub(super) tools: ToolTotals,
 }
 
 impl std::fmt::Debug for Roster {
@@ -94,6 +96,7 @@ impl Roster {
             keepers,
             rules,
             outputs,
+            tools: ToolTotals::default(),
         }
     }
 

@@ -68,6 +68,7 @@ pub(super) fn spec(employed: &Employed, card: &Card) -> AgentSpec {
         profile: card.profile.clone(),
         restart: card.restart,
         protected: card.protected.clone(),
+        servers: card.servers.clone(),
     }
 }
 

@@ -10,6 +10,7 @@ use super::roster::{Roster, is_over, turn};
 use super::views::{self, Text, cause_of};
 use crate::apart::words::{Breach, Card, RefusedHost, Sample, Started};
 use crate::fleet::{Employed, Over, Watch};
+use crate::tools::ToolCount;
 
 impl Watch for Roster {
     fn hired(&self, employed: &Arc<Employed>, card: &Card) {
@@ -55,6 +56,10 @@ impl Watch for Roster {
         if let Some(view) = view {
             self.observer.sampled(&view);
         }
+    }
+
+    fn tools(&self, worker: WorkerId, counts: Vec<ToolCount>) {
+        self.tools.add(worker, counts);
     }
 
     fn refused(&self, worker: WorkerId, refusal: &RefusedHost) {
@@ -113,6 +118,7 @@ impl Watch for Roster {
     }
 
     fn ended(&self, worker: WorkerId, over: &Over) {
+        self.tools.forget(worker);
         let mut book = self.book();
         let is_closing = book.is_closing;
         let Some(agent) = book.agents.get_mut(&worker) else {

@@ -70,6 +70,7 @@ impl Post {
             state: request.state.map(|state| state.into_string().into_bytes()),
             asked: request.budget.as_ref().map(asked).unwrap_or_default(),
             reason: request.reason.as_str().to_owned(),
+            backstage: Arc::clone(&parent.backstage),
         };
         let hired = self.hire(Some(parent), candidate).inspect_err(|error| {
             if let Keeping::Processes(apart) = &self.keeping {

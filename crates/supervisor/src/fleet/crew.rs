@@ -16,6 +16,7 @@ use crate::apart::words::Order;
 use crate::lower::Command;
 use crate::reins::Reins;
 use crate::result::KillCode;
+use crate::tools::Backstage;
 
 /// Who has a box. A worker is enlisted before anybody decides about it, so that an order to kill always finds it.
 #[derive(Debug, Default)]
@@ -104,6 +105,8 @@ pub(crate) struct Employed {
     pub(crate) started_at_ms: u64,
     /// What it may spend on models: carved from its parent's, and given back at its end.
     pub(crate) models: Arc<LlmBudget>,
+    /// What its MCP servers are given and it is not shown: its first ancestor's.
+    pub(crate) backstage: Arc<Backstage>,
 }
 
 impl Crew {

@@ -146,6 +146,7 @@ impl Hired {
                 .unwrap_or(u64::MAX),
             started_at_ms: employed.started_at_ms,
             card,
+            backstage: (*employed.backstage).clone(),
         })
     }
 }
@@ -266,6 +267,7 @@ impl Following {
                 tell_usage(&self.post.gate, worker, now, &mut self.told);
                 apart.watch.sampled(worker, &sample);
             }
+            Word::Tools(counts) => apart.watch.tools(worker, counts),
             Word::Refused(refusal) => {
                 let port = refusal.port.map(|port| format!(":{port}"));
                 let port = port.unwrap_or_default();
@@ -312,7 +314,6 @@ impl Post {
     /// Clears away what a killed keeper could not.
     pub(crate) fn clear_after(&self, worker: WorkerId) {
         self.state.sweep(&belljar_sandbox::Host::probe().cgroups);
-        let door = self.state.doors().join(format!("{worker}.sock"));
-        let _ = std::fs::remove_file(door);
+        self.state.forget_doors(&worker.to_string());
     }
 }

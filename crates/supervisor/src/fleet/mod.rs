@@ -39,6 +39,7 @@ use crate::lower::Command;
 use crate::places::find_places;
 use crate::result::RunResult;
 use crate::state::StateDir;
+use crate::tools::{Backstage, ServerFiles};
 pub(crate) use agent_side::{Refused, answer, keeper_thread};
 use clerks::Clerks;
 pub(crate) use convert::{budget_view, id as worker_id};
@@ -213,13 +214,28 @@ impl Fleet {
         state: Option<Vec<u8>>,
         output: Output,
     ) -> Result<RunResult, FleetError> {
+        self.run_root_with(ServerFiles::default(), capability, command, state, output)
+    }
+
+    /// The same for a capability whose MCP servers have capability files of their own.
+    pub fn run_root_with(
+        &self,
+        servers: ServerFiles,
+        capability: Capability,
+        command: Command,
+        state: Option<Vec<u8>>,
+        output: Output,
+    ) -> Result<RunResult, FleetError> {
         let work = command
             .workdir
             .clone()
             .map_or_else(std::env::current_dir, Ok);
         let (_, places) = find_places(&work.map_err(system("finding the working directory"))?)?;
+        let mut capability = self.post.narrowed(&capability);
+        let backstage = Backstage::behind(&mut capability, servers)?;
         let candidate = Candidate {
-            capability: self.post.narrowed(&capability),
+            capability,
+            backstage: Arc::new(backstage),
             command: command.workdir(places.work.clone()),
             places,
             state,

@@ -24,6 +24,7 @@ use crate::manager::SandboxId;
 use crate::reins::Reins;
 use crate::result::{KilledBy, RunResult};
 use crate::state::StateDir;
+use crate::tools::{Backstage, Way, Whose};
 
 /// How often a worker's CPU time is looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -72,6 +73,8 @@ pub(crate) struct Candidate {
     pub(crate) state: Option<Vec<u8>>,
     pub(crate) asked: Asked,
     pub(crate) reason: String,
+    /// What its MCP servers are given and it is not shown.
+    pub(crate) backstage: Arc<Backstage>,
 }
 
 /// A worker that was let in and has no box yet. Dropped, it never will.
@@ -224,6 +227,7 @@ impl Post {
             capability,
             command,
             state,
+            backstage,
             ..
         } = candidate;
         let (Replicate { admitted, papers }, launch) = permit.into_launch();
@@ -237,6 +241,7 @@ impl Post {
             capability,
             command,
             started_at_ms: belljar_gate::clock::now().wall_ms,
+            backstage,
         });
         self.crew.employ(Arc::clone(&employed));
         Hired {
@@ -369,6 +374,14 @@ impl Hired {
             state: self.state.as_deref(),
         };
         let command = shown.to(self.employed.command.clone())?;
+        let places = self.employed.papers.payload().capability.places();
+        let whose = Whose {
+            id: &id,
+            work: &places.work,
+            reins: &reins,
+        };
+        let backstage = &self.employed.backstage;
+        let (command, way) = Way::open(&capability, backstage, &self.post.state, &whose, command)?;
         let assignment = Assignment::new(&id, &capability, &command, &self.post.state)
             .output(output)
             .reins(reins)
@@ -388,6 +401,8 @@ impl Hired {
                 hint: "ask for another replica".to_owned(),
             })?;
         let result = attend(assignment, leave, &mut attendant);
+        // Its servers' boxes are gone before its end is told.
+        drop(way);
         self.told = attendant.told;
         let _ = self.post.doors.remove(self.tag);
         result

@@ -45,6 +45,7 @@ use crate::places::find_places;
 use crate::reins::Reins;
 use crate::result::RunResult;
 use crate::state::StateDir;
+use crate::tools::{Backstage, ServerFiles};
 
 /// Decides who may have replicas, and keeps the record. Dropped, it ends everybody.
 #[derive(Debug)]
@@ -58,6 +59,7 @@ pub struct SandboxOrchestrator {
     post: Arc<Post>,
     capability: Capability,
     work: Option<PathBuf>,
+    servers: ServerFiles,
 }
 
 /// Leave for one worker to exist, not yet used.
@@ -184,7 +186,15 @@ impl SandboxOrchestrator {
             post: Arc::clone(controller.fleet.post()),
             capability,
             work: None,
+            servers: ServerFiles::default(),
         }
+    }
+
+    /// The capability files of its MCP servers, where it names some.
+    #[must_use]
+    pub fn servers(mut self, files: ServerFiles) -> Self {
+        self.servers = files;
+        self
     }
 
     /// Has its boxes work in this directory; otherwise it is the one we work in.
@@ -201,8 +211,11 @@ impl SandboxOrchestrator {
             source,
         })?;
         let (_, places) = find_places(&work)?;
+        let mut capability = self.post.narrowed(&self.capability);
+        let backstage = Backstage::behind(&mut capability, self.servers.clone())?;
         Ok(Candidate {
-            capability: self.post.narrowed(&self.capability),
+            capability,
+            backstage: Arc::new(backstage),
             command: Command::new(Vec::<String>::new()).workdir(places.work.clone()),
             places,
             state: state.map(<[u8]>::to_vec),
@@ -286,6 +299,7 @@ impl Worker {
             capability: self.employed.capability.clone(),
             started_at_ms: self.employed.started_at_ms,
             models: Arc::clone(&self.employed.models),
+            backstage: Arc::clone(&self.employed.backstage),
         };
         let tasked = super::post::Hired::for_task(
             &self.post,
@@ -323,6 +337,7 @@ impl Worker {
             state: state.map(<[u8]>::to_vec),
             asked: Asked::default(),
             reason: reason.to_owned(),
+            backstage: Arc::clone(&self.employed.backstage),
         };
         Ok(Self::of(self.post.hire(Some(&self.employed), candidate)?))
     }

@@ -168,10 +168,14 @@ impl Ground<'_> {
             let names = into.writes.entry(place.to_owned()).or_default();
             names.push(path.to_owned());
         } else if !decision.is_allow() {
-            let place = place.ancestors().find(|above| above.is_dir());
-            let place = place.unwrap_or(Path::new("/"));
-            // The root is never a sensible answer.
-            if place != Path::new("/") {
+            let there = place.ancestors().find(|above| above.is_dir());
+            let there = there.unwrap_or(Path::new("/"));
+            // The root is never a sensible answer, and the whole home isn't either: what it wanted to make there is.
+            let place = match there == self.places.home {
+                true => path.ancestors().find(|below| below.parent() == Some(there)),
+                false => Some(there).filter(|there| *there != Path::new("/")),
+            };
+            if let Some(place) = place {
                 let why = decision.reason().code();
                 into.refused_writes.insert(place.to_owned(), why);
             }
@@ -359,9 +363,13 @@ impl Ground<'_> {
         let lines = by_code.iter().flat_map(|(code, paths)| {
             let places = gather(paths, MOST_APART, &may).into_iter();
             places.filter_map(move |path| {
+                let first = match path.symlink_metadata() {
+                    Ok(_) => "",
+                    Err(_) => "; it is not there: make it first",
+                };
                 Some(PathLine {
                     path: self.rule_text(&path)?,
-                    why: format!("wanted to write here, refused ({code}){needs}"),
+                    why: format!("wanted to write here, refused ({code}){needs}{first}"),
                     standing: Standing::Proposed,
                 })
             })

@@ -157,10 +157,17 @@ pub(crate) fn secret_files(capability: &Capability) -> impl Iterator<Item = &Pat
     let secrets = capability.secrets.iter().map(|rule| &rule.value.source);
     let proxy = capability.upstream_proxy.iter();
     let proxy = proxy.filter_map(|rule| rule.value.credentials.as_ref());
-    secrets.chain(proxy).filter_map(|source| match source {
-        SecretSource::File(path) => Some(path),
-        SecretSource::Env(_) | SecretSource::Command(_) => None,
-    })
+    let layers = capability.tools.layers();
+    let servers = layers.flat_map(|layer| layer.servers.iter().flatten());
+    let servers = servers.flat_map(|(_, rule)| rule.value.headers());
+    let servers = servers.map(|header| &header.source);
+    secrets
+        .chain(proxy)
+        .chain(servers)
+        .filter_map(|source| match source {
+            SecretSource::File(path) => Some(path),
+            SecretSource::Env(_) | SecretSource::Command(_) => None,
+        })
 }
 
 fn make_authority() -> Result<Authority, RunError> {

@@ -1,7 +1,8 @@
 //! Ports of a box that the host can connect to.
 
 use crate::error::RunError;
-use belljar_policy::{Capability, PublishedPort, Rule};
+use belljar_policy::{Capability, PublishedPort, Rule, host_ports};
+use belljar_sandbox::native::PROXY_PORT;
 use std::net::{SocketAddr, TcpListener};
 
 /// A port that is open on the host. Connections wait until somebody answers for the box.
@@ -32,4 +33,19 @@ pub(super) fn open(capability: &Capability) -> Result<Vec<OpenPort>, RunError> {
         })
     };
     capability.ports.iter().map(one).collect()
+}
+
+/// A port of a box's loopback for [`crate::Command::answered`]: the first after the proxy's that leads nowhere else, neither
+/// out of the box nor into it.
+#[must_use]
+pub fn answered_port(capability: &Capability) -> u16 {
+    let led_out = host_ports(&capability.egress);
+    let led_in = |port: u16| {
+        capability
+            .ports
+            .iter()
+            .any(|rule| rule.value.in_box == port)
+    };
+    let is_free = |port: &u16| !led_out.contains(port) && !led_in(*port);
+    (PROXY_PORT + 1..u16::MAX).find(is_free).unwrap_or(u16::MAX)
 }

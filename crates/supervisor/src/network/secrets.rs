@@ -3,7 +3,9 @@
 
 use crate::error::RunError;
 use belljar_egress::{HeaderSecret, SecretText};
-use belljar_policy::{Capability, Origin, Places, Rule, SecretRule, SecretSource};
+use belljar_policy::{
+    Capability, Origin, Places, Rule, SecretPlace, SecretRule, SecretSource, ServerHeader,
+};
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -26,17 +28,8 @@ pub(super) fn resolve(
 ) -> Result<Vec<HeaderSecret>, RunError> {
     let one = |rule: &Rule<SecretRule>| {
         let secret = &rule.value;
-        let fail = |why: String| RunError::Refused {
-            what: format!("{}: secret {}: {why}", rule.origin, secret.name),
-            hint: hint(&secret.source),
-        };
-        let value = read(&secret.source, places).map_err(fail)?;
-        if value.is_empty() || value.bytes().any(|byte| !(b' '..=b'~').contains(&byte)) {
-            return Err(fail(format!(
-                "{} holds nothing that can stand in a header",
-                secret.source
-            )));
-        }
+        let what = format!("{}: secret {}", rule.origin, secret.name);
+        let value = for_header(&secret.source, &what, places)?;
         Ok(HeaderSecret {
             domain: secret.domain.clone(),
             ports: secret.ports.clone(),
@@ -45,6 +38,40 @@ pub(super) fn resolve(
         })
     };
     capability.secrets.iter().map(one).collect()
+}
+
+/// What an MCP server is told in a header, as it is sent. `what` names it in an error.
+///
+/// # Errors
+/// When it is not where the policy says, or can't stand in a header.
+pub fn server_header(
+    header: &ServerHeader,
+    what: &str,
+    places: &Places,
+) -> Result<Zeroizing<String>, RunError> {
+    let value = for_header(&header.source, what, places)?;
+    Ok(match header.place {
+        SecretPlace::Bearer => Zeroizing::new(format!("Bearer {}", *value)),
+        SecretPlace::Header(_) => value,
+    })
+}
+
+fn for_header(
+    source: &SecretSource,
+    what: &str,
+    places: &Places,
+) -> Result<Zeroizing<String>, RunError> {
+    let fail = |why: String| RunError::Refused {
+        what: format!("{what}: {why}"),
+        hint: hint(source),
+    };
+    let value = read(source, places).map_err(fail)?;
+    if value.is_empty() || value.bytes().any(|byte| !(b' '..=b'~').contains(&byte)) {
+        return Err(fail(format!(
+            "{source} holds nothing that can stand in a header"
+        )));
+    }
+    Ok(value)
 }
 
 /// The credentials of a proxy, as it wants to see them.

@@ -37,6 +37,7 @@ fn write(message: &Live) -> Bytes {
         Live::Forgotten(ids) => json(ids),
         Live::Event(event) => json(event),
         Live::Alert(alert) => json(alert),
+        Live::Holds(holds) => json(holds),
         Live::Status(status) => json(status),
         Live::Lost => "null".to_owned(),
     };

@@ -87,7 +87,7 @@ pub const WEB_ROUTES: &[WebRoute] = &[
         method: Method::Get,
         path: "/v1/stream",
         access: Access::Role(Asker::Viewer),
-        doc: "What happens, as it happens: server-sent events named agents, forgotten, event, alert, status and lost.",
+        doc: "What happens, as it happens: server-sent events named agents, forgotten, event, alert, holds, status and lost.",
         own: Own::Stream,
     },
     WebRoute {

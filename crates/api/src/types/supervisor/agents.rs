@@ -1,5 +1,7 @@
 //! Agents that a daemon looks after.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +24,9 @@ pub struct StartRequest {
     /// The text of a capability.yaml.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capability: Option<String>,
+    /// The texts of the capability files that its `mcp.servers` name, by the names that stand there.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub server_capabilities: BTreeMap<String, String>,
     /// A shipped profile, where no capability is given; `moderate` where neither is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Name>,
@@ -49,6 +54,20 @@ pub enum RestartPolicy {
 pub struct StopRequest {
     /// Why; it goes to the ledger.
     pub reason: Reason,
+    /// Milliseconds until it is killed; the daemon's own where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_ms: Option<u64>,
+}
+
+/// Ends an agent kindly and starts it anew: the same command under the same capability, elsewhere if that is said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RestartRequest {
+    /// Why; it goes to the ledger.
+    pub reason: Reason,
+    /// Where it works from then on; where it did where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workdir: Option<String>,
     /// Milliseconds until it is killed; the daemon's own where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_ms: Option<u64>,
@@ -249,6 +268,8 @@ pub struct AgentDetail {
     pub keeper_pid: Option<u32>,
     /// Its own children.
     pub children: Vec<AgentId>,
+    /// The directory it works in.
+    pub workdir: String,
     /// The wall.
     pub tier: Shown,
     /// What holds its limits.

@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{AgentId, AgentView, AlertView, EventKind, EventView, Severity};
+use super::{AgentId, AgentView, AlertView, EventKind, EventView, HoldView, Severity};
 use crate::types::{Shown, StatusView};
 
 /// One message.
@@ -19,6 +19,9 @@ pub enum Live {
     Event(EventView),
     /// An alert was raised or changed.
     Alert(AlertView),
+    /// The calls of MCP tools that wait for an operator, all of them, the oldest first: when one begins to wait or no longer
+    /// does, and at the beginning.
+    Holds(Vec<HoldView>),
     /// How the supervisor does; now and then, and when it changes.
     Status(StatusView),
     /// The reader was too slow, and messages are lost: it asks for everything again.
@@ -34,6 +37,7 @@ impl Live {
             Self::Forgotten(_) => "forgotten",
             Self::Event(_) => "event",
             Self::Alert(_) => "alert",
+            Self::Holds(_) => "holds",
             Self::Status(_) => "status",
             Self::Lost => "lost",
         }

@@ -34,10 +34,11 @@ fn shown(hold: &Hold) -> String {
     let left = hold.deadline_ms.saturating_sub(now).div_ceil(1000);
     let clean = |text: &str| print::harmless(text).into_owned();
     format!(
-        "{}  {}:{}  {left} s left\n  arguments : {}\n  reason    : {}\n  rule      : {}\n",
+        "{}  {}:{}  {left} s left\n  run       : {}\n  arguments : {}\n  reason    : {}\n  rule      : {}\n",
         clean(&hold.id),
         clean(&hold.server),
         clean(&hold.tool),
+        clean(&hold.run),
         clean(&hold.arguments.to_string()),
         clean(&hold.code),
         clean(&hold.rule),

@@ -1,13 +1,10 @@
 //! `belljar mcp …`: MCP servers under rules.
 
 mod asking;
-mod boxed;
 mod connect;
 mod holds;
 pub(super) mod in_box;
-mod listed;
 mod pins;
-mod record;
 mod serve;
 mod wrap;
 

@@ -1,6 +1,5 @@
 //! `belljar mcp serve`: MCP servers at one address.
 
-use super::boxed::Boxed;
 use super::wrap::system;
 use crate::cli::mcp::Serve;
 use crate::commands::run::protect;
@@ -10,7 +9,8 @@ use belljar_mcp::gateway::Limits;
 use belljar_mcp::http::{Endpoint, Listening, Reach, Server, Setup};
 use belljar_mcp::{PolicyJudge, ServerFacts};
 use belljar_sandbox::signals::SignalWatch;
-use belljar_supervisor::StateDir;
+use belljar_supervisor::tools::{self, Around, Backstage, Boxed, ServerFiles};
+use belljar_supervisor::{Command, StateDir};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::fs::Permissions;
 use std::net::TcpListener;
@@ -30,24 +30,32 @@ pub(super) fn serve(arguments: Serve) -> Result<u8, Failure> {
     let rules = Arc::new(capability.tools.clone());
     let state = StateDir::find()?;
     let here = std::env::current_dir().map_err(|source| system("finding the directory", source))?;
-    let listed = super::listed::servers(&capability, arguments.policy.config.as_deref(), &state)?;
+    let files = ServerFiles::read(&capability, arguments.policy.config.as_deref())?;
+    let backstage = Backstage::behind(&mut capability, files)?;
+    let around = Around {
+        backstage: &backstage,
+        work: &here,
+        state: &state,
+        agent: None,
+    };
+    let listed = tools::servers(&capability, around)?;
     let (mut servers, mut known): (Vec<Server>, Vec<ServerFacts>) = listed.into_iter().unzip();
     for (name, address) in arguments.server {
-        known.push(ServerFacts::remote(&name, &address.to_string()));
-        let reach = Reach::Address(address);
+        known.push(ServerFacts::remote(&name, &address));
+        let reach = Reach::Address(tools::address(&address)?);
         servers.push(Server { name, reach });
     }
     if !arguments.command.is_empty() {
         let words = super::words(&arguments.command);
         known.push(ServerFacts::local(&arguments.name, &words, &here));
-        let program = Boxed::new(capability, arguments.command, state.clone());
+        let program = Boxed::new(capability, Command::new(arguments.command), state.clone());
         servers.push(Server {
             name: arguments.name,
             reach: Reach::Program(Arc::new(program)),
         });
     }
     refuse_twins(&servers)?;
-    let recorder = super::record::recorder(&state, "");
+    let recorder = tools::recorder(&state, "");
     let judge = PolicyJudge::new(rules, known, state.path(), recorder);
     let judge = Arc::new(judge.map_err(|source| system("opening the state directory", source))?);
     let (listening, address, socket) = match arguments.socket {

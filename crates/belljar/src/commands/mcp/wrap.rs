@@ -45,7 +45,7 @@ pub(crate) fn wrap(arguments: Wrap) -> Result<u8, Failure> {
     let id = SandboxId::random()?;
     let here = std::env::current_dir().map_err(|source| system("finding the directory", source))?;
     let server = ServerFacts::local(&arguments.name, &super::words(&arguments.command), &here);
-    let recorder = super::record::recorder(&state, &id.to_string());
+    let recorder = belljar_supervisor::tools::recorder(&state, &id.to_string());
     let rules = Arc::new(capability.tools.clone());
     let judge = PolicyJudge::new(rules, vec![server], state.path(), recorder)
         .map_err(|source| system("opening the state directory", source))?;

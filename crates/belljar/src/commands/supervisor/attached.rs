@@ -10,6 +10,7 @@ use belljar_api::{
 use belljar_sandbox::signals::{CONTINUED, SignalWatch};
 use belljar_supervisor::RunError;
 use belljar_supervisor::daemon::AgentSpec;
+use belljar_supervisor::tools::ServerFiles;
 
 use super::PAUSE;
 use super::reach::Reached;
@@ -27,7 +28,7 @@ pub(crate) fn sandbox(arguments: Sandbox) -> Result<u8, Failure> {
         Some(file) => {
             let agent = belljar_manifest::read_agent_file(file)?;
             let base = file.parent().unwrap_or(Path::new("."));
-            spec(&agent, base, None)?
+            spec(&agent, base, None, None)?
         }
         None => AgentSpec {
             name: default_name(&arguments.command),
@@ -37,10 +38,13 @@ pub(crate) fn sandbox(arguments: Sandbox) -> Result<u8, Failure> {
             profile: None,
             restart: RestartPolicy::Never,
             protected: Vec::new(),
+            servers: ServerFiles::default(),
         },
     };
     if let Some(file) = &arguments.sandbox_config {
-        spec.capability = Some(capability_text(file)?);
+        let (text, servers) = capability_text(file)?;
+        spec.capability = Some(text);
+        spec.servers = servers;
         spec.profile = None;
     }
     if let Some(name) = arguments.name {
@@ -71,10 +75,8 @@ pub(crate) fn run_supervised(arguments: Run, url: &str) -> Result<u8, Failure> {
     let words: Vec<String> = words
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
-    let capability = match &arguments.policy.config {
-        Some(file) => Some(capability_text(file)?),
-        None => None,
-    };
+    let given = arguments.policy.config.as_deref().map(capability_text);
+    let (capability, servers) = given.transpose()?.unzip();
     let spec = AgentSpec {
         name: format!("{}-{}", default_name(&words), std::process::id()),
         command: words,
@@ -83,6 +85,7 @@ pub(crate) fn run_supervised(arguments: Run, url: &str) -> Result<u8, Failure> {
         profile: arguments.policy.profile,
         restart: RestartPolicy::Never,
         protected: Vec::new(),
+        servers: servers.unwrap_or_default(),
     };
     let mut reached = Reached::at(Some(url))?;
     let view = begin(&mut reached, spec)?;
@@ -105,11 +108,12 @@ fn default_name(words: &[String]) -> String {
     name.unwrap_or_else(|| "agent".to_owned())
 }
 
-fn capability_text(file: &Path) -> Result<String, Failure> {
-    // What is wrong with it is told here, with its place.
-    belljar_manifest::read_capability_file(file)?;
+/// The text of a capability file, and those of its servers. What is wrong with them is told here, with its place.
+pub(super) fn capability_text(file: &Path) -> Result<(String, ServerFiles), Failure> {
+    let capability = belljar_manifest::read_capability_file(file)?;
+    let servers = ServerFiles::read(&capability, Some(file))?;
     let bytes = belljar_manifest::read_bounded(file, &file.display().to_string())?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok((String::from_utf8_lossy(&bytes).into_owned(), servers))
 }
 
 fn begin(reached: &mut Reached, spec: AgentSpec) -> Result<AgentView, Failure> {
@@ -128,6 +132,7 @@ fn begin(reached: &mut Reached, spec: AgentSpec) -> Result<AgentView, Failure> {
         command: Command::new(spec.command).map_err(|error| invalid(error.to_string()))?,
         workdir: Some(work.to_string_lossy().into_owned()),
         capability: spec.capability,
+        server_capabilities: spec.servers.texts,
         profile: spec.profile.map(name).transpose()?,
         restart: spec.restart,
     };

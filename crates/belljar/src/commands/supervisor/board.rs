@@ -6,8 +6,10 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use belljar_api::{AgentId, AgentView, EventKind, Live, OperatorCall, Problem, Status, StatusView};
-use belljar_monitor::{Monitor, Receiver, RecvError};
+use belljar_api::{
+    AgentId, AgentView, EventKind, HoldView, Live, OperatorCall, Problem, Status, StatusView,
+};
+use belljar_monitor::{Monitor, Receiver, RecvError, ToolSeries};
 use belljar_supervisor::daemon::Daemon;
 use belljar_web::{Backend, Caller, Fan, Feed};
 
@@ -47,6 +49,7 @@ impl Board {
             known: HashMap::new(),
             news: monitor.subscribe(),
             ends: Arc::clone(&ends),
+            holds: Vec::new(),
             status: None,
             status_told: Instant::now(),
         };
@@ -81,8 +84,9 @@ impl Backend for Board {
             return;
         };
         self.fan.add(feed.clone(), || Live::Agents(daemon.agents()));
+        // Whoever is gone already is noticed with the next message.
+        let _ = feed.send(Arc::new(Live::Holds(daemon.holds())));
         if let Some(status) = daemon.status() {
-            // Whoever is gone already is noticed with the next message.
             let _ = feed.send(Arc::new(Live::Status(status)));
         }
     }
@@ -91,7 +95,17 @@ impl Backend for Board {
         let daemon = self.daemon.upgrade();
         let status = daemon.as_ref().and_then(|daemon| daemon.status());
         match (daemon, status) {
-            (Some(daemon), Some(status)) => self.monitor.prometheus(&daemon.agents(), &status),
+            (Some(daemon), Some(status)) => {
+                let tools = daemon.tool_calls().into_iter().map(|called| ToolSeries {
+                    server: called.server,
+                    tool: called.tool,
+                    verdict: called.verdict,
+                    calls: called.calls,
+                    seconds: called.micros as f64 / 1e6,
+                });
+                let tools: Vec<ToolSeries> = tools.collect();
+                self.monitor.prometheus(&daemon.agents(), &status, &tools)
+            }
             _ => String::new(),
         }
     }
@@ -113,6 +127,8 @@ struct Telling {
     known: HashMap<AgentId, AgentView>,
     news: Receiver,
     ends: Arc<AtomicBool>,
+    /// What was told of waiting calls.
+    holds: Vec<HoldView>,
     status: Option<StatusView>,
     status_told: Instant,
 }
@@ -165,6 +181,11 @@ impl Telling {
         if !forgotten.is_empty() {
             self.fan.tell(&Arc::new(Live::Forgotten(forgotten)));
         }
+        let holds = daemon.holds();
+        if holds != self.holds {
+            self.holds.clone_from(&holds);
+            self.fan.tell(&Arc::new(Live::Holds(holds)));
+        }
         if let Some(status) = status {
             self.tell_status(status);
         }
@@ -193,5 +214,6 @@ fn changes_a_phase(message: &Live) -> bool {
         event.kind,
         EventKind::Started | EventKind::Ended | EventKind::Quarantined | EventKind::Released
             | EventKind::Killed | EventKind::KillSwitchEngaged | EventKind::KillSwitchReset | EventKind::Restarting
+            | EventKind::ToolHeld
     ))
 }

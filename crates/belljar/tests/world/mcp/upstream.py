@@ -1,10 +1,13 @@
 """An MCP server by HTTP that misbehaves. Says where it listens on its standard output, ends with its standard input.
 
+usage: upstream.py FILE [CERTIFICATE KEY]
 Tools: echo; garbage (events that are none around the answer); twice; broken (a stream that ends early); status (HTTP 500);
-secret. What it is called with it writes to the file it is given.
+hang; crash (a connection that ends); flood; huge; wrong_id; other_id (the same as an event); redirect (to the address in the
+arguments); headers (what it was told in secret); secret. What it is called with it writes to the file.
 """
 
 import json
+import ssl
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +15,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 def text(id, value):
     return {"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": value}]}}
+
+
+TOOLS = ["echo", "garbage", "twice", "broken", "status", "hang", "crash", "flood", "huge", "wrong_id", "other_id", "redirect",
+         "headers", "secret"]
+never = threading.Event()
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -44,7 +52,7 @@ class Handler(BaseHTTPRequestHandler):
                 "serverInfo": {"name": "upstream", "version": "1"}}})
         if method == "tools/list":
             tools = [{"name": name, "inputSchema": {"type": "object"}}
-                     for name in ["echo", "garbage", "twice", "broken", "status", "secret"]]
+                     for name in TOOLS]
             return self.give({"jsonrpc": "2.0", "id": id, "result": {"tools": tools}})
         tool = params.get("name")
         with open(sys.argv[1], "a") as journal:
@@ -64,10 +72,35 @@ class Handler(BaseHTTPRequestHandler):
             return self.give(b": nothing\n\n", "text/event-stream")
         if tool == "status":
             return self.give(b"<html>oh no</html>", "text/html", 500)
+        if tool == "hang":
+            never.wait()
+        if tool == "crash":
+            return self.connection.shutdown(2)
+        if tool == "flood":
+            told = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x" * 100}}
+            return self.give(event(told) * 20000 + event(text(id, "flooded")), "text/event-stream")
+        if tool == "huge":
+            return self.give(text(id, "x" * (20 << 20)))
+        if tool == "wrong_id":
+            return self.give(text(424242, "forged"))
+        if tool == "other_id":
+            return self.give(event(text(str(id), "forged")), "text/event-stream")
+        if tool == "redirect":
+            self.send_response(307)
+            self.send_header("Location", params["arguments"]["to"])
+            self.send_header("Content-Length", "0")
+            return self.end_headers()
+        if tool == "headers":
+            return self.give(text(id, str([self.headers.get(name) for name in ["Authorization", "X-Api-Key"]])))
         self.give(text(id, tool))
 
 
-server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+server = ThreadingHTTPServer(("0.0.0.0", 0), Handler)
+server.daemon_threads = True
+if len(sys.argv) > 2:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*sys.argv[2:4])
+    server.socket = context.wrap_socket(server.socket, server_side=True)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 print(server.server_address[1], flush=True)
 sys.stdin.read()

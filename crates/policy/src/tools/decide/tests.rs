@@ -73,9 +73,7 @@ fn a_block_wins_and_a_list_excludes_the_rest() {
 
 #[test]
 fn without_a_list_of_tools_the_listed_servers_are_open() {
-    let server = McpServer::Url {
-        url: "http://127.0.0.1:1/".to_owned(),
-    };
+    let server = McpServer::at("http://127.0.0.1:1/");
     let servers = BTreeMap::from([("fs".to_owned(), Rule::new(server, Origin::built_in()))]);
     let rules = ToolRules {
         servers: Some(servers),

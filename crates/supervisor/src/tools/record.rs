@@ -4,11 +4,14 @@ use belljar_gate::record::RunEvent;
 use belljar_gate::{Durability, RunGate};
 use belljar_mcp::news::Teller;
 use belljar_mcp::record::{McpEvent, QueueRecorder, Recorder};
-use belljar_supervisor::StateDir;
+
+use crate::environment::key_source;
+use crate::state::StateDir;
 
 /// A recorder that writes into this state directory's log of runs, many calls with one sync.
-pub(crate) fn recorder(state: &StateDir, run: &str) -> Box<dyn Recorder> {
-    let mut gate = RunGate::of(state.path(), belljar_supervisor::key_source());
+#[must_use]
+pub fn recorder(state: &StateDir, run: &str) -> Box<dyn Recorder> {
+    let mut gate = RunGate::of(state.path(), key_source());
     let teller = Teller::new(state.path(), run);
     let run = run.to_owned();
     let write = move |batch: Vec<McpEvent>| {
