@@ -265,7 +265,7 @@ fn limits_hold_in_a_guest(who: Who) {
     );
 
     let reached = jail.work_file("reached");
-    let outcome = jail.inside(&["alloc-grandchild", "anonymous", "500", &reached]);
+    let outcome = jail.inside(&["alloc-grandchild", "anonymous", "250", &reached]);
     outcome.assert_killed("memory", LIMIT_HIT);
     let touched: u32 = fs::read_to_string(&reached)
         .expect("how far it came")
