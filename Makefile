@@ -58,6 +58,7 @@ bench: ## launch time against bare processes and bubblewrap; replication from me
 	$(STEP) bench-replication cargo xtask bench replication
 	$(STEP) bench-egress cargo xtask bench egress
 	$(STEP) bench-supervisor cargo xtask bench supervisor
+	$(STEP) bench-evolve cargo xtask bench evolve
 
 # Every run draws new cases; one of each is part of `make test`.
 fuzz: ## random input for whatever reads files and the wire, again and again (FOR=10m)

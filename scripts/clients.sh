@@ -17,13 +17,14 @@ readonly NODE_PACKAGES=(
     @modelcontextprotocol/conformance@0.1.16
 )
 readonly NODE_FOR_INSPECTOR=node@24.9.0
-# A project whose own tests judge changes to it.
+# Projects whose own tests judge changes to them: from PyPI, and from crates.io.
 readonly PROJECT=six==1.17.0
+readonly CRATE=fnv CRATE_VERSION=1.0.7
 readonly REQUIREMENTS=crates/belljar/tests/world/requirements.txt
 place=${CARGO_TARGET_DIR:-target}/test-clients
 
 # What stands in `ready` is what was installed: another version is another install.
-wanted=$({ echo "${NODE_PACKAGES[@]}" "$NODE_FOR_INSPECTOR" "$PROJECT"; cat "$REQUIREMENTS"; /usr/bin/python3 --version; } | sha256sum)
+wanted=$({ echo "${NODE_PACKAGES[@]}" "$NODE_FOR_INSPECTOR" "$PROJECT" "$CRATE" "$CRATE_VERSION"; cat "$REQUIREMENTS"; /usr/bin/python3 --version; } | sha256sum)
 [[ -f $place/ready && $(<"$place/ready") == "$wanted" ]] && exit 0
 
 echo "setup: installing the clients of the network tests in $place"
@@ -35,6 +36,10 @@ mkdir -p "$place/node"
 mkdir -p "$place/projects/six"
 "$place/venv/bin/pip" download --quiet --disable-pip-version-check --no-deps --no-binary :all: --dest "$place/projects" "$PROJECT"
 tar --extract --gzip --strip-components 1 --directory "$place/projects/six" --file "$place"/projects/six-*.tar.gz
+# Cargo fetches what something depends on, and checks what it fetched.
+cargo new --quiet --lib --vcs none --name fetches "$place/projects/fetches"
+printf '%s = "=%s"\n[workspace]\n' "$CRATE" "$CRATE_VERSION" >>"$place/projects/fetches/Cargo.toml"
+cargo vendor --quiet --manifest-path "$place/projects/fetches/Cargo.toml" "$place/projects/crates" >/dev/null
 npm install --silent --no-audit --no-fund --no-save --prefix "$place/node" "${NODE_PACKAGES[@]}"
 # Beside the others, which run on the system's.
 npm install --silent --no-audit --no-fund --no-save --prefix "$place/newer" "$NODE_FOR_INSPECTOR"

@@ -67,6 +67,8 @@ list_missing_clients() {
     want util-linux has unshare
     want openssl has openssl
     want openssh-client has ssh-keygen
+    # The tier of that name, for the tests of walls and limits.
+    want runsc has runsc
     want openssh-server test -x /usr/sbin/sshd
     want postgresql has_postgres
     want postgresql-client has psql
@@ -132,14 +134,14 @@ install_rust_tools() {
     fi
 }
 
-# What the egress engine is measured against, in an environment of its own.
-install_mitmproxy() {
-    local version=11.0.2 venv
-    venv=${CARGO_TARGET_DIR:-target}/bench-venv
-    [[ -x $venv/bin/mitmdump && $("$venv/bin/pip" show mitmproxy 2>/dev/null) == *"Version: $version"* ]] && return
-    echo "setup: installing mitmproxy $version into $venv"
+# What the egress engine and the MCP gateway are measured against, each in an environment of its own.
+#   in_venv NAME PROGRAM PACKAGE VERSION
+in_venv() {
+    local venv=${CARGO_TARGET_DIR:-target}/$1 program=$2 package=$3 version=$4
+    [[ -x $venv/bin/$program && $("$venv/bin/pip" show "$package" 2>/dev/null) == *"Version: $version"* ]] && return
+    echo "setup: installing $package $version into $venv"
     python3 -m venv "$venv"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check "mitmproxy==$version"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check "$package==$version"
 }
 
 list_missing_packages
@@ -150,4 +152,7 @@ if [[ $job == test ]]; then
     install_rust_tools
     scripts/clients.sh
 fi
-if [[ $job == bench ]]; then install_mitmproxy; fi
+if [[ $job == bench ]]; then
+    in_venv bench-venv mitmdump mitmproxy 11.0.2
+    in_venv bench-mcp-venv mcp-proxy mcp-proxy 0.13.0
+fi

@@ -2,6 +2,7 @@
 import { type AlertState, type EventKind, type Problem, ROLES, type Severity } from "../src/api.ts";
 import type { Role } from "../src/client.ts";
 import { history, POLICY, processes } from "./fleet.ts";
+import { proposalList } from "./proposals.ts";
 import type { DevSupervisor } from "./supervisor.ts";
 
 export interface Answer {
@@ -87,6 +88,22 @@ const ROUTES: ReadonlyArray<readonly [keyof typeof ROLES, string, RegExp, (asked
     ["ResolveAlert", "POST", /^\/v1\/alerts\/([\w-]+)\/resolve$/, withReason((asked) => onAlert(asked, "resolved"))],
     ["ListHolds", "GET", /^\/v1\/holds$/, ({ supervisor }) => ok({ holds: [...supervisor.holds.values()] })],
     ["AnswerHold", "POST", /^\/v1\/holds\/([\w-]+)\/answer$/, withReason(answerHold)],
+    ["ListProposals", "GET", /^\/v1\/proposals$/, ({ supervisor }) => ok(proposalList(supervisor.proposals))],
+    [
+      "ReadProposal",
+      "GET",
+      /^\/v1\/proposals\/([\w-]+)$/,
+      ({ supervisor, id }) => {
+        const found = supervisor.proposals.find((one) => one.proposal.id === id);
+        return found === undefined ? refusal(404, "not_found", "there is no such proposal") : ok(found);
+      },
+    ],
+    [
+      "RestartAgent",
+      "POST",
+      /^\/v1\/agents\/([\w-]+)\/restart$/,
+      withReason((asked, reason) => onAgent(asked, (agent) => asked.supervisor.change(agent, "running", reason))),
+    ],
     ["ReadLedger", "GET", /^\/v1\/ledger$/, ({ supervisor }) => ok(supervisor.ledger())],
     ["ListEntries", "GET", /^\/v1\/ledger\/entries$/, listEntries],
     [
@@ -179,6 +196,7 @@ function readAgent({ supervisor, id }: Asked): Answer {
     agent: agent.view,
     keeper_pid: 4711,
     children,
+    workdir: "/srv/agent",
     tier: "native",
     limits_by: "cgroup v2",
     degraded: [],

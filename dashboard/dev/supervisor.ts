@@ -8,12 +8,14 @@ import type {
   KillReport,
   LedgerEntry,
   LedgerReport,
+  ProposalDetail,
   Severity,
   StatusView,
 } from "../src/api.ts";
 import type { LiveMessage } from "../src/lib/live.ts";
 import { type Agent, denials, end, happening, live, makeAgent, setPhase } from "./fleet.ts";
 import { HOSTILE_NAMES, HOSTILE_OUTPUT } from "./hostile.ts";
+import { makeProposals } from "./proposals.ts";
 import { Random } from "./random.ts";
 
 export interface Settings {
@@ -33,6 +35,7 @@ export class DevSupervisor {
   readonly agents = new Map<string, Agent>();
   readonly alerts = new Map<string, AlertView>();
   readonly holds = new Map<string, HoldView>();
+  proposals: ProposalDetail[] = [];
   events: EventView[] = [];
   readonly entries: LedgerEntry[] = [];
   verified: { word: string; at: number } | undefined;
@@ -50,6 +53,7 @@ export class DevSupervisor {
       for (let second = 0; second < 20; second += 1) live(agent, this.random, 1);
     if (settings.agents > 0) this.#past(now);
     if (settings.hostile) this.#hostileRecords();
+    if (settings.agents > 0) this.proposals = makeProposals(now, settings.hostile);
     if (settings.agents > 0) this.#hold(now, settings.hostile ? (HOSTILE_NAMES[0] ?? "") : "move_file");
   }
 

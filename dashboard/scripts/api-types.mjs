@@ -84,6 +84,8 @@ function type(schema, indent) {
 
 function object(schema, indent) {
   const fields = Object.entries(schema.properties ?? {});
+  if (fields.length === 0 && typeof schema.additionalProperties === "object")
+    return `Record<string, ${type(schema.additionalProperties, indent)}>`;
   if (fields.length === 0) return "Record<string, never>";
   const inner = `${indent}  `;
   const required = new Set(schema.required ?? []);

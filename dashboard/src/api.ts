@@ -18,6 +18,8 @@ export type AgentDetail = {
   policy: string;
   /** The wall. */
   tier: Shown;
+  /** The directory it works in. */
+  workdir: string;
 };
 
 /** Agents, by start. */
@@ -189,6 +191,25 @@ export type ClockView = {
   /** Its state. */
   state: ClockState;
 };
+
+/** A line of a difference. */
+export type CodeLine = {
+  /** `+`, `-`, a space, or `@` between two parts. */
+  mark: string;
+  /** Its parts, each of one colour. */
+  parts: Array<CodePart>;
+};
+
+/** A part of a line of code. */
+export type CodePart = {
+  /** The text. */
+  text: string;
+  /** What it is. */
+  tint: CodeTint;
+};
+
+/** What a part of a line of code is. */
+export type CodeTint = "plain" | "keyword" | "text" | "comment" | "number";
 
 /** A program and its arguments, 32 KiB in all. */
 export type Command = Array<string>;
@@ -580,6 +601,186 @@ export type ProofReply = {
   proof: string;
 };
 
+/** Something to type. */
+export type ProposalCommand = {
+  /** The words. */
+  command: Shown;
+  /** What it does. */
+  what: Shown;
+};
+
+/** Everything a reviewer looks at. */
+export type ProposalDetail = {
+  /** What to type, on the host, to go on. */
+  commands: Array<ProposalCommand>;
+  /** What it is for, in its author's words. */
+  description: string;
+  /** What an approval would be about; absent until its stages have run. */
+  digests?: ProposalDigests | null;
+  /** What became of each file. */
+  files: Array<ProposalFile>;
+  /** What it touches besides the lines it changes. */
+  impact: ProposalImpact;
+  /** Why parts of this are missing, where they are. */
+  not_ready?: Shown | null;
+  /** What the list shows. */
+  proposal: ProposalRow;
+  /** Why it was refused, and why it is as risky as it is. */
+  reasons: Array<ProposalReason>;
+  /** What follows from the evidence: advice. */
+  recommendation: Shown;
+  /** What people said, and whether it is enough. */
+  review: ProposalReview;
+  /** Where its rollout is. */
+  rollout?: RolloutView | null;
+  /** What each stage found. */
+  stages: Array<ProposalStage>;
+};
+
+/** What an approval is about, each as the hex of a SHA-256. */
+export type ProposalDigests = {
+  /** The tree before. */
+  base_tree: Shown;
+  /** The tree after. */
+  candidate_tree: Shown;
+  /** The evidence of every stage. */
+  evidence: Shown;
+  /** The rules it was judged by. */
+  policy: Shown;
+};
+
+/** What became of one file. */
+export type ProposalFile = {
+  /** Lines that came. */
+  added: number;
+  /** Lines that were left out. */
+  cut: number;
+  /** `added`, `removed` or `changed`. */
+  kind: Shown;
+  /** The difference; empty where it is not text. */
+  lines: Array<CodeLine>;
+  /** Which. */
+  path: string;
+  /** Lines that went. */
+  removed: number;
+};
+
+/** What a change touches besides the lines it changes. */
+export type ProposalImpact = {
+  /** Names that others could use and that are new. */
+  api_added: Array<string>;
+  /** Such names that are declared in another way. */
+  api_changed: Array<string>;
+  /** Such names that are gone. */
+  api_removed: Array<string>;
+  /** Other files that mention a name that went or changed. */
+  callers: Array<string>;
+  /** What makes it riskier. */
+  raised: Array<string>;
+};
+
+/** Proposals, the newest first, and what became of all of them. */
+export type ProposalList = {
+  /** When this was true. */
+  at_ms: number;
+  /** Older ones that are not told. */
+  left_out: number;
+  /** The proposals. */
+  proposals: Array<ProposalRow>;
+  /** Counts of all of them. */
+  stats: ProposalStats;
+};
+
+/** Why something was refused or is risky. */
+export type ProposalReason = {
+  /** Where, if it is about a place. */
+  at?: Shown | null;
+  /** A stable word. */
+  code: Shown;
+  /** What to do about it. */
+  hint?: string | null;
+  /** In words. */
+  message: string;
+  /** The stage that says so. */
+  stage: Shown;
+};
+
+/** What people said, and whether it is enough. */
+export type ProposalReview = {
+  /** Who approved, so that it counts. */
+  approved_by: Array<Shown>;
+  /** How many must. */
+  needed: number;
+  /** `approved`, `rejected`, `waiting`, or `closed` before the stages have run. */
+  state: Shown;
+  /** Everything that was said and signed, the oldest first. */
+  statements: Array<ReviewStatement>;
+  /** In words. */
+  words: Array<Shown>;
+};
+
+/** How much can go wrong. */
+export type ProposalRisk = "low" | "medium" | "high" | "critical";
+
+/** A proposal as a list shows it. */
+export type ProposalRow = {
+  /** Who proposed it. */
+  by: Shown;
+  /** Its name. */
+  id: WorkerId;
+  /** The project it is about. */
+  project: Shown;
+  /** When it was proposed. */
+  proposed_at_ms: number;
+  /** How much can go wrong. */
+  risk: ProposalRisk;
+  /** Where its rollout is, where it has one. */
+  rollout?: Shown | null;
+  /** How far it has come. */
+  status: ProposalStatus;
+  /** What it is for, in its author's words: the beginning. */
+  title: Shown;
+};
+
+/** What one stage found. */
+export type ProposalStage = {
+  /** Whether it is the result of an earlier run on the same inputs. */
+  cached: boolean;
+  /** How long it took. */
+  duration_ms: number;
+  /** Figures of the stage's own, as text. */
+  facts: Array<StageFact>;
+  /** What was given to the stage. */
+  inputs_sha256: Shown;
+  /** The stage, such as `3-unit`. */
+  name: Shown;
+  /** Why, where it did not pass. */
+  reasons: Array<ProposalReason>;
+  /** How it went. */
+  verdict: StageVerdict;
+};
+
+/** What was proposed, what became of it, and why. */
+export type ProposalStats = {
+  /** By who proposed. */
+  by_author: Record<string, number>;
+  /** By risk. */
+  by_risk: Record<string, number>;
+  /** By how far they came. */
+  by_status: Record<string, number>;
+  /** All proposals. */
+  proposals: number;
+  /** Why stages refused, by code. */
+  refused_for: Record<string, number>;
+  /** Why people refused. */
+  rejected_for: Record<string, number>;
+  /** What people said, in all. */
+  statements: Record<string, number>;
+};
+
+/** How far a proposal has come. */
+export type ProposalStatus = "draft" | "checking" | "rejected" | "waiting" | "approved" | "deployed" | "rolled_back";
+
 /** Lets grants through again. Nothing that was killed comes back. */
 export type ResetRequest = {
   /** Why; it goes to the ledger. */
@@ -602,6 +803,32 @@ export type ResponseTaken = {
 /** What happens when an agent ends by itself. Whoever was stopped, killed or hit a limit stays ended. */
 export type RestartPolicy = "never" | "on_failure" | "always";
 
+/** Ends an agent kindly and starts it anew: the same command under the same capability, elsewhere if that is said. */
+export type RestartRequest = {
+  /** Milliseconds until it is killed; the daemon's own where absent. */
+  grace_ms?: number | null;
+  /** Why; it goes to the ledger. */
+  reason: string;
+  /** Where it works from then on; where it did where absent. */
+  workdir?: string | null;
+};
+
+/** Something that somebody said and signed. */
+export type ReviewStatement = {
+  /** When. */
+  at_ms: number;
+  /** Until when an approval counts. */
+  expires_at_ms?: number | null;
+  /** Why, when it is no. */
+  reasons: Array<Shown>;
+  /** Who. */
+  reviewer: Shown;
+  /** In words. */
+  text: string;
+  /** `approve`, `reject` or `comment`. */
+  verdict: Shown;
+};
+
 /** Revokes a worker's manifest, and with it every manifest below. */
 export type RevokeRequest = {
   /** Why; it goes to the ledger. */
@@ -616,6 +843,44 @@ export type Revoked = {
   manifests: number;
   /** What became of the workers that held them. */
   report: KillReport;
+};
+
+/** An instance of a rollout. */
+export type RolloutInstance = {
+  /** Its name. */
+  name: Shown;
+  /** Whether it is to run the candidate. */
+  on_candidate: boolean;
+  /** The tree that its place shows, as hex. */
+  tree: Shown;
+};
+
+/** A step of a rollout. */
+export type RolloutStep = {
+  /** What it is called. */
+  name: Shown;
+  /** `passed`, `now` or `ahead`; `undone` once it went back. */
+  state: Shown;
+};
+
+/** Where a rollout is. */
+export type RolloutView = {
+  /** The share of requests that fail, before and after. */
+  error_rates: Array<number>;
+  /** The instances, and what each is to run. */
+  instances: Array<RolloutInstance>;
+  /** Whether a supervisor keeps the instances. */
+  is_supervised: boolean;
+  /** Why it is held, if somebody holds it. */
+  paused?: Shown | null;
+  /** How often the instances were looked at in this step. */
+  rounds: number;
+  /** `shadow`, `5 %`, …, `done`, `going back`, `rolled back`. */
+  stage: Shown;
+  /** The steps in turn, and which is reached. */
+  steps: Array<RolloutStep>;
+  /** Why it goes or went back. */
+  why_back?: Shown | null;
 };
 
 /** What was used in one stretch of time. Rates are means over the stretch. */
@@ -652,6 +917,17 @@ export type Severity = "info" | "warning" | "critical";
  * too long to send.
  */
 export type Shown = string;
+
+/** A figure of a stage. */
+export type StageFact = {
+  /** What it is. */
+  name: Shown;
+  /** How much, or which. */
+  value: Shown;
+};
+
+/** How a stage went. */
+export type StageVerdict = "pass" | "fail" | "not_asked";
 
 /** Starts an agent. */
 export type StartRequest = {
@@ -782,6 +1058,7 @@ export const ROLES = {
   ReadAgent: "viewer",
   ReadOutput: "viewer",
   ListProcesses: "viewer",
+  RestartAgent: "operator",
   StopAgent: "operator",
   ListAlerts: "viewer",
   AcknowledgeAlert: "operator",
@@ -800,6 +1077,8 @@ export const ROLES = {
   ProveEntry: "viewer",
   VerifyLedger: "operator",
   ReadMetrics: "viewer",
+  ListProposals: "viewer",
+  ReadProposal: "viewer",
   Revoke: "admin",
   ShutDown: "admin",
   ReadStatus: "viewer",
@@ -816,14 +1095,18 @@ export const WORDS = {
   AlertKind: ["HighResourceUsage","SuspiciousToolUsage","UnauthorizedAccess","NetworkAnomaly","PrivilegeEscalation","AgentCrashed","AgentQuarantined","BudgetExceeded","ReplicationDenied","KillSwitchEngaged","LedgerFailure"],
   AlertState: ["open","acknowledged","resolved"],
   ClockState: ["steady","went_back"],
+  CodeTint: ["plain","keyword","text","comment","number"],
   DenialKind: ["network","system_call","limit","replication","tool"],
   EndCause: ["finished","crashed","out_of_memory","limit","stopped","killed","keeper_lost","never_started"],
   EventKind: ["started","ended","restarting","egress_refused","system_call_refused","limit_met","replicated","replication_denied","quarantined","released","killed","kill_switch_engaged","kill_switch_reset","budget_exceeded","tool_refused","tool_held","alert","responded","ledger","daemon"],
   OnParentExit: ["keep","kill"],
   OnTrigger: ["deny","quarantine","kill"],
   OutputStream: ["stdout","stderr"],
+  ProposalRisk: ["low","medium","high","critical"],
+  ProposalStatus: ["draft","checking","rejected","waiting","approved","deployed","rolled_back"],
   Response: ["notify","freeze","quarantine","kill","kill_subtree"],
   RestartPolicy: ["never","on_failure","always"],
   Severity: ["info","warning","critical"],
+  StageVerdict: ["pass","fail","not_asked"],
   WorkerState: ["starting","running","quarantined","ended"],
 } as const;

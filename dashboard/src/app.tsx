@@ -8,6 +8,8 @@ import { HoldsPage } from "./pages/holds.tsx";
 import { LedgerPage } from "./pages/ledger.tsx";
 import { LineagePage } from "./pages/lineage.tsx";
 import { LoginPage, UnreachablePage } from "./pages/login.tsx";
+import { ProposalPage } from "./pages/proposal.tsx";
+import { ProposalsPage } from "./pages/proposals.tsx";
 import { StopPage } from "./pages/stop.tsx";
 import { type Route, route } from "./router.ts";
 import { KillSwitchBanner, TroubleBanners } from "./shell/banners.tsx";
@@ -35,6 +37,8 @@ const TITLES: Record<Route["page"], string> = {
   lineage: "Lineage",
   alerts: "Alerts",
   holds: "Holds",
+  proposals: "Proposals",
+  proposal: "Proposal",
   events: "Events",
   ledger: "Ledger",
   stop: "Emergency stop",
@@ -45,7 +49,8 @@ function Shell() {
   const [help, setHelp] = useState(false);
   useShortcuts(() => setHelp(true));
   const current = route.value;
-  const place = current.page === "agent" ? `agent/${current.id}` : current.page;
+  const place =
+    current.page === "agent" || current.page === "proposal" ? `${current.page}/${current.id}` : current.page;
   const alerts = openAlerts.value;
   const engaged = killSwitch.value !== undefined;
 
@@ -96,6 +101,10 @@ function Page() {
       return <AlertsPage />;
     case "holds":
       return <HoldsPage />;
+    case "proposals":
+      return <ProposalsPage />;
+    case "proposal":
+      return <ProposalPage id={current.id} />;
     case "events":
       return <EventsPage />;
     case "ledger":

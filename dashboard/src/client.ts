@@ -19,6 +19,8 @@ import type {
   Problem,
   ProcessList,
   ProofReply,
+  ProposalDetail,
+  ProposalList,
   Severity,
   StatusView,
 } from "./api.ts";
@@ -82,6 +84,8 @@ export class Client {
     limit?: number | undefined;
   }) => this.#get<EventList>("/v1/events", query);
   alerts = (query: { agent?: string; state?: AlertState; limit?: number }) => this.#get<AlertList>("/v1/alerts", query);
+  proposals = () => this.#get<ProposalList>("/v1/proposals");
+  proposal = (id: string) => this.#get<ProposalDetail>(`/v1/proposals/${encodeURIComponent(id)}`);
   holds = () => this.#get<HoldList>("/v1/holds");
   ledger = () => this.#get<LedgerReport>("/v1/ledger");
   entries = (query: { before?: number; limit?: number }) => this.#get<LedgerEntries>("/v1/ledger/entries", query);

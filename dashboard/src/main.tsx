@@ -8,6 +8,7 @@ import "./style/parts.css";
 import "./style/groups.css";
 import "./style/fleet.css";
 import "./style/pages.css";
+import "./style/proposals.css";
 import { applyTheme } from "./theme.ts";
 
 applyTheme();

@@ -1,12 +1,13 @@
 /** Which page: it stands after the `#`, so that it can be kept, sent and gone back from. */
 import { signal } from "@preact/signals";
 
-export const PAGES = ["fleet", "lineage", "alerts", "holds", "events", "ledger", "stop"] as const;
+export const PAGES = ["fleet", "lineage", "alerts", "holds", "proposals", "events", "ledger", "stop"] as const;
 export type PageName = (typeof PAGES)[number];
 
 export type Route =
   | { readonly page: PageName; readonly query: URLSearchParams }
   | { readonly page: "agent"; readonly id: string; readonly query: URLSearchParams }
+  | { readonly page: "proposal"; readonly id: string; readonly query: URLSearchParams }
   | { readonly page: "missing"; readonly query: URLSearchParams };
 
 export function parseRoute(hash: string): Route {
@@ -16,6 +17,9 @@ export function parseRoute(hash: string): Route {
   if (head === "") return { page: "fleet", query };
   if (head === "agents" && id !== undefined && rest.length === 0 && /^[\w-]{1,64}$/.test(id)) {
     return { page: "agent", id, query };
+  }
+  if (head === "proposals" && id !== undefined && rest.length === 0 && /^[0-9a-f]{64}$/.test(id)) {
+    return { page: "proposal", id, query };
   }
   const page = PAGES.find((name) => name === head);
   return page !== undefined && id === undefined ? { page, query } : { page: "missing", query };
@@ -30,6 +34,7 @@ export function listen(): void {
 }
 
 export const agentLink = (id: string) => `#/agents/${id}`;
+export const proposalLink = (id: string) => `#/proposals/${id}`;
 export const pageLink = (page: PageName, query?: Record<string, string>) =>
   `#/${page}${query === undefined ? "" : `?${new URLSearchParams(query)}`}`;
 

@@ -22,8 +22,12 @@ usage: cargo xtask bench experiment
     simulated workers a second, and memory
 usage: cargo xtask bench egress [decisions | start | idle | bulk | inspected]
     the way out: rules, start, memory, bulk data, and inspected HTTPS against direct connections and mitmproxy
+usage: cargo xtask bench tiers
+    start time of a box natively and on gVisor, beside `runsc do`; measures target/release/belljar
 usage: cargo xtask bench mcp
     what the gateway adds to a call of a tool, on pipes and over HTTP; measures target/release/belljar
+usage: cargo xtask bench evolve [ROUNDS]
+    judging a change to a project of 10,000 files, beside the tools' own time; measures target/release/belljar
 usage: cargo xtask bench supervisor
     a real daemon: starts, a fleet of 500, answers, kills; measures target/release/belljar
 usage: cargo xtask bench replication [memory | ledger | gate | boxes]
@@ -41,6 +45,9 @@ fn main() -> ExitCode {
         ["bench", "egress", parts @ ..] => bench::egress(parts),
         ["bench", "replication", parts @ ..] => bench::replication(parts, &release_binary()),
         ["bench", "supervisor"] => bench::supervisor(&release_binary()),
+        ["bench", "evolve"] => bench::evolve(&release_binary(), None),
+        ["bench", "evolve", rounds] => bench::evolve(&release_binary(), Some(rounds)),
+        ["bench", "tiers"] => bench::tiers(&release_binary()),
         ["bench", "mcp"] => bench::mcp(&release_binary()),
         ["bench", "mcp-echo"] => bench::echo(),
         ["bench", "mcp-echo-http"] => bench::echo_http(),

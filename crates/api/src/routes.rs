@@ -9,9 +9,10 @@ use crate::types::{
     EventQuery, FleetQuery, HeartbeatReply, HoldAnswerRequest, HoldList, HoldView, KillReport,
     KillRequest, KillSwitchView, LedgerEntries, LedgerQuery, LedgerReport, ManifestReply,
     MetricsQuery, MetricsReply, OutputQuery, OutputReply, Problem, ProcessList, ProofReply,
-    ProposalsReply, ProposeRequest, Proposed, ReplicasReply, ReplicateRequest, Replicated,
-    ResetRequest, RevokeRequest, Revoked, ShutdownRequest, StartRequest, StatusView, StopRequest,
-    UsageReply, UsageReport, WorkerId, WorkerList, WorkerView,
+    ProposalDetail, ProposalList, ProposalsReply, ProposeRequest, Proposed, ReplicasReply,
+    ReplicateRequest, Replicated, ResetRequest, RestartRequest, RevokeRequest, Revoked,
+    ShutdownRequest, StartRequest, StatusView, StopRequest, UsageReply, UsageReport, WorkerId,
+    WorkerList, WorkerView,
 };
 use crate::{Method, Status};
 
@@ -200,6 +201,8 @@ routes! {
     ReadOutput = Get "/v1/agents/{id}/output" (WorkerId) OutputQuery => OK OutputReply, by Viewer;
     /// Asks an agent to end, and ends it when it does not.
     StopAgent = Post "/v1/agents/{id}/stop" (WorkerId) StopRequest => OK AgentView, by Operator;
+    /// Ends an agent kindly and starts it anew, elsewhere if that is said. The answer comes when its first instruction may run.
+    RestartAgent = Post "/v1/agents/{id}/restart" (WorkerId) RestartRequest => OK AgentView, by Operator;
     /// What agents used, over time.
     ReadMetrics = Get "/v1/metrics" (NoTarget) MetricsQuery => OK MetricsReply, by Viewer;
     /// What happened, the newest first.
@@ -214,6 +217,10 @@ routes! {
     ListHolds = Get "/v1/holds" (NoTarget) Empty => OK HoldList, by Viewer;
     /// Answers a call that waits, once.
     AnswerHold = Post "/v1/holds/{id}/answer" (WorkerId) HoldAnswerRequest => OK HoldView, by Operator;
+    /// Changes that were proposed to agents' code, the newest first.
+    ListProposals = Get "/v1/proposals" (NoTarget) Empty => OK ProposalList, by Viewer;
+    /// One of them: what changes, what the stages found, what people said, where its rollout is.
+    ReadProposal = Get "/v1/proposals/{id}" (WorkerId) Empty => OK ProposalDetail, by Viewer;
     /// How the log stands.
     ReadLedger = Get "/v1/ledger" (NoTarget) Empty => OK LedgerReport, by Viewer;
     /// Entries of the log, the newest first.

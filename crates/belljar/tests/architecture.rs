@@ -27,7 +27,10 @@ const EDGES: &[(&str, &[&str])] = &[
             "mcp",
         ],
     ),
-    ("evolve", &["policy", "manifest", "gate", "supervisor"]),
+    (
+        "evolve",
+        &["policy", "manifest", "api", "gate", "supervisor"],
+    ),
     ("monitor", &["api"]),
     ("web", &["api"]),
     (

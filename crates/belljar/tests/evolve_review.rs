@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../../evolve/tests/common/git.rs"]
+mod git;
+
+use git::{git, repository};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use belljar_evolve::Risk;
 use belljar_evolve::evidence::{
     PREDICATE, STATEMENT, StageResult, Statement, Subject, TreeDigests, Verdict,
 };
@@ -13,6 +16,7 @@ use belljar_evolve::pipeline::Outcome;
 use belljar_evolve::proposal::Proposal;
 use belljar_evolve::review::totp::{STEP_S, TotpSecret};
 use belljar_evolve::store::Store;
+use belljar_evolve::{Risk, Status};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -59,20 +63,7 @@ impl Place {
             "def search(word):\n    return word\n",
         )
         .unwrap();
-        git(&project, &["init", "-q", "-b", "main"]);
-        git(&project, &["add", "-A"]);
-        git(
-            &project,
-            &[
-                "-c",
-                "user.name=x",
-                "-c",
-                "user.email=x@y",
-                "commit",
-                "-qm",
-                "first",
-            ],
-        );
+        repository(&project);
         for name in ["ada", "bob"] {
             let key = place.key(name);
             place.good(&["reviewer", "add", name, "--key", key.to_str().unwrap()]);
@@ -196,17 +187,6 @@ fn words(list: &[String]) -> Vec<&str> {
     list.iter().map(String::as_str).collect()
 }
 
-fn git(at: &Path, words: &[&str]) -> String {
-    let done = Command::new("git")
-        .arg("-C")
-        .arg(at)
-        .args(words)
-        .output()
-        .unwrap();
-    assert!(done.status.success(), "{done:?}");
-    String::from_utf8(done.stdout).unwrap().trim().to_owned()
-}
-
 fn base32(text: &str) -> [u8; 20] {
     let mut bits = 0u64;
     let mut count = 0;
@@ -278,9 +258,18 @@ fn a_high_risk_is_approved_by_one_rolled_out_and_in_git_with_the_working_tree_un
         git(&place.project(), &["rev-parse", "belljar/releases^{tree}"]),
         proposal.git_tree
     );
+    // What runs is not judged anew: its status and its evidence stay.
+    let store = Store::of(&place.state());
+    let evidence = store.evidence(&proposal.id).unwrap();
+    let why = place.refused(&["evolve", "check", id]);
+    assert!(why.contains("is deployed"), "{why}");
+    assert_eq!(store.read(&proposal.id).unwrap().status, Status::Deployed);
+    assert_eq!(store.evidence(&proposal.id).unwrap(), evidence);
     // Back again, to the very tree, and in the history too.
     let status = place.json(&["evolve", "rollback", id, "--reason", "second thoughts"]);
     assert_eq!(status["stage"], "rolled back");
+    place.refused(&["evolve", "check", id]);
+    assert_eq!(store.read(&proposal.id).unwrap().status, Status::RolledBack);
     assert_eq!(status["current"], proposal.base_tree);
     let current = Path::new(status["releases"].as_str().unwrap()).join("current/agent.py");
     assert_eq!(
@@ -361,9 +350,45 @@ fn what_did_not_pass_or_was_changed_since_is_not_approved() {
         "{told}"
     );
     // Another tree.
-    std::fs::write(directory.join("trees/candidate/agent.py"), "evil\n").unwrap();
+    let trees = directory.join("trees");
+    let text = String::from_utf8(std::fs::read(&trees).unwrap()).unwrap();
+    std::fs::write(&trees, text.replace("alert(2)", "alert(3)")).unwrap();
     let why = place.refused(&words(&place.say("approve", id, "bob", &[])));
     assert!(why.contains("tree after"), "{why}");
+}
+
+#[test]
+fn evidence_is_about_the_proposal_that_it_lies_beside() {
+    let place = Place::new();
+    let proposal = place.propose(Risk::High, Verdict::Pass);
+    let other = place.propose_as("agent:worker-8", Risk::High, Verdict::Pass);
+    assert_ne!(proposal.id, other.id);
+    let id = proposal.id.short();
+    let file = |id| {
+        Store::of(&place.state())
+            .directory(id)
+            .join("evidence.json")
+    };
+    let approve = place.say("approve", id, "ada", &[]);
+    let own = std::fs::read_to_string(file(&proposal.id)).unwrap();
+    let mut nothing: Value = serde_json::from_str(&own).unwrap();
+    nothing[0]["subject"] = serde_json::json!([]);
+    for forged in [
+        // Another proposal's, of the same tree; of another tree; about nothing; some of it.
+        std::fs::read_to_string(file(&other.id)).unwrap(),
+        own.replace(&proposal.candidate_tree, &proposal.base_tree),
+        nothing.to_string(),
+        "[]".to_owned(),
+    ] {
+        std::fs::write(file(&proposal.id), &forged).unwrap();
+        for command in [words(&approve), vec!["evolve", "review", id]] {
+            let why = place.refused(&command);
+            let known = ["is not about it", "have not run"];
+            assert!(known.iter().any(|part| why.contains(part)), "{why}");
+        }
+    }
+    std::fs::write(file(&proposal.id), own).unwrap();
+    place.good(&["evolve", "review", id]);
 }
 
 #[test]
@@ -398,6 +423,10 @@ fn revoking_a_reviewer_voids_what_they_approved_and_rejecting_says_why() {
         .map(|reason| reason.code.as_str())
         .collect();
     assert_eq!(codes, ["review_tests", "review_scope"], "the agent is told");
+    // Stages do not overrule people.
+    place.refused(&["evolve", "check", id]);
+    let read = Store::of(&place.state()).read(&proposal.id).unwrap();
+    assert_eq!(read.status, Status::Rejected);
     assert_eq!(place.json(&["evolve", "stats"])["rejected_for"]["tests"], 1);
 }
 

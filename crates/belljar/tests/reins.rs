@@ -11,7 +11,7 @@ use belljar_supervisor::{
     Assignment, Attendant, BoxState, Command, Facts, FreezeError, FreezeMethod, KillCode, KilledBy,
     Refusal, Reins, RunError, SandboxId, StateDir,
 };
-use support::{Who, Yard, attend_admitted, eventually, for_each_user_apart};
+use support::{Who, Yard, attend_admitted, eventually, for_each_user_apart, on_gvisor_apart};
 
 /// Counts in a file for as long as it runs, in three processes of which two have left the first one's session.
 const COUNTING: &str = "for n in 1 2; do setsid sh -c \"while :; do echo x >> count-$n; done\" & done; \
@@ -376,4 +376,15 @@ for_each_user_apart!(
     a_box_frozen_at_the_gate_starts_when_thawed,
     the_clock_of_a_frozen_box_goes_on,
     a_frozen_box_dies_with_its_keeper,
+);
+
+on_gvisor_apart!(
+    a_kill_ends_all_and_tells_why,
+    a_box_killed_at_the_gate_never_runs,
+    kills_at_any_moment_leave_nothing,
+    a_frozen_box_holds_still_until_it_is_thawed,
+    a_box_can_not_wake_itself,
+    a_frozen_box_can_be_killed,
+    a_box_frozen_at_the_gate_starts_when_thawed,
+    the_clock_of_a_frozen_box_goes_on,
 );

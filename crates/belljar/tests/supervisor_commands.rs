@@ -68,6 +68,32 @@ fn agents_are_started_seen_frozen_released_stopped_and_killed(who: Who) {
     supervised.assert_nothing_left();
 }
 
+fn an_agent_is_started_anew_as_it_was(who: Who) {
+    let supervised = Supervised::start(who, PLAIN);
+    let limited = "extends: moderate\nresource_limits:\n  max_processes: 7\n";
+    let first = supervised.limited("again", limited, COUNTING);
+    supervised.await_phase(&first, "running");
+    let second = supervised.query(&["supervisor", "restart", "again", "--reason", "anew"]);
+    let id = text(&second["id"]);
+    assert_ne!(id, first);
+    assert_eq!(second["name"], "again");
+    assert_eq!(
+        second["limits"]["processes"], 7,
+        "under the same capability"
+    );
+    let ended = supervised.view(&first);
+    assert_eq!(ended["end"]["cause"], "stopped");
+    assert_eq!(ended["end"]["detail"], "anew");
+    // One that is dead is started; one that is held for somebody to look at is not touched.
+    supervised.query(&["supervisor", "kill", &id]);
+    let third = text(&supervised.query(&["supervisor", "restart", "again"])["id"]);
+    supervised.query(&["supervisor", "quarantine", &third]);
+    let refused = supervised.belljar(&["supervisor", "restart", "again"]);
+    assert_ne!(refused.code(), 0);
+    assert!(refused.stderr().contains("quarantine"), "{refused:?}");
+    assert_eq!(supervised.view(&third)["phase"], "quarantined");
+}
+
 fn output_is_followed_to_the_end_and_an_attached_run_is_like_a_run(who: Who) {
     let supervised = Supervised::start(who, PLAIN);
     supervised.agent(
@@ -234,6 +260,7 @@ fn declared_agents_start_with_the_supervisor(who: Who) {
 
 for_each_user!(
     agents_are_started_seen_frozen_released_stopped_and_killed,
+    an_agent_is_started_anew_as_it_was,
     output_is_followed_to_the_end_and_an_attached_run_is_like_a_run,
     the_kill_switch_ends_everybody_until_it_is_reset,
     a_shutdown_is_kind_for_as_long_as_the_grace_lasts,

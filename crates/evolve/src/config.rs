@@ -6,7 +6,8 @@ use std::time::Duration;
 use belljar_gate::record::sha256_hex;
 use belljar_manifest::ManifestError;
 use belljar_manifest::document::{
-    self, Node, Object, Problem, Shape, field, number, replace, required, text, unexpected, whole,
+    self, Field, Node, Object, Problem, Shape, field, number, replace, required, text, unexpected,
+    whole,
 };
 
 /// The file's name, at the top of the project.
@@ -17,6 +18,8 @@ const WORDS: Shape = Shape::List {
     item: &WORD,
     most: 1000,
 };
+const NAME: Field = required("name", WORD, "What it is called.");
+const COMMAND: Field = required("command", WORDS, "The program and its arguments.");
 const LINES: Shape = Shape::Lines { most: 256 * 1024 };
 
 /// The whole of `evolve.toml`.
@@ -87,6 +90,16 @@ static PROJECT: Object = Object {
             "python",
             WORD,
             "The Python that has pytest. Without it, /usr/bin/python3.",
+        ),
+        field(
+            "node",
+            WORD,
+            "The Node that runs tests. Without it, /usr/bin/node.",
+        ),
+        field(
+            "cargo",
+            WORD,
+            "The cargo of a toolchain, beside its rustc. Without it, /usr/bin/cargo.",
         ),
         field(
             "import_paths",
@@ -198,7 +211,12 @@ static TESTS: Object = Object {
         field(
             "files",
             WORDS,
-            "Patterns of test files. Without it, test_*.py and *_test.py.",
+            "Patterns of test files. Without it, test_*.py, *_test.py, and *.test.* and *.spec.* of JavaScript and TypeScript.",
+        ),
+        field(
+            "runners",
+            WORDS,
+            "Who runs them: python, node, cargo. Without it, those for which there are test files, and cargo where there is a Cargo.toml.",
         ),
         field(
             "held_out",
@@ -210,16 +228,13 @@ static TESTS: Object = Object {
 static CHECK: Object = Object {
     name: "checks",
     doc: "A program that must end well.",
-    fields: &[
-        required("name", WORD, "What it is called."),
-        required("command", WORDS, "The program and its arguments."),
-    ],
+    fields: &[NAME, COMMAND],
 };
 static CASE: Object = Object {
     name: "cases",
     doc: "A run whose output is compared outside the box. The expected output is never shown to it.",
     fields: &[
-        required("name", WORD, "What it is called."),
+        NAME,
         required(
             "command",
             WORDS,
@@ -237,7 +252,7 @@ static BENCHMARK: Object = Object {
     name: "benchmark",
     doc: "A program whose time counts, by the clock outside.",
     fields: &[
-        required("command", WORDS, "The program and its arguments."),
+        COMMAND,
         field(
             "rounds",
             // With fewer, chance alone could not be ruled out; `compare` looks at no more.
@@ -261,7 +276,7 @@ static SCANNER: Object = Object {
     name: "scanners",
     doc: "A program that finds faults. There may be no more after than before.",
     fields: &[
-        required("name", WORD, "What it is called."),
+        NAME,
         required(
             "command",
             WORDS,
@@ -277,7 +292,7 @@ static SCANNER: Object = Object {
 static BEHAVIOUR: Object = Object {
     name: "behaviour",
     doc: "A program whose doings are compared: files, programs, refused calls.",
-    fields: &[required("command", WORDS, "The program and its arguments.")],
+    fields: &[COMMAND],
 };
 
 /// How proposals are judged.
@@ -285,6 +300,10 @@ static BEHAVIOUR: Object = Object {
 pub struct Config {
     /// The Python that has pytest.
     pub python: String,
+    /// The Node that runs tests.
+    pub node: String,
+    /// The cargo that does.
+    pub cargo: String,
     /// Where Python looks for modules, relative to the project.
     pub import_paths: Vec<String>,
     /// Paths of the host that boxes see.
@@ -315,6 +334,8 @@ pub struct Config {
     pub high: Vec<String>,
     /// Patterns of test files.
     pub test_files: Vec<String>,
+    /// Who runs them; those for which there is something to run, if none is named.
+    pub runners: Vec<String>,
     /// Tests that no author sees.
     pub held_out: Option<PathBuf>,
     /// Further programs.
@@ -385,6 +406,9 @@ impl Default for Config {
         };
         Self {
             python: "/usr/bin/python3".into(),
+            node: "/usr/bin/node".into(),
+            cargo: "/usr/bin/cargo".into(),
+            runners: Vec::new(),
             import_paths: list(&[".", "src"]),
             readable: Vec::new(),
             exclude: list(&crate::tree::MADE),
@@ -399,7 +423,18 @@ impl Default for Config {
             allow_names: Vec::new(),
             critical: Vec::new(),
             high: Vec::new(),
-            test_files: list(&["test_*.py", "*_test.py"]),
+            test_files: list(&[
+                "test_*.py",
+                "*_test.py",
+                "*.test.js",
+                "*.test.mjs",
+                "*.test.cjs",
+                "*.test.ts",
+                "*.test.mts",
+                "*.spec.js",
+                "*.spec.mjs",
+                "*.spec.ts",
+            ]),
             held_out: None,
             checks: Vec::new(),
             cases: Vec::new(),
@@ -435,6 +470,11 @@ fn decode(root: &Node<'_>) -> Result<Config, Problem> {
     let mut config = Config::default();
     let at = |section: &str, key: &str| root.get(section).and_then(|section| section.get(key));
     replace(&mut config.python, at("project", "python"), string)?;
+    replace(&mut config.node, at("project", "node"), string)?;
+    replace(&mut config.cargo, at("project", "cargo"), string)?;
+    replace(&mut config.runners, at("tests", "runners"), |list| {
+        list.items().iter().map(runner).collect()
+    })?;
     replace(
         &mut config.import_paths,
         at("project", "import_paths"),
@@ -537,6 +577,15 @@ fn string(node: &Node<'_>) -> Result<String, Problem> {
     Ok(text(node)?.to_owned())
 }
 
+fn runner(node: &Node<'_>) -> Result<String, Problem> {
+    let name = string(node)?;
+    match matches!(name.as_str(), "python" | "node" | "cargo") {
+        true => Ok(name),
+        false => Err(Problem::new(node.span, "no such test runner")
+            .with_hint("python, node or cargo; others are `checks`")),
+    }
+}
+
 fn strings(node: &Node<'_>) -> Result<Vec<String>, Problem> {
     node.items().iter().map(string).collect()
 }
@@ -577,6 +626,12 @@ mod tests {
         );
         assert_eq!(
             parse("evolve.toml", b"[project]\nreadable = [\"x\"]\n")
+                .unwrap_err()
+                .line,
+            2
+        );
+        assert_eq!(
+            parse("evolve.toml", b"[tests]\nrunners = [\"node\", \"jest\"]\n")
                 .unwrap_err()
                 .line,
             2

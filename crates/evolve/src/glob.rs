@@ -39,13 +39,16 @@ impl Glob {
     /// Whether it is about this path.
     #[must_use]
     pub fn matches(&self, path: &TreePath) -> bool {
-        let folded = path.folded();
-        let parts: Vec<Vec<char>> = folded
-            .split('/')
-            .map(|part| part.chars().collect())
-            .collect();
-        whole(&self.parts, &parts)
+        whole(&self.parts, &parts(path))
     }
+}
+
+fn parts(path: &TreePath) -> Vec<Vec<char>> {
+    let folded = path.folded();
+    folded
+        .split('/')
+        .map(|part| part.chars().collect())
+        .collect()
 }
 
 fn whole(pattern: &[Vec<char>], path: &[Vec<char>]) -> bool {
@@ -74,7 +77,8 @@ fn within(pattern: &[char], part: &[char]) -> bool {
 /// The first of these that is about a path.
 #[must_use]
 pub fn first<'a>(globs: &'a [Glob], path: &TreePath) -> Option<&'a Glob> {
-    globs.iter().find(|glob| glob.matches(path))
+    let parts = parts(path);
+    globs.iter().find(|glob| whole(&glob.parts, &parts))
 }
 
 #[cfg(test)]

@@ -66,6 +66,25 @@ pub fn first_error(ast: &Ast) -> Option<usize> {
     wrong.map(|node| node.start_pos().line() + 1)
 }
 
+/// Lines on which code begins that does something: not blank ones, comments or lone brackets.
+#[must_use]
+pub fn code_lines(lang: Lang, text: &str) -> std::collections::BTreeSet<usize> {
+    let Ok(ast) = lang.parse(text) else {
+        return (1..=text.lines().count()).collect();
+    };
+    let root = ast.root();
+    let says = |node: &AstNode<'_>| {
+        node.is_leaf()
+            && !is_comment(node)
+            && !node.ancestors().any(|above| is_comment(&above))
+            && node.text().chars().any(char::is_alphanumeric)
+    };
+    root.dfs()
+        .filter(says)
+        .map(|node| node.start_pos().line() + 1)
+        .collect()
+}
+
 /// Comments, whatever the language calls them.
 #[must_use]
 pub fn is_comment(node: &AstNode<'_>) -> bool {

@@ -4,11 +4,13 @@
 //! judged by its entries, its text and what it does in boxes. It has a [`Risk`] that its author can only raise. Nothing here
 //! asks the candidate how it went: what counts is read by this side.
 
+pub mod blob;
 pub mod compare;
 pub mod config;
 pub mod edit;
 pub mod evidence;
 pub mod glob;
+pub mod imports;
 pub mod lang;
 pub mod path;
 pub mod pipeline;
@@ -24,6 +26,8 @@ pub mod store;
 pub mod tree;
 
 mod disk;
+mod export;
+mod pack;
 
 pub use path::TreePath;
 pub use proposal::{Digests, Proposal, ProposalId, Risk, Status};

@@ -48,7 +48,8 @@ impl TreePath {
             return Err(InvalidPath::Absolute(path));
         }
         let is_odd = |c: char| c.is_control() || c == '\\' || is_invisible(c);
-        if path.chars().any(is_odd) || path.nfc().ne(path.chars()) {
+        // A project has thousands of names, and most of them are plain.
+        if path.chars().any(is_odd) || (!path.is_ascii() && path.nfc().ne(path.chars())) {
             return Err(InvalidPath::Characters(path));
         }
         for part in path.split('/') {
@@ -87,6 +88,9 @@ impl TreePath {
     /// How a file system that knows no case, and no second spelling, would call it.
     #[must_use]
     pub fn folded(&self) -> String {
+        if self.0.is_ascii() {
+            return self.0.to_ascii_lowercase();
+        }
         self.0.nfkc().flat_map(char::to_lowercase).nfkc().collect()
     }
 

@@ -141,6 +141,9 @@ pub enum Status {
     RolledBack,
 }
 
+/// The stage that people's reasons are of.
+pub const REVIEW: &str = "review";
+
 impl Status {
     /// A stable word.
     #[must_use]
@@ -201,4 +204,17 @@ pub struct Proposal {
     pub reasons: Vec<Reason>,
     /// When it was proposed, in milliseconds since 1970.
     pub proposed_ms: u64,
+}
+
+impl Proposal {
+    /// Whether people have decided about it, or it has run: then no stage has a say in it any more.
+    #[must_use]
+    pub fn is_decided(&self) -> bool {
+        let by_people = || self.reasons.iter().any(|reason| reason.stage == REVIEW);
+        match self.status {
+            Status::Approved | Status::Deployed | Status::RolledBack => true,
+            Status::Rejected => by_people(),
+            Status::Draft | Status::Checking | Status::Waiting => false,
+        }
+    }
 }

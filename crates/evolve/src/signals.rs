@@ -95,6 +95,10 @@ const DENIED_JAVASCRIPT: &[&str] = &[
     "setPrototypeOf",
     "worker_threads",
     "inspector",
+    "v8",
+    "reallyExit",
+    "_load",
+    "syncBuiltinESMExports",
 ];
 const DENIED_RUST: &[&str] = &[
     "unsafe",
@@ -244,6 +248,7 @@ pub fn judge(changes: &[Change<'_>], config: &Config) -> Signals {
         signals.identifiers(change.path, &old, &new);
         signals.names(change.path, lang, &old, &new, config);
         signals.patched_modules(change.path, lang, &old, &new);
+        signals.test_only(change.path, lang, &old, &new);
         for (line, comment) in added(directives(&old), directives(&new)) {
             signals.raise(
                 "directive_comment",
@@ -333,6 +338,21 @@ impl Signals {
                     format!("{plain} is brought in"),
                 );
             }
+        }
+    }
+
+    /// `#[cfg(test)]`, `cfg!(test)`: code that is another one while it is tested, and tests of the proposal's own.
+    fn test_only(&mut self, path: &TreePath, lang: Lang, old: &Ast, new: &Ast) {
+        if lang != Lang::Rust {
+            return;
+        }
+        for (line, text) in added(test_conditions(old), test_conditions(new)) {
+            self.refuse(
+                "test_only",
+                path,
+                line,
+                format!("{text} makes it another one under test; tests are added by hand"),
+            );
         }
     }
 
@@ -467,6 +487,24 @@ fn patches(ast: &Ast) -> Vec<(usize, String)> {
     found
 }
 
+/// Attributes and macros of Rust that ask whether this is a test.
+fn test_conditions(ast: &Ast) -> Vec<(usize, String)> {
+    let root = ast.root();
+    let asks = |node: &AstNode<'_>| {
+        let is_condition = match &*node.kind() {
+            "attribute_item" | "inner_attribute_item" => true,
+            "macro_invocation" => node.field("macro").is_some_and(|name| name.text() == "cfg"),
+            _ => false,
+        };
+        let is_about = |part: AstNode<'_>| matches!(&*part.text(), "test" | "debug_assertions");
+        is_condition && node.dfs().any(is_about)
+    };
+    root.dfs()
+        .filter(asks)
+        .map(|node| (line(&node), node.text().into_owned()))
+        .collect()
+}
+
 /// Comments that give orders to tools, with their lines.
 pub(crate) fn directives(ast: &Ast) -> Vec<(usize, String)> {
     let root = ast.root();
@@ -553,6 +591,14 @@ mod tests {
             .0
             .is_empty()
         );
+        for after in [
+            "#[cfg(test)]\nfn f() {}\n",
+            "fn f() { if cfg!(test) { g() } }\n",
+            "#[cfg_attr(not(test), path = \"x.rs\")]\nmod a;\n",
+            "#[test]\nfn mine() {}\n",
+        ] {
+            assert_eq!(found("a.rs", "", after).0, ["test_only"], "{after}");
+        }
         // What was there stays: it is the change that is judged.
         assert_eq!(
             found("a.py", "eval('1')\n", "eval('1')\nx = 1\n").0,

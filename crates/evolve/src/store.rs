@@ -9,13 +9,18 @@ use belljar_gate::record::{sha256_hex, words_sha256};
 use belljar_manifest::ManifestError;
 
 use crate::config::{self, Config};
+use crate::disk;
 use crate::edit::{self, EditError};
 use crate::evidence::Statement;
+use crate::pack;
 use crate::path::TreePath;
 use crate::pipeline::Outcome;
 use crate::proposal::{Digests, Proposal, ProposalId, Risk, Status};
 use crate::request::{self, Request};
 use crate::tree::{Tree, TreeError};
+
+/// Both trees of a proposal, in its directory.
+const TREES: &str = "trees";
 
 /// The proposals of a state directory.
 #[derive(Clone, Debug)]
@@ -62,6 +67,14 @@ pub enum StoreError {
     /// No such proposal.
     #[error("there is no proposal {0}, or more than one begins so")]
     Unknown(String),
+    /// Stages have no say in it any more.
+    #[error("proposal {id} is {status}")]
+    Decided {
+        /// Which.
+        id: String,
+        /// How far it has come.
+        status: &'static str,
+    },
     /// Somebody changed what is kept.
     #[error("what is kept of proposal {id} is not what it was: {what}")]
     Changed {
@@ -106,9 +119,7 @@ impl Store {
     ) -> Result<Proposal, StoreError> {
         let request = request::parse(file_name, bytes)?;
         let project = project.canonicalize().map_err(io(project))?;
-        let first = Tree::read(&project, &Config::default().exclude)?;
-        let config = config_of(&first)?;
-        let base = Tree::read(&project, &config.exclude)?;
+        let base = read_project(&project)?;
         let candidate = edit::apply(&base, &request)?;
         let (base_tree, candidate_tree) = (base.digest(), candidate.digest());
         let words = [
@@ -137,15 +148,19 @@ impl Store {
         if place.join("proposal.json").exists() {
             return self.read(&id);
         }
-        let trees = place.join("trees");
         // What an interrupted attempt left is of no use.
         if place.exists() {
             fs::remove_dir_all(&place).map_err(io(&place))?;
         }
-        fs::create_dir_all(&trees).map_err(io(&trees))?;
+        fs::create_dir_all(&place).map_err(io(&place))?;
         private(&self.root)?;
-        base.export(&trees.join("base"))?;
-        candidate.export(&trees.join("candidate"))?;
+        let trees = place.join(TREES);
+        let write = || -> std::io::Result<()> {
+            let mut file = std::io::BufWriter::new(fs::File::create_new(&trees)?);
+            pack::write(&mut file, [&base, &candidate])?;
+            file.into_inner()?.sync_all()
+        };
+        write().map_err(io(&trees))?;
         replace(&place.join("request.yaml"), bytes)?;
         self.write(&proposal)?;
         Ok(proposal)
@@ -224,12 +239,14 @@ impl Store {
         let place = self.directory(id);
         let file = place.join("request.yaml");
         let bytes = fs::read(&file).map_err(io(&file))?;
-        let base = Tree::read(&place.join("trees/base"), &[])?;
-        let candidate = Tree::read(&place.join("trees/candidate"), &[])?;
         let changed = |what| StoreError::Changed {
             id: id.to_string(),
             what,
         };
+        let trees = place.join(TREES);
+        let packed = disk::read_bounded(&trees, pack::LONGEST).map_err(io(&trees))?;
+        let [base, candidate] = pack::read(&packed.unwrap_or_default())
+            .map_err(|_| changed("its trees can't be read"))?;
         if base.digest() != proposal.base_tree {
             return Err(changed("the tree before"));
         }
@@ -255,11 +272,34 @@ impl Store {
         })
     }
 
+    /// Notes that its stages begin.
+    ///
+    /// # Errors
+    /// When people have decided about it, or the disk refuses.
+    pub fn begin(&self, proposal: &mut Proposal) -> Result<(), StoreError> {
+        self.check_undecided(&proposal.id)?;
+        proposal.status = Status::Checking;
+        self.write(proposal)
+    }
+
+    /// As it is on disk: stages take a while, and people may have decided meanwhile.
+    fn check_undecided(&self, id: &ProposalId) -> Result<(), StoreError> {
+        let known = self.read(id)?;
+        match known.is_decided() {
+            true => Err(StoreError::Decided {
+                id: id.short().to_owned(),
+                status: known.status.as_str(),
+            }),
+            false => Ok(()),
+        }
+    }
+
     /// Keeps what the stages found, and what follows for the proposal.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// When people have decided about it, or the disk refuses.
     pub fn settle(&self, proposal: &mut Proposal, outcome: &Outcome) -> Result<(), StoreError> {
+        self.check_undecided(&proposal.id)?;
         let bytes = serde_json::to_vec_pretty(&outcome.statements).unwrap_or_default();
         replace(&self.directory(&proposal.id).join("evidence.json"), &bytes)?;
         proposal.risk = outcome.risk;
@@ -303,6 +343,21 @@ impl Store {
             evidence: sha256_hex(&evidence),
             policy: loaded.config.digest,
         })
+    }
+}
+
+/// Reads a project once: what is left out says its own `evolve.toml`, which is read before the rest.
+fn read_project(project: &Path) -> Result<Tree, StoreError> {
+    let file = project.join(config::FILE);
+    let is_there = fs::symlink_metadata(&file).is_ok_and(|facts| facts.is_file());
+    let exclude = match is_there {
+        true => config::parse(config::FILE, &fs::read(&file).map_err(io(&file))?)?.exclude,
+        false => Config::default().exclude,
+    };
+    let base = Tree::read(project, &exclude)?;
+    match config_of(&base)?.exclude == exclude {
+        true => Ok(base),
+        false => Err(io(&file)(std::io::Error::other("it is being changed"))),
     }
 }
 

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write as _};
+use std::io::Read;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::OnceLock;
 
 use belljar_gate::record::hex;
 use sha1::Digest as _;
 
+use crate::blob::Blob;
 use crate::path::{InvalidPath, TreePath, is_git};
 
 /// The most files of a project.
@@ -60,7 +61,7 @@ pub struct Entry {
     /// What it is.
     pub mode: Mode,
     /// What is in it.
-    pub blob: Arc<[u8]>,
+    pub blob: Blob,
 }
 
 impl Entry {
@@ -69,7 +70,7 @@ impl Entry {
     pub fn file(text: impl Into<Vec<u8>>) -> Self {
         Self {
             mode: Mode::File,
-            blob: text.into().into(),
+            blob: Blob::from(text.into()),
         }
     }
 
@@ -82,10 +83,20 @@ impl Entry {
 }
 
 /// All files of a project.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Tree {
     entries: BTreeMap<TreePath, Entry>,
+    /// Its digest, once somebody asked. Whatever changes an entry takes it away.
+    name: OnceLock<String>,
 }
+
+impl PartialEq for Tree {
+    fn eq(&self, other: &Self) -> bool {
+        self.entries == other.entries
+    }
+}
+
+impl Eq for Tree {}
 
 /// A tree can't be read, made or written.
 #[derive(Debug, thiserror::Error)]
@@ -176,11 +187,13 @@ impl Tree {
 
     /// Puts an entry in, in place of the one that is there.
     pub fn put(&mut self, path: TreePath, entry: Entry) {
+        self.name.take();
         self.entries.insert(path, entry);
     }
 
     /// Takes an entry out.
     pub fn take(&mut self, path: &TreePath) -> Option<Entry> {
+        self.name.take();
         self.entries.remove(path)
     }
 
@@ -237,13 +250,17 @@ impl Tree {
     /// The tree's name: SHA-256 over every path, mode and content, each with its length before it.
     #[must_use]
     pub fn digest(&self) -> String {
+        self.name.get_or_init(|| self.hashed()).clone()
+    }
+
+    fn hashed(&self) -> String {
         let mut hasher = sha2::Sha256::new();
         hasher.update(b"belljar tree 1\0");
         for (path, entry) in &self.entries {
             hasher.update((path.as_str().len() as u64).to_be_bytes());
             hasher.update(path.as_str());
             hasher.update(entry.mode.as_git());
-            hasher.update(sha2::Sha256::digest(&entry.blob));
+            hasher.update(entry.blob.sha256());
         }
         hex(&hasher.finalize())
     }
@@ -258,47 +275,14 @@ impl Tree {
         hex(&git_tree(&all))
     }
 
-    /// Writes every file below a directory that does not exist yet.
-    ///
-    /// # Errors
-    /// When the disk refuses, or something is there already.
-    pub fn export(&self, to: &Path) -> Result<(), TreeError> {
-        fs::create_dir(to).map_err(io(to))?;
-        let mut made = std::collections::BTreeSet::new();
-        for (path, entry) in &self.entries {
-            let place = to.join(path.as_str());
-            if let Some(parent) = place.parent()
-                && made.insert(parent.to_owned())
-            {
-                fs::create_dir_all(parent).map_err(io(parent))?;
-            }
-            match entry.mode {
-                Mode::Link => {
-                    let target = Path::new(std::ffi::OsStr::new(entry.text().unwrap_or_default()));
-                    std::os::unix::fs::symlink(target, &place).map_err(io(&place))?;
-                }
-                mode => write_file(&place, &entry.blob, mode).map_err(io(&place))?,
-            }
-        }
-        Ok(())
+    /// How many bytes its files have.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.entries
+            .values()
+            .map(|entry| entry.blob.len() as u64)
+            .sum()
     }
-}
-
-fn write_file(place: &Path, bytes: &[u8], mode: Mode) -> std::io::Result<()> {
-    let bits = if mode == Mode::Executable {
-        0o755
-    } else {
-        0o644
-    };
-    // A name that is there, a link above all, is not written through.
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(bits)
-        .open(place)?;
-    file.write_all(bytes)?;
-    // Whatever the caller's mask: boxes run as another user.
-    file.set_permissions(fs::Permissions::from_mode(bits))
 }
 
 fn read_entry(place: &Path, kind: fs::FileType) -> Result<Entry, TreeError> {
@@ -310,7 +294,7 @@ fn read_entry(place: &Path, kind: fs::FileType) -> Result<Entry, TreeError> {
             .map_err(|_| TreeError::NotText(place.to_owned()))?;
         return Ok(Entry {
             mode: Mode::Link,
-            blob: target.into_bytes().into(),
+            blob: Blob::from(target.into_bytes()),
         });
     }
     if !kind.is_file() {
@@ -341,11 +325,11 @@ fn read_entry(place: &Path, kind: fs::FileType) -> Result<Entry, TreeError> {
     };
     Ok(Entry {
         mode,
-        blob: bytes.into(),
+        blob: Blob::from(bytes),
     })
 }
 
-fn io(path: &Path) -> impl FnOnce(std::io::Error) -> TreeError {
+pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> TreeError {
     let path = path.to_owned();
     |source| TreeError::Io { path, source }
 }

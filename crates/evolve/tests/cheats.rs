@@ -112,7 +112,7 @@ fn forged_results_are_not_taken() {
     ]);
     world
         .check_agent(&format!("{reach}\n{AGENT}# more\n"))
-        .passes();
+        .passes_all(3);
 }
 
 #[test]
@@ -166,14 +166,43 @@ fn history_other_files_and_the_network_are_out_of_reach() {
     )
     .expect("a file");
     let tests = format!(
-        "import os\nimport socket\n\nimport agent\n\n\ndef test_score():\n    assert agent.score(10) == 16\n\n\ndef test_walls():\n    assert [os.path.exists(path) for path in ('.git', {:?}, {:?})] == [False] * 3\n    with socket.socket() as client:\n        assert (client.connect_ex(('127.0.0.1', {port})) == 0) == False\n    try:\n        open('agent.py', 'a')\n        written = True\n    except OSError:\n        written = False\n    assert written == False\n",
+        "import os\nimport socket\n\nimport agent\n\n\ndef test_score():\n    assert agent.score(10) == 16\n\n\ndef test_walls():\n    assert [os.path.exists(path) for path in ('.git', 'belljar_held_out', {:?}, {:?})] == [False] * 4\n    with socket.socket() as client:\n        assert (client.connect_ex(('127.0.0.1', {port})) == 0) == False\n    try:\n        open('agent.py', 'a')\n        written = True\n    except OSError:\n        written = False\n    assert written == False\n",
         held_out.display().to_string(),
         world.state().path().display().to_string(),
     )
     .replace("{:?}", "");
     world.write("tests/test_agent.py", &tests);
     world.configure("[tests]\nheld_out = \"../held\"\n");
+    world.check_agent(&format!("{AGENT}# more\n")).passes_all(2);
+}
+
+#[test]
+fn a_stage_sees_no_other_stages_files_and_no_other_tree() {
+    // The check runs before the case; whatever it could write, it wrote. The tree before lies beside the one after.
+    let places =
+        "import os\n\nPLACES = ('/tmp', '.', '..', '/dev/shm', '/var/tmp', os.environ['HOME'])\n";
+    let write = "for place in PLACES:\n    try:\n        open(f'{place}/belljar-mark', 'w').close()\n    except OSError:\n        pass\n";
+    let look = "seen = [place for place in PLACES if os.path.exists(f'{place}/belljar-mark')]\nprint(seen, len(os.listdir('..')))\n";
+    let world = World::with(&[
+        ("agent.py", AGENT),
+        ("write.py", &format!("{places}{write}")),
+        ("look.py", &format!("{places}{look}")),
+    ]);
+    let python = world.python();
+    world.configure(&format!(
+        "[tests]\nfiles = []\n[[checks]]\nname = \"write\"\ncommand = [{python:?}, \"write.py\"]\n[behaviour]\ncommand = [{python:?}, \"agent.py\"]\n[[cases]]\nname = \"look\"\ncommand = [{python:?}, \"look.py\"]\nexpect = \"[] 1\"\n"
+    ));
     world.check_agent(&format!("{AGENT}# more\n")).passes();
+}
+
+#[test]
+fn a_test_that_goes_missing_is_noticed() {
+    // What the project's code says is what its tests go through.
+    let agent = format!("{AGENT}\n\nCASES = [(10, 16), (11, 19)]\n");
+    let tests = "import agent\nimport pytest\n\n\n@pytest.mark.parametrize('case', agent.CASES)\ndef test_case(case):\n    assert agent.score(case[0]) == case[1]\n";
+    let world = World::with(&[("agent.py", &agent), ("tests/test_agent.py", tests)]);
+    let fewer = agent.replace(", (11, 19)", "");
+    world.check_agent(&fewer).is_refused_for("test_missing");
 }
 
 #[test]

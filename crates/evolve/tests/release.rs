@@ -2,21 +2,22 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod common;
+
+use common::NOW;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use belljar_evolve::TreePath;
 use belljar_evolve::release::{Place, ReleaseError, Store};
-use belljar_evolve::review::{
-    Approved, Proposer, Registry, ReviewPolicy, Standing, Subject, judge,
-};
+use belljar_evolve::review::Approved;
 use belljar_evolve::tree::{Entry, Tree};
-use belljar_evolve::{Digests, Risk, TreePath};
 
 /// Set for the process that a test starts of itself.
 const DIRECTORY: &str = "BELLJAR_RELEASE_TEST_DIRECTORY";
 const KILL_AT: &str = "BELLJAR_RELEASE_TEST_KILL_AT";
-const NOW: u64 = 1_800_000_000;
 
 fn tree(text: &str) -> Tree {
     let mut tree = Tree::default();
@@ -30,32 +31,8 @@ fn tree(text: &str) -> Tree {
     tree
 }
 
-/// A low risk asks for nobody: the proof is the real one all the same.
 fn approved(base: &str, candidate: &str) -> Approved {
-    let subject = Subject {
-        proposal: "ab".repeat(32),
-        proposer: Proposer {
-            name: Some("worker".into()),
-            key: None,
-        },
-        risk: Risk::Low,
-        digests: Digests {
-            base_tree: base.into(),
-            candidate_tree: candidate.into(),
-            evidence: "3".repeat(64),
-            policy: "4".repeat(64),
-        },
-    };
-    match judge(
-        &subject,
-        &[],
-        &Registry::default(),
-        &ReviewPolicy::default(),
-        NOW,
-    ) {
-        Standing::Approved(approved) => approved,
-        other => panic!("{other:?}"),
-    }
+    common::approved(&"ab".repeat(32), base, candidate)
 }
 
 fn store(directory: &Path) -> (Store, String, String) {

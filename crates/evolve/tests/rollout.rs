@@ -2,6 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod common;
+
+use common::NOW;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,12 +16,11 @@ use belljar_evolve::review::{
 };
 use belljar_evolve::rollout::{Driver, Plan, RolloutError, Stage, Tick};
 use belljar_evolve::tree::{Entry, Tree};
-use belljar_evolve::{Digests, Risk, TreePath};
+use belljar_evolve::{Risk, TreePath};
 use belljar_gate::keyring::KeySource;
 
 const STATE: &str = "BELLJAR_ROLLOUT_TEST_STATE";
 const KILL_AT: &str = "BELLJAR_ROLLOUT_TEST_KILL_AT";
-const NOW: u64 = 1_800_000_000;
 const PROJECT: &str = "/srv/agent";
 
 /// Runs what each instance's place shows, and says how it went. `agent.py` of a release defines `errors(share)`: how many of a
@@ -65,30 +68,8 @@ fn tree(text: &str) -> Tree {
 }
 
 fn approved(candidate: &Tree) -> Approved {
-    let subject = Subject {
-        proposal: candidate.digest(),
-        proposer: Proposer {
-            name: Some("worker".into()),
-            key: None,
-        },
-        risk: Risk::Low,
-        digests: Digests {
-            base_tree: tree(OLD).digest(),
-            candidate_tree: candidate.digest(),
-            evidence: "3".repeat(64),
-            policy: "4".repeat(64),
-        },
-    };
-    match judge(
-        &subject,
-        &[],
-        &Registry::default(),
-        &ReviewPolicy::default(),
-        NOW,
-    ) {
-        Standing::Approved(approved) => approved,
-        other => panic!("{other:?}"),
-    }
+    let name = candidate.digest();
+    common::approved(&name, &tree(OLD).digest(), &name)
 }
 
 fn names() -> Vec<String> {

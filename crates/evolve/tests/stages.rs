@@ -60,14 +60,79 @@ fn a_cache_passes_waits_for_people_and_leaves_evidence() {
 }
 
 #[test]
+fn other_tools_are_another_judge() {
+    let world = World::with(&[("agent.js", "module.exports = (n) => n + 1;\n")]);
+    let tools = world.beside("tools");
+    std::fs::create_dir_all(&tools).expect("a directory");
+    let tool = tools.join("scan");
+    let make = |text: &str| {
+        use std::os::unix::fs::PermissionsExt as _;
+        std::fs::write(&tool, text).expect("a tool");
+        std::fs::set_permissions(&tool, std::fs::Permissions::from_mode(0o755)).expect("a mode");
+    };
+    make("#!/bin/sh\n. \"${0%/*}/rules\"\n");
+    std::fs::write(tools.join("rules"), "echo '[]'\n").expect("rules");
+    world.write(
+        "evolve.toml",
+        &format!(
+            "[project]\nreadable = [{tools:?}]\n[tests]\nfiles = []\n[[cases]]\nname = \"adds\"\ncommand = [\"/bin/echo\", \"3\"]\nexpect = \"3\"\n[[scanners]]\nname = \"own\"\ncommand = [{tool:?}]\nfindings = \"/\"\n"
+        ),
+    );
+    let request = "description: d\ntarget_files: [agent.js]\nrollback_plan: r\nmodifications:\n  - rewrite: {file: agent.js, pattern: n + 1, with: 1 + n}\n";
+    let is_cached = || {
+        let judged = world.check(request);
+        judged.passes();
+        judged.cached.contains(&"6-security".to_owned())
+    };
+    assert!(!is_cached() && is_cached());
+    // The program itself, and what it reads beside it.
+    make("#!/bin/sh\n. \"${0%/*}/rules\" # newer\n");
+    assert!(!is_cached() && is_cached());
+    std::fs::write(tools.join("rules"), "echo '[ ]'\n").expect("rules");
+    assert!(!is_cached() && is_cached());
+}
+
+#[test]
+fn an_import_that_nobody_declared_makes_it_critical() {
+    let world = World::with(&[
+        ("agent.js", "module.exports = (n) => n + 1;\n"),
+        (
+            "package.json",
+            "{\"dependencies\": {\"left-pad\": \"1\"}}\n",
+        ),
+    ]);
+    world.write(
+        "evolve.toml",
+        "[tests]\nfiles = []\n[[cases]]\nname = \"adds\"\ncommand = [\"/bin/echo\", \"3\"]\nexpect = \"3\"\n",
+    );
+    let with = |import: &str| {
+        let text =
+            format!("const more = require('{import}');\nmodule.exports = (n) => more(n) + 1;\n");
+        world.check(&rewritten(&[("agent.js", &text)], "medium"))
+    };
+    let known = with("left-pad");
+    known.passes();
+    assert_eq!(known.outcome.risk, Risk::High);
+    let unknown = with("right-pad");
+    unknown.passes();
+    assert_eq!(unknown.outcome.risk, Risk::Critical);
+    let reasons = format!("{:?}", unknown.outcome.reasons);
+    assert!(reasons.contains("undeclared_import"), "{reasons}");
+}
+
+#[test]
 fn a_tree_that_is_changed_later_is_not_the_one_that_was_judged() {
     let world = World::new();
     let judged = world.check(CACHE);
-    let file = world
-        .store()
-        .directory(&judged.proposal.id)
-        .join("trees/candidate/agent.py");
-    std::fs::write(&file, format!("{AGENT}# evil\n")).expect("a file");
+    let file = world.store().directory(&judged.proposal.id).join("trees");
+    // A byte of the agent, in place.
+    let mut bytes = std::fs::read(&file).expect("a file");
+    let at = bytes
+        .windows(6)
+        .position(|window| window == b"isqrt(")
+        .expect("the agent");
+    bytes[at] = b'x';
+    std::fs::write(&file, bytes).expect("a file");
     assert!(matches!(
         world.store().digests(&judged.proposal.id),
         Err(StoreError::Changed { .. })

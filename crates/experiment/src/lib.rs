@@ -25,7 +25,9 @@ pub use file::{
     Axis, Experiment, Limits, MAX_CELLS, MAX_RUNS, Method, Output, PRESETS, Parameter, Sweep,
     TEMPLATES, TooLarge, preset_source, schema, template, template_source,
 };
-pub use scenario::{Faults, Group, Operation, Partition, SAMPLES, Scenario, Strategy, Use};
+pub use scenario::{
+    Faults, Group, Latency, Operation, Partition, SAMPLES, Scenario, Strategy, Use,
+};
 pub use store::{
     Manifest, RESULTS, Results, StoreError, begun, live_place, load, run_all, run_into, run_into_by,
 };

@@ -8,6 +8,8 @@ const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A stream of random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Every simulated worker has one: no padding.
+#[repr(C, packed(4))]
 pub struct Stream {
     key: u64,
     drawn: u32,

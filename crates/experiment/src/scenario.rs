@@ -121,6 +121,34 @@ impl Default for Faults {
     }
 }
 
+/// What takes time with real boxes, and none in a simulation unless it is said here.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// From a worker's registration until it lives: its steps and its lifetime are counted from then.
+    pub start: Span,
+    /// What a request takes: a worker's next step is later by so much.
+    pub request: Span,
+    /// From a worker's last breath until the controller knows.
+    pub exit: Span,
+}
+
+impl Latency {
+    /// None at all.
+    pub const NONE: Self = Self {
+        start: Span::Fixed(0.0),
+        request: Span::Fixed(0.0),
+        exit: Span::Fixed(0.0),
+    };
+
+    fn is_none(&self) -> bool {
+        *self == Self::NONE
+    }
+
+    fn none() -> Self {
+        Self::NONE
+    }
+}
+
 /// Workers that are cut off: they are not heard, and orders to kill wait until it is over.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Partition {
@@ -159,6 +187,9 @@ pub struct Scenario {
     pub groups: Vec<Group>,
     /// What goes wrong.
     pub faults: Faults,
+    /// What takes time.
+    #[serde(default = "Latency::none", skip_serializing_if = "Latency::is_none")]
+    pub latency: Latency,
     /// What operators do, and when (nanoseconds).
     pub operations: Vec<(u64, Operation)>,
     /// When the simulation ends, in nanoseconds.
@@ -177,6 +208,7 @@ impl Scenario {
             contract,
             groups: vec![group],
             faults: Faults::default(),
+            latency: Latency::NONE,
             operations: Vec::new(),
             horizon_ns,
             max_workers: 1_000_000,

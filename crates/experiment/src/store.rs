@@ -317,12 +317,7 @@ fn each<M: FnMut(&Scenario, RunKey) -> Result<Run, StoreError>>(
                     else {
                         return;
                     };
-                    let key = RunKey {
-                        seed: experiment.seed,
-                        cell: *cell,
-                        replicate: *replicate,
-                        stream: if experiment.is_common { 0 } else { *cell },
-                    };
+                    let key = experiment.key(*cell, *replicate);
                     let run = make(&scenarios[*cell as usize], key).map(|run| {
                         let mut line = serde_json::to_string(&run).unwrap_or_default();
                         line.push('\n');

@@ -168,6 +168,9 @@ pub(crate) struct Tally {
     roots: u64,
     root_children: u64,
     step_ns: u64,
+    /// The step at hand, and when it is over.
+    step: u8,
+    step_ends_ns: u64,
     population: Vec<u64>,
     born: Vec<u32>,
     born_children: Vec<u32>,
@@ -197,6 +200,8 @@ impl Tally {
             roots: 0,
             root_children: 0,
             step_ns: (horizon_ns / SAMPLES as u64).max(1),
+            step: 0,
+            step_ends_ns: 0,
             population: Vec::with_capacity(SAMPLES + 1),
             born: vec![0; SAMPLES],
             born_children: vec![0; SAMPLES],
@@ -222,21 +227,20 @@ impl Tally {
         self.running == 0 && self.registered == 0
     }
 
-    pub(crate) fn born(&mut self, at_ns: u64, depth: u32, memory_mb: u64) {
+    pub(crate) fn born(&mut self, step: u8, depth: u32, memory_mb: u64) {
         self.workers += 1;
         self.registered += 1;
         self.running += 1;
         self.held_memory_mb += memory_mb;
         self.peak = self.peak.max(self.running);
         self.depth = self.depth.max(depth);
-        let step = self.step_of(at_ns);
-        self.born[step] += 1;
+        self.born[usize::from(step)] += 1;
     }
 
     pub(crate) fn ended(
         &mut self,
         code: Code,
-        born_ns: u64,
+        born_step: u8,
         children: u32,
         is_root: bool,
         memory_mb: u64,
@@ -244,11 +248,11 @@ impl Tally {
         self.registered -= 1;
         self.held_memory_mb = self.held_memory_mb.saturating_sub(memory_mb);
         self.ends[code as usize] += 1;
-        self.cohort(born_ns, children, is_root);
+        self.cohort(born_step, children, is_root);
     }
 
     /// A life is over, or the run is.
-    pub(crate) fn cohort(&mut self, born_ns: u64, children: u32, is_root: bool) {
+    pub(crate) fn cohort(&mut self, born_step: u8, children: u32, is_root: bool) {
         let wide = u64::from(children);
         self.parents += 1;
         self.children += wide;
@@ -257,8 +261,8 @@ impl Tally {
             self.roots += 1;
             self.root_children += wide;
         }
-        let step = self.step_of(born_ns);
-        self.born_children[step] = self.born_children[step].saturating_add(children);
+        let sum = &mut self.born_children[usize::from(born_step)];
+        *sum = sum.saturating_add(children);
     }
 
     /// A box does not run any more. `ordered_ns` is when it was ordered killed, or never.
@@ -348,8 +352,21 @@ impl Tally {
         }
     }
 
-    fn step_of(&self, at_ns: u64) -> usize {
-        ((at_ns / self.step_ns) as usize).min(SAMPLES - 1)
+    /// The same for a moment that is not before the last one that was asked for.
+    pub(crate) fn step_at(&mut self, at_ns: u64) -> u8 {
+        if at_ns >= self.step_ends_ns {
+            self.step = self.step_of(at_ns);
+            self.step_ends_ns = match usize::from(self.step) + 1 {
+                SAMPLES => u64::MAX,
+                next => next as u64 * self.step_ns,
+            };
+        }
+        self.step
+    }
+
+    /// The step of a run that a moment falls into.
+    pub(crate) fn step_of(&self, at_ns: u64) -> u8 {
+        (at_ns / self.step_ns).min(SAMPLES as u64 - 1) as u8
     }
 }
 

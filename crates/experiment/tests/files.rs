@@ -134,7 +134,7 @@ fn what_costs_too_much_is_refused_before_it_starts() {
         SMALL.replace("values: [10, 30]", "values: [10, 10000000]") + "limits: {memory_mb: 50}\n";
     assert!(matches!(
         parse(&wide).check_cost(1),
-        Err(TooLarge::Memory { memory_mb: 85, .. })
+        Err(TooLarge::Memory { memory_mb: 57, .. })
     ));
     assert_eq!(parse(SMALL).check_cost(8), Ok(()));
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use belljar_experiment::law::{Offspring, Span};
 use belljar_experiment::{
-    Experiment, Group, Operation, PRESETS, Run, RunEnd, RunKey, Scenario, Simulator, Strategy,
-    simulate,
+    Experiment, Group, Latency, Operation, PRESETS, Run, RunEnd, RunKey, Scenario, Simulator,
+    Strategy, simulate,
 };
 use belljar_policy::{Contract, OnParentExit};
 
@@ -113,6 +113,30 @@ fn a_full_family_doubles_at_each_step() {
     let contract = Contract::new(20, 100_000, Duration::ZERO, None);
     let scenario = Scenario::new(contract, Group::new(Strategy::Greedy), 10 * SECOND);
     assert_eq!(run(&scenario, 0).workers, 1 << 10);
+}
+
+#[test]
+fn what_takes_time_puts_steps_and_ends_off_by_as_much() {
+    let contract = Contract::new(1, 1000, Duration::ZERO, None);
+    let group = Group {
+        lifetime: Span::Fixed(9.0),
+        ..Group::new(Strategy::Greedy)
+    };
+    let mut scenario = Scenario::new(contract, group, 60 * SECOND);
+    // Children at 1, 2, … 8 s; at 9 s its life is over.
+    let prompt = run(&scenario, 0);
+    assert_eq!((prompt.root_children, prompt.seconds), (8, 9.0));
+    scenario.latency = Latency {
+        start: Span::Fixed(0.5),
+        request: Span::Fixed(0.25),
+        exit: Span::Fixed(0.125),
+    };
+    // At 1.5, 2.75, 4, 5.25, 6.5, 7.75 and 9 s; a life that begins at 0.5 s is over at 9.5 s, which is known at 9.625 s.
+    let slow = run(&scenario, 0);
+    assert_eq!((slow.root_children, slow.seconds), (7, 9.625));
+    scenario.latency.start = Span::Exponential(0.5);
+    assert_eq!(run(&scenario, 3), run(&scenario, 3));
+    assert_ne!(run(&scenario, 3).seconds, run(&scenario, 4).seconds);
 }
 
 #[test]

@@ -206,6 +206,19 @@ static AGENT: Object = Object {
             "Where it works. Without it, where this file is.",
         ),
         field(
+            "project",
+            PATH,
+            "A project whose releases it runs from (belljar evolve deploy), instead of a workdir. Before the first one it runs from the project itself.",
+        ),
+        field(
+            "count",
+            Shape::Whole {
+                least: 1,
+                most: 1000,
+            },
+            "So many of it, called NAME-1, NAME-2 and so on.",
+        ),
+        field(
             "capability",
             PATH,
             "A capability.yaml or sandbox.toml that it runs under.",
@@ -285,6 +298,8 @@ pub struct DeclaredAgent {
     pub command: Vec<String>,
     /// Where, as it is written.
     pub workdir: Option<PathBuf>,
+    /// A project whose releases it runs from, as it is written.
+    pub project: Option<PathBuf>,
     /// Its policy's file, as it is written.
     pub capability: Option<PathBuf>,
     /// A shipped profile.
@@ -320,19 +335,35 @@ pub(crate) fn decode(root: &Node<'_>) -> Result<SupervisorFile, Problem> {
     }
     for node in root.get("agents").map(Node::items).unwrap_or_default() {
         let agent = decode_agent(node)?;
-        if file.agents.iter().any(|known| known.name == agent.name) {
-            let place = node.get("name").unwrap_or(node).span;
-            let message = format!("two agents are called {}", quoted(&agent.name));
-            return Err(Problem::new(place, message).with_hint("give each a name of its own"));
+        let count = node.get("count").map(whole::<u32>).transpose()?;
+        let names: Vec<String> = match count {
+            Some(count) => (1..=count).map(|n| format!("{}-{n}", agent.name)).collect(),
+            None => vec![agent.name.clone()],
+        };
+        for name in names {
+            if file.agents.iter().any(|known| known.name == name) {
+                let place = node.get("name").unwrap_or(node).span;
+                let message = format!("two agents are called {}", quoted(&name));
+                return Err(Problem::new(place, message).with_hint("give each a name of its own"));
+            }
+            let agent = agent.clone();
+            file.agents.push(DeclaredAgent { name, ..agent });
         }
-        file.agents.push(agent);
     }
     Ok(file)
 }
 
 pub(crate) fn decode_agent_file(root: &Node<'_>) -> Result<DeclaredAgent, Problem> {
     Shape::Object(&AGENT_FILE).check(root, "an agent file")?;
-    decode_agent(root.get("agent").unwrap_or(root))
+    let node = root.get("agent").unwrap_or(root);
+    // Such a file is for one agent that is started now; what is released is for those that are always there.
+    for key in ["count", "project"] {
+        if let Some(given) = node.get(key) {
+            let message = format!("`{key}` is for agents of a supervisor.toml");
+            return Err(Problem::new(given.span, message).with_hint("declare it there"));
+        }
+    }
+    decode_agent(node)
 }
 
 fn decode_supervisor(file: &mut SupervisorFile, node: &Node<'_>) -> Result<(), Problem> {
@@ -424,6 +455,10 @@ fn decode_agent(node: &Node<'_>) -> Result<DeclaredAgent, Problem> {
             return Err(problem.with_hint(format!("they are {}", crate::PROFILES.join(", "))));
         }
     }
+    if let (Some(_), Some(project)) = (node.get("workdir"), node.get("project")) {
+        let problem = Problem::new(project.span, "it has a workdir and a project");
+        return Err(problem.with_hint("remove one of them: releases of a project have their place"));
+    }
     let restart = match given("restart")? {
         Some("always") => DeclaredRestart::Always,
         Some("on_failure") => DeclaredRestart::OnFailure,
@@ -433,6 +468,7 @@ fn decode_agent(node: &Node<'_>) -> Result<DeclaredAgent, Problem> {
         name,
         command,
         workdir: given("workdir")?.map(PathBuf::from),
+        project: given("project")?.map(PathBuf::from),
         capability: given("capability")?.map(PathBuf::from),
         profile: given("profile")?.map(str::to_owned),
         restart,

@@ -66,6 +66,20 @@ enabled = false
 }
 
 #[test]
+fn an_agent_may_be_many_and_run_from_the_releases_of_a_project() {
+    let text =
+        b"[[agents]]\nname = \"worker\"\ncount = 3\nproject = \"agent\"\ncommand = [\"x\"]\n";
+    let file = parse_supervisor("supervisor.toml", text).unwrap();
+    let names: Vec<&str> = file.agents.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(names, ["worker-1", "worker-2", "worker-3"]);
+    assert!(
+        file.agents
+            .iter()
+            .all(|one| one.project == Some("agent".into()))
+    );
+}
+
+#[test]
 fn what_is_wrong_is_told_with_its_place_and_what_to_do() {
     let cases = [
         ("", (1, "`[supervisor]` means all defaults"), ""),
@@ -103,6 +117,16 @@ fn what_is_wrong_is_told_with_its_place_and_what_to_do() {
             "[[agents]]\nname = \"a\"\ncommand = [\"x\"]\nrestart = \"sometimes\"",
             (4, "restart must be"),
             "",
+        ),
+        (
+            "[[agents]]\nname = \"a\"\ncommand = [\"x\"]\nworkdir = \"w\"\nproject = \"p\"",
+            (5, "a workdir and a project"),
+            "remove one of them",
+        ),
+        (
+            "[[agents]]\nname = \"a-2\"\ncommand = [\"x\"]\n[[agents]]\nname = \"a\"\ncount = 2\ncommand = [\"x\"]",
+            (5, "two agents are called"),
+            "a name of its own",
         ),
         (
             "[[agents]]\nname = \"a\"\ncommand = [\"x\"]\nprofile = \"loose\"",

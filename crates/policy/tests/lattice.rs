@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use belljar_policy::{
-    Capability, CompiledRules, FileOp, Host, LlmEndpointRule, Places, Reason, ToolAnswer,
+    Capability, CompiledRules, FileOp, Host, LlmEndpointRule, Places, Reason, Tier, ToolAnswer,
     ToolQuestion, ToolRules, Verdict, decide_env, decide_host,
 };
 use generate::{
@@ -17,6 +17,7 @@ use generate::{
     all_places, capabilities,
 };
 use proptest::prelude::*;
+use proptest::sample::select;
 
 /// A pair in which the child is likely, though not certain, to be within the parent: one field of
 /// the parent's is exchanged. Independent pairs almost never are, and would prove nothing.
@@ -261,6 +262,15 @@ proptest! {
         if within(&child, &parent, &places) {
             prop_assert_eq!(beyond(&child, &parent, &places), Vec::<String>::new());
         }
+    }
+
+    #[test]
+    fn a_child_may_move_to_a_stronger_tier_and_never_to_a_weaker_one(
+        parent in capabilities(), tier in select(vec![Tier::Native, Tier::Gvisor, Tier::Firecracker]), places in all_places()
+    ) {
+        let child = Capability { tier, ..parent.clone() };
+        prop_assert_eq!(within(&child, &parent, &places), tier >= parent.tier);
+        prop_assert!(parent.meet(&child, &places).tier >= parent.tier.max(tier));
     }
 
     #[test]

@@ -126,6 +126,20 @@ pub(crate) struct Account {
 }
 
 impl Account {
+    /// An account that nothing was taken from.
+    pub(crate) const fn untouched(granted: Budget) -> Self {
+        Self {
+            granted,
+            taken: [0; 6],
+            own: Budget::ZERO,
+            used: Usage {
+                cpu_ms: 0,
+                tokens: 0,
+                micro_usd: 0,
+            },
+        }
+    }
+
     pub(crate) fn new(share: &Share) -> Self {
         let mut account = Self {
             granted: share.granted,
@@ -146,7 +160,11 @@ impl Account {
             })
     }
 
+    #[inline]
     pub(crate) fn free(&self) -> Budget {
+        if self.granted == Budget::UNBOUNDED {
+            return Budget::UNBOUNDED;
+        }
         Budget::from_fn(|d| self.free_of(d))
     }
 
@@ -239,6 +257,11 @@ pub(crate) fn carve(
     unnamed: Unnamed,
     depth: u32,
 ) -> Result<Share, Dimension> {
+    if *free == Budget::UNBOUNDED && *asked == Asked::default() {
+        let granted = Budget::UNBOUNDED;
+        let own = own_part(&granted, need);
+        return Ok(Share { granted, own });
+    }
     let mut short = None;
     let granted = Budget::from_fn(|d| {
         // What is left for the child and those below it, once it counts as a replica itself.

@@ -60,6 +60,7 @@ impl Grants {
         self.index.clear();
     }
 
+    #[inline]
     pub(crate) fn find(&self, jti: Jti) -> Option<&Grant> {
         let jti_of = |slot| self.slots[slot as usize].jti.0;
         let slot = self.index.find(jti.0, jti_of)?;
@@ -68,11 +69,11 @@ impl Grants {
 
     /// Adds a grant and debits its parent.
     pub(crate) fn insert(&mut self, tree: &mut Tree, mut grant: Grant) {
-        let parent = tree.node_mut(grant.parent);
         if enforced!(BudgetReserved, true) {
             let price = cost(&grant.share.granted, grant.depth);
-            parent.account.take(&price);
+            tree.take(grant.parent, &price);
         }
+        let parent = tree.node_mut(grant.parent);
         grant.next = parent.first_grant;
         let jti = grant.jti;
         let second = grant.next;
@@ -121,7 +122,7 @@ impl Grants {
             return false;
         };
         let price = cost(&grant.share.granted, grant.depth);
-        tree.node_mut(grant.parent).account.give_back(&price);
+        tree.give_back(grant.parent, &price);
         true
     }
 

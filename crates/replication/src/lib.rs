@@ -25,6 +25,8 @@
 //! [`Controller::resume`] everyone counts as having just spoken.
 
 mod account;
+mod accounts;
+mod beats;
 mod clock;
 mod code;
 mod controller;

@@ -9,7 +9,7 @@ use crate::account::{Account, Share, Usage, cost};
 use crate::grants::{Grant, Grants};
 use crate::rate::Rate;
 use crate::state::{MAX_OBITUARIES, MAX_REVOKED, Obituary, State, check_share, fleet_share};
-use crate::tree::{FLEET, NEVER, NONE, Node, Status, Tree};
+use crate::tree::{Birth, FLEET, NEVER, NONE, Status, Tree};
 use crate::{BootId, Fault, Jti, WorkerId};
 
 /// Every field of [`State`], without links and counters that follow from the rest.
@@ -139,7 +139,7 @@ impl From<&State> for Snapshot {
             .map(|slot| {
                 let parent = state.tree.parent(slot);
                 let parent = (parent != FLEET).then(|| places[parent as usize]);
-                record(state.tree.id(slot), state.tree.node(slot), parent)
+                record(&state.tree, slot, parent)
             })
             .collect();
         let mut grants: Vec<_> = state
@@ -156,7 +156,7 @@ impl From<&State> for Snapshot {
         grants.sort_by_key(|grant| grant.jti);
         Self {
             v: crate::event::Version,
-            fleet_used: state.tree.node(FLEET).account.used,
+            fleet_used: state.tree.account(FLEET).used,
             contract: state.contract.clone(),
             boot: state.boot,
             boot_ns: state.boot_ns,
@@ -179,18 +179,19 @@ impl From<&State> for Snapshot {
     }
 }
 
-fn record(id: WorkerId, node: &Node, parent: Option<u32>) -> WorkerRecord {
+fn record(tree: &Tree, slot: u32, parent: Option<u32>) -> WorkerRecord {
+    let (node, account) = (tree.node(slot), tree.account(slot));
     WorkerRecord {
-        id,
+        id: tree.id(slot),
         parent,
         depth: node.depth,
-        status: node.status,
+        status: tree.status(slot).unwrap_or(Status::Starting),
         share: Share {
-            granted: node.account.granted,
-            own: node.account.own,
+            granted: account.granted,
+            own: account.own,
         },
-        used: node.account.used,
-        registered_ns: node.registered_ns,
+        used: account.used,
+        registered_ns: tree.registered_ns(slot),
         expires_ns: (node.expires_ns != NEVER).then_some(node.expires_ns),
         last_child_ns: (node.last_child_ns != NEVER).then_some(node.last_child_ns),
     }
@@ -205,7 +206,7 @@ impl TryFrom<Snapshot> for State {
             return Err(Fault::WrongState);
         }
         let mut tree = Tree::new(&fleet_share(&snapshot.contract.budget));
-        tree.node_mut(FLEET).account.inherit(&snapshot.fleet_used);
+        tree.inherit(FLEET, &snapshot.fleet_used);
         let mut quarantined = 0;
         let mut held_memory_mb = 0u64;
         let mut slots = Vec::with_capacity(snapshot.workers.len());
@@ -261,7 +262,7 @@ fn restore(tree: &mut Tree, slots: &[u32], record: &WorkerRecord) -> Result<u32,
         Some(place) => *slots.get(place as usize).ok_or(Fault::WrongState)?,
         None => FLEET,
     };
-    let above = tree.node_mut(parent);
+    let above = tree.node(parent);
     let expires_ns = record.expires_ns.unwrap_or(NEVER);
     if parent != FLEET && record.depth <= above.depth {
         return Err(Fault::WrongState);
@@ -272,31 +273,32 @@ fn restore(tree: &mut Tree, slots: &[u32], record: &WorkerRecord) -> Result<u32,
     let price = cost(&record.share.granted, record.depth);
     // A contract that was narrowed does not take back what roots hold already.
     if parent != FLEET {
-        check_share(&record.share, record.depth, &above.account.free())?;
+        check_share(&record.share, record.depth, &tree.account(parent).free())?;
     }
-    above.account.take(&price);
-    let mut node = Node::new(
-        record.depth,
-        &record.share,
-        record.registered_ns,
+    check_used(record)?;
+    tree.take(parent, &price);
+    let birth = Birth {
+        depth: record.depth,
+        share: &record.share,
+        registered_ns: record.registered_ns,
         expires_ns,
-    );
-    node.status = record.status;
-    node.last_child_ns = record.last_child_ns.unwrap_or(NEVER);
-    node.account = restored_account(record)?;
-    Ok(tree.insert(record.id, node, parent))
+    };
+    let slot = tree.insert(record.id, &birth, parent);
+    tree.set_status(slot, record.status);
+    tree.node_mut(slot).last_child_ns = record.last_child_ns.unwrap_or(NEVER);
+    tree.inherit(slot, &record.used);
+    Ok(slot)
 }
 
-/// The account as it was: what is used up is taken besides what the box holds.
-fn restored_account(record: &WorkerRecord) -> Result<Account, Fault> {
-    let mut account = Account::new(&record.share);
+/// What is used up was there, besides what the box holds.
+fn check_used(record: &WorkerRecord) -> Result<(), Fault> {
+    let account = Account::new(&record.share);
     for d in Dimension::ALL {
         if Amount::of(record.used.of(d)) > account.free_of(d) {
             return Err(Fault::Overdrawn(d));
         }
     }
-    account.inherit(&record.used);
-    Ok(account)
+    Ok(())
 }
 
 fn restore_grant(tree: &mut Tree, grants: &mut Grants, record: &GrantRecord) -> Result<(), Fault> {
@@ -307,7 +309,7 @@ fn restore_grant(tree: &mut Tree, grants: &mut Grants, record: &GrantRecord) -> 
         .find(record.parent)
         .ok_or(Fault::UnknownWorker(record.parent))?;
     let depth = tree.node(parent).depth.saturating_add(1);
-    check_share(&record.share, depth, &tree.node(parent).account.free())?;
+    check_share(&record.share, depth, &tree.account(parent).free())?;
     grants.insert(
         tree,
         Grant::new(

@@ -131,7 +131,7 @@ impl State {
     /// What is left of the contract's budget for another root.
     #[must_use]
     pub fn free(&self) -> Budget {
-        self.tree.node(FLEET).account.free()
+        self.tree.account(FLEET).free()
     }
 
     /// The last workers that ended, oldest first.
@@ -182,18 +182,19 @@ impl State {
 
     fn view(&self, slot: u32) -> WorkerView {
         let node = self.tree.node(slot);
+        let account = self.tree.account(slot);
         let parent = self.tree.parent(slot);
         WorkerView {
             id: self.tree.id(slot),
             parent: (parent != FLEET).then(|| self.tree.id(parent)),
             depth: node.depth,
-            status: node.status,
+            status: self.tree.status(slot).unwrap_or(Status::Starting),
             children: node.children,
-            granted: node.account.granted,
-            own: node.account.own,
-            free: node.account.free(),
-            used: node.account.used,
-            registered_ns: node.registered_ns,
+            granted: account.granted,
+            own: account.own,
+            free: account.free(),
+            used: account.used,
+            registered_ns: self.tree.registered_ns(slot),
             expires_ns: (node.expires_ns != NEVER).then_some(node.expires_ns),
         }
     }

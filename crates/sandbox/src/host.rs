@@ -3,6 +3,7 @@
 use crate::cgroup::Cgroups;
 use crate::plan::Plan;
 use crate::sys;
+use crate::tier::Tier;
 
 /// What was found.
 #[derive(Debug, Clone)]
@@ -33,8 +34,9 @@ impl Host {
     }
 
     /// Whether every wall and limit of the plan can stand here; the first that can't, otherwise.
-    pub fn can_carry(&self, plan: &Plan) -> Result<(), Missing> {
-        if self.landlock_abi.is_none() {
+    pub fn can_carry(&self, plan: &Plan, tier: &Tier) -> Result<(), Missing> {
+        tier.can_carry(plan)?;
+        if self.landlock_abi.is_none() && matches!(tier, Tier::Native) {
             return Err(Missing {
                 what: "this kernel has no Landlock".into(),
                 hint: "boot a kernel with CONFIG_SECURITY_LANDLOCK and 'landlock' in the lsm= list"

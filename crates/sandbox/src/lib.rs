@@ -5,14 +5,20 @@
 
 pub mod cgroup;
 pub mod descriptors;
+pub mod gvisor;
 pub mod host;
+mod memory_file;
 pub mod native;
 pub mod plan;
 pub mod sample;
 pub mod show;
 pub mod signals;
 mod sys;
+pub mod tier;
+mod trial;
 
 pub use host::Host;
 pub use plan::Plan;
 pub use sys::give_back_code;
+pub use tier::Tier;
+pub use trial::{TrialError, trial};

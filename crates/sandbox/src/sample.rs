@@ -1,6 +1,7 @@
 //! Accounts of a process tree where no control group can be had: by looking at the box's own /proc.
 
 use crate::cgroup::Spending;
+use crate::memory_file::MemoryFiles;
 use crate::sys;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Dir, Mode, OFlags};
@@ -13,6 +14,8 @@ pub struct Sampler {
     proc_directory: OwnedFd,
     known: HashMap<(u32, u64), Ticks>,
     total: u64,
+    /// Bytes at the last look.
+    memory: u64,
     peak: u64,
     /// Processes and threads at the last look, init aside.
     threads: usize,
@@ -21,6 +24,17 @@ pub struct Sampler {
     still: bool,
     /// The kernel's own count of CPU time, where the host lets us have it.
     counter: Option<OwnedFd>,
+    /// Where the program's memory is, if it is not its processes' own.
+    files: Option<MemoryFiles>,
+}
+
+/// What a box's processes on the host are to its program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Accounting {
+    /// The program's own.
+    OfTheProgram,
+    /// Those of a kernel that the program runs on.
+    OfItsKernel,
 }
 
 /// A process's own CPU time and that of children it has waited for, in clock ticks.
@@ -41,16 +55,21 @@ struct Seen {
 }
 
 impl Sampler {
-    pub(crate) fn new(proc_directory: OwnedFd) -> Self {
+    pub(crate) fn new(proc_directory: OwnedFd, accounting: Accounting) -> Self {
         Self {
             proc_directory,
             known: HashMap::new(),
             total: 0,
+            memory: 0,
             peak: 0,
             threads: 0,
             most_threads: 0,
             still: false,
             counter: None,
+            files: match accounting {
+                Accounting::OfTheProgram => None,
+                Accounting::OfItsKernel => Some(MemoryFiles::default()),
+            },
         }
     }
 
@@ -86,7 +105,17 @@ impl Sampler {
         let mut others = seen.iter().filter(|process| process.pid != 1);
         self.still = others.all(|process| process.stopped);
         self.most_threads = self.most_threads.max(self.threads);
-        let memory = seen.iter().map(|process| process.resident).sum();
+        let memory = match self.files.take() {
+            None => seen.iter().map(|process| process.resident).sum(),
+            Some(mut files) => {
+                let pids: Vec<u32> = seen.iter().map(|process| process.pid).collect();
+                let own: u64 = pids.iter().filter_map(|pid| self.unshared(*pid)).sum();
+                let kept = files.bytes(&self.proc_directory, &pids);
+                self.files = Some(files);
+                own + kept
+            }
+        };
+        self.memory = memory;
         self.peak = self.peak.max(memory);
         let looked = Duration::from_millis(
             self.total * 1000 / rustix::param::clock_ticks_per_second().max(1),
@@ -109,6 +138,9 @@ impl Sampler {
 
     /// Bytes of memory with shared pages divided among those who share them.
     pub fn proportional(&self) -> u64 {
+        if self.files.is_some() {
+            return self.memory;
+        }
         self.pids()
             .iter()
             .filter_map(|pid| {
@@ -174,6 +206,14 @@ impl Sampler {
                 Some(b'T' | b't' | b'Z')
             ),
         })
+    }
+
+    /// Bytes of a process that are no file's.
+    fn unshared(&self, pid: u32) -> Option<u64> {
+        let text = self.read(&format!("{pid}/statm"))?;
+        let mut pages = text.split_whitespace().skip(1).map(str::parse::<u64>);
+        let (resident, shared) = (pages.next()?.ok()?, pages.next()?.ok()?);
+        Some(resident.saturating_sub(shared) * rustix::param::page_size() as u64)
     }
 
     fn read(&self, path: &str) -> Option<String> {

@@ -49,6 +49,8 @@ pub enum Output {
     },
     /// Into the result, the first MiB of each stream.
     Capture,
+    /// The same, and this is what the program reads.
+    CaptureFed(Arc<[u8]>),
     /// The same, with the caller's standard input and signals: for a process that is the keeper.
     CaptureForeground,
     /// To files that are begun anew when they are full, of which the last ones are kept. No standard input.
@@ -115,7 +117,10 @@ impl<'a> Assignment<'a> {
             capability,
             command,
             state,
-            output: Output::Capture,
+            output: match &command.input {
+                Some(bytes) => Output::CaptureFed(Arc::clone(bytes)),
+                None => Output::Capture,
+            },
             reins: None,
             held: Held::ByOthers,
             budget: None,
@@ -328,7 +333,9 @@ pub(crate) fn attend_on(
         stdio,
         captures,
         foreground,
-    } = Streams::open(output).map_err(RunError::system("opening pipes"))?;
+    } = Streams::open(output)
+        .and_then(|streams| streams.suit(&sketch.tier))
+        .map_err(RunError::system("opening pipes"))?;
     // Before the start, so that no signal falls between.
     let signals = match foreground {
         true => Some(SignalWatch::new().map_err(RunError::system("watching signals"))?),
@@ -336,7 +343,7 @@ pub(crate) fn attend_on(
     };
     // Its namespaces are made while we look at what it will show. Should they fail, whatever is wrong with the command
     // is told first.
-    let begun = begin(sketch.outline.clone(), host, &stdio);
+    let begun = begin(sketch.outline.clone(), sketch.tier.clone(), host, &stdio);
     if let Ok(begun) = &begun {
         reins.born(begun.grip());
     }

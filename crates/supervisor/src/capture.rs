@@ -21,6 +21,7 @@ pub(crate) struct Capture {
 /// Where the first part goes.
 #[derive(Debug)]
 enum Store {
+    Nothing,
     Memory(Vec<u8>),
     File { file: File, room: u64 },
     Rotated(Rotated),
@@ -49,6 +50,15 @@ impl Capture {
     /// The same, kept in files that follow each other.
     pub(crate) fn rotated(files: Rotated) -> Result<(Self, OwnedFd), Errno> {
         Self::new(Store::Rotated(files))
+    }
+
+    /// No stream: it goes where it goes without us.
+    pub(crate) fn idle() -> Self {
+        Self {
+            source: None,
+            store: Store::Nothing,
+            truncated: false,
+        }
     }
 
     fn new(store: Store) -> Result<(Self, OwnedFd), Errno> {
@@ -97,7 +107,7 @@ impl Capture {
         }
         let text = match &self.store {
             Store::Memory(kept) => Some(String::from_utf8_lossy(kept).into_owned()),
-            Store::File { .. } | Store::Rotated(_) => None,
+            Store::Nothing | Store::File { .. } | Store::Rotated(_) => None,
         };
         Kept {
             text,
@@ -110,6 +120,7 @@ impl Store {
     /// Keeps what there is room for; whether that was all.
     fn keep(&mut self, bytes: &[u8]) -> bool {
         match self {
+            Store::Nothing => true,
             Store::Memory(kept) => {
                 let room = KEPT - kept.len();
                 kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
@@ -131,6 +142,7 @@ impl Store {
     /// How much can still change; only compared with itself.
     fn length(&self) -> u64 {
         match self {
+            Store::Nothing => 0,
             Store::Memory(kept) => kept.len() as u64,
             Store::File { room, .. } => u64::MAX - room,
             Store::Rotated(files) => files.total(),

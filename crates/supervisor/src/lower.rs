@@ -12,6 +12,8 @@ use belljar_policy::{
     Tier, Workspace, decide_env,
 };
 use belljar_sandbox::Host;
+use belljar_sandbox::gvisor::Runtime;
+use belljar_sandbox::host::Missing;
 use belljar_sandbox::native::Outline;
 use belljar_sandbox::plan::{Freezer, Limits, Plan, Spawn, Watch};
 use belljar_sandbox::show::Show;
@@ -32,6 +34,7 @@ pub struct Command {
     pub(crate) shows: Vec<Show>,
     pub(crate) env: Vec<(OsString, OsString)>,
     pub(crate) watch: Watch,
+    pub(crate) input: Option<Arc<[u8]>>,
     pub(crate) answered: Option<Answered>,
 }
 
@@ -65,8 +68,17 @@ impl Command {
             shows: Vec::new(),
             env: Vec::new(),
             watch: Watch::Nothing,
+            input: None,
             answered: None,
         }
+    }
+
+    /// What the program reads from its standard input, at most 32 KiB, where its output is captured. Once read it is gone: nothing
+    /// else in the box can find it again, unlike what is shown.
+    #[must_use]
+    pub fn input(mut self, bytes: impl Into<Arc<[u8]>>) -> Self {
+        self.input = Some(bytes.into());
+        self
     }
 
     /// Has every file noted that the program names (see [`crate::RunResult::observed`]), which slows it down.
@@ -139,6 +151,8 @@ pub(crate) struct Lowered {
 #[derive(Debug)]
 pub(crate) struct Sketch {
     pub(crate) outline: Outline,
+    /// What stands between its program and the host's kernel.
+    pub(crate) tier: belljar_sandbox::Tier,
     pub(crate) places: Places,
     principal: Principal,
 }
@@ -151,7 +165,7 @@ impl Sketch {
         command: &Command,
         freezer: Freezer,
     ) -> Result<Self, RunError> {
-        check_tier(capability)?;
+        let tier = find_tier(capability)?;
         let work = match (&command.workdir, &capability.workdir) {
             (Some(path), _) => path.clone(),
             (None, Some(rule)) => rule_directory(rule)?,
@@ -168,6 +182,7 @@ impl Sketch {
                 network: network_of(capability),
                 answered_port: command.answered.as_ref().map(|answered| answered.port),
             },
+            tier,
             places,
             principal,
         })
@@ -184,6 +199,7 @@ pub(crate) fn lower(
 ) -> Result<Lowered, RunError> {
     let Sketch {
         outline,
+        tier,
         places,
         principal,
     } = sketch;
@@ -248,10 +264,7 @@ pub(crate) fn lower(
         answered_port: outline.answered_port,
         watch: command.watch,
     };
-    host.can_carry(&plan).map_err(|missing| RunError::Refused {
-        what: missing.what,
-        hint: missing.hint,
-    })?;
+    host.can_carry(&plan, &tier).map_err(refused)?;
     let wall_time = command.timeout.or(capability.limits.wall_time);
     Ok(Lowered {
         plan,
@@ -281,17 +294,22 @@ fn hide_state(capability: &Capability, state: &StateDir, places: &Places) -> Cap
 }
 
 /// A tier that is not there is refused, never replaced by another.
-fn check_tier(capability: &Capability) -> Result<(), RunError> {
+fn find_tier(capability: &Capability) -> Result<belljar_sandbox::Tier, RunError> {
     match capability.tier {
-        Tier::Native => Ok(()),
-        tier @ (Tier::Gvisor | Tier::Firecracker) => Err(RunError::Refused {
-            what: format!(
-                "sandbox_tier {} is not available on this host",
-                tier.as_str()
-            ),
-            hint: "set sandbox_tier: seccomp; this version has no other tier".into(),
+        Tier::Native => Ok(belljar_sandbox::Tier::Native),
+        Tier::Gvisor => match Runtime::find() {
+            Ok(runtime) => Ok(belljar_sandbox::Tier::Gvisor(Arc::new(runtime))),
+            Err(missing) => Err(refused(missing)),
+        },
+        Tier::Firecracker => Err(RunError::Refused {
+            what: "sandbox_tier firecracker is not available on this host".into(),
+            hint: "set sandbox_tier: gvisor or seccomp; this version has no other tier".into(),
         }),
     }
+}
+
+fn refused(Missing { what, hint }: Missing) -> RunError {
+    RunError::Refused { what, hint }
 }
 
 fn current_dir() -> Result<PathBuf, RunError> {

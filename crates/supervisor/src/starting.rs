@@ -7,8 +7,10 @@ use crate::lower::{Command, Lowered, Sketch, not_executable};
 use crate::stand_in::{Pool, StandIn};
 use crate::state::{RunRecord, StateDir};
 use belljar_policy::Capability;
-use belljar_sandbox::Host;
+use belljar_sandbox::host::Missing;
 use belljar_sandbox::native::{LaunchError, Stage, Stdio};
+use belljar_sandbox::{Host, Tier};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -125,6 +127,9 @@ impl Streams {
                 [Capture::in_memory()?, Capture::in_memory()?],
             ),
             Output::Capture => (nothing()?, [Capture::in_memory()?, Capture::in_memory()?]),
+            Output::CaptureFed(bytes) => {
+                (fed(&bytes)?, [Capture::in_memory()?, Capture::in_memory()?])
+            }
             Output::Rotated { stdout, stderr } => (
                 nothing()?,
                 [Capture::rotated(stdout)?, Capture::rotated(stderr)?],
@@ -151,6 +156,45 @@ impl Streams {
             captures: Some([out, err]),
             foreground,
         })
+    }
+}
+
+/// A pipe with all of it in, and no other end: whoever reads it takes it out.
+fn fed(bytes: &[u8]) -> Result<rustix::fd::OwnedFd, Errno> {
+    // What fits any pipe, so that nobody waits.
+    if bytes.len() > 32 << 10 {
+        return Err(Errno::TOOBIG);
+    }
+    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let written = rustix::io::write(&write, rest)?;
+        rest = rest.get(written..).unwrap_or_default();
+    }
+    Ok(read)
+}
+
+impl Streams {
+    /// The same for a tier. A kernel of the program's own writes to a file of the host's where it believes the end to be,
+    /// and over what others wrote meanwhile; so files are written to by the keeper.
+    pub(crate) fn suit(mut self, tier: &Tier) -> Result<Self, Errno> {
+        if matches!(tier, Tier::Native) || self.captures.is_some() {
+            return Ok(self);
+        }
+        let mut out = Capture::idle();
+        let mut err = Capture::idle();
+        for (stream, capture) in [
+            (&mut self.stdio.stdout, &mut out),
+            (&mut self.stdio.stderr, &mut err),
+        ] {
+            let kind = FileType::from_raw_mode(rustix::fs::fstat(&*stream)?.st_mode);
+            if kind == FileType::RegularFile {
+                let file = rustix::io::fcntl_dupfd_cloexec(&*stream, 3)?;
+                (*capture, *stream) = Capture::to_file(file.into(), u64::MAX)?;
+            }
+        }
+        self.captures = Some([out, err]);
+        Ok(self)
     }
 }
 
@@ -214,6 +258,7 @@ pub(crate) fn explain(error: RunError, lowered: &Lowered) -> RunError {
                    needs Linux 6.3)"
                 .into(),
         },
+        LaunchError::Tier(Missing { what, hint }) => RunError::Refused { what, hint },
         LaunchError::Show(invalid) => RunError::Invalid {
             what: invalid.to_string(),
             hint: "a box of root's runs as another user: what it is shown must be usable by others, \

@@ -18,12 +18,11 @@ fn body(name: &str) -> Option<&'static str> {
         "ReadStatus" | "ListWorkers" | "ReadTree" | "ReadKillSwitch" | "ReadContract" => None,
         "ListAgents" | "ReadAgent" | "ListProcesses" | "ReadOutput" | "ReadMetrics" => None,
         "ListEvents" | "ListAlerts" | "ReadLedger" | "ListEntries" | "ProveEntry" => None,
-        "ListHolds" => None,
+        "ListHolds" | "ListProposals" | "ReadProposal" => None,
         "AnswerHold" => Some(r#"{"reason":"a test","allow":true}"#),
         "Quarantine" | "Release" | "EngageKillSwitch" | "ResetKillSwitch" | "BumpEpoch" => because,
-        "AcknowledgeClock" | "StopAgent" | "AcknowledgeAlert" | "ResolveAlert" | "ShutDown" => {
-            because
-        }
+        "AcknowledgeClock" | "StopAgent" | "RestartAgent" | "AcknowledgeAlert" | "ResolveAlert"
+        | "ShutDown" => because,
         "Kill" => Some(r#"{"reason":"a test","subtree":false}"#),
         "Revoke" => Some(r#"{"reason":"a test","worker_id":"w1"}"#),
         "StartAgent" => Some(r#"{"name":"a","command":["true"]}"#),

@@ -14,6 +14,7 @@ import {
   LineageIcon,
   Mark,
   MoonIcon,
+  ProposalsIcon,
   StopIcon,
   SunIcon,
 } from "../ui/icons.tsx";
@@ -23,12 +24,15 @@ const PLACES = [
   { page: "lineage", label: "Lineage", Icon: LineageIcon },
   { page: "alerts", label: "Alerts", Icon: AlertsIcon },
   { page: "holds", label: "Holds", Icon: HoldsIcon },
+  { page: "proposals", label: "Evolve", Icon: ProposalsIcon },
   { page: "events", label: "Events", Icon: EventsIcon },
   { page: "ledger", label: "Ledger", Icon: LedgerIcon },
 ] as const;
 
 export function Navigation() {
-  const here = route.value.page === "agent" ? "fleet" : route.value.page;
+  const above = { agent: "fleet", proposal: "proposals" } as const;
+  const { page: current } = route.value;
+  const here = current === "agent" || current === "proposal" ? above[current] : current;
   return (
     <nav class="nav" aria-label="Pages">
       {PLACES.map(({ page, label, Icon }) => (

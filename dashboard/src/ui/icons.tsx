@@ -50,6 +50,14 @@ export const HoldsIcon = () => (
     <path d="M8 7v6M12 7v6" />
   </Icon>
 );
+export const ProposalsIcon = () => (
+  <Icon>
+    <circle cx="5.5" cy="4.5" r="2" />
+    <circle cx="5.5" cy="15.5" r="2" />
+    <circle cx="14.5" cy="15.5" r="2" />
+    <path d="M5.5 6.5v7M14.5 13.5V8a3 3 0 0 0-3-3H9.5M12 2.5 9.5 5 12 7.5" />
+  </Icon>
+);
 export const EventsIcon = () => (
   <Icon>
     <path d="M5 2.5v15M8.5 5H17M8.5 10H15M8.5 15H17" />

@@ -75,6 +75,10 @@ for (const colorScheme of ["light", "dark"] as const) {
       "/alerts",
       "/alerts?state=resolved",
       "/holds",
+      "/proposals?show=all",
+      `/proposals/${"1".repeat(64)}`,
+      `/proposals/${"3".repeat(64)}`,
+      `/proposals/${"5".repeat(64)}`,
       "/events",
       "/ledger",
       "/stop",
@@ -240,7 +244,18 @@ test("every page fits a window 360 pixels wide, and what is touched is large eno
   const tabs = ["overview", "denials", "output", "events", "processes", "policy"].map(
     (tab) => `/agents/${id}?tab=${tab}`,
   );
-  for (const path of ["/fleet", "/lineage", "/alerts", "/holds", "/events", "/ledger", "/stop", ...tabs]) {
+  for (const path of [
+    "/fleet",
+    "/lineage",
+    "/alerts",
+    "/holds",
+    "/proposals?show=all",
+    `/proposals/${"3".repeat(64)}`,
+    "/events",
+    "/ledger",
+    "/stop",
+    ...tabs,
+  ]) {
     await page.goto(`${at.url}/#${path}`);
     await page.locator("#content > *").first().waitFor();
     await page.waitForFunction(() => document.querySelectorAll(".pulse").length === 0);

@@ -44,6 +44,8 @@ for (const width of [1280, 360]) {
       ["/lineage", ".row"],
       ["/alerts", ".alert"],
       ["/holds", ".alert"],
+      ["/proposals?show=all", ".proposal-row"],
+      ...["1", "2", "3", "4", "5"].map((digit) => [`/proposals/${digit.repeat(64)}`, ".diff-line"] as const),
       ["/events", ".event"],
       ["/ledger", ".entry"],
     ];

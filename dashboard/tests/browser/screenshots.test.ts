@@ -15,7 +15,7 @@ const SIZES = {
 
 /** Those that the documentation shows. The others are drawn to see that nothing is too wide. */
 const KEPT =
-  /^(fleet|agent|lineage|alerts|ledger|stop|stopped)-(light|dark)$|^(fleet|agent|alerts|stop)-phone-dark$|^login-light$/;
+  /^(fleet|agent|lineage|alerts|proposals|proposal|ledger|stop|stopped)-(light|dark)$|^(fleet|agent|alerts|stop)-phone-dark$|^login-light$/;
 
 /** A picture for a repository: fewer colours, where the program that does it is there. */
 function packed(picture: Buffer): Buffer {
@@ -74,6 +74,10 @@ for (const size of ["desktop", "phone"] as const) {
       await shoot(page, name("lineage"));
       await settled(page, at, "/alerts", ".alert");
       await shoot(page, name("alerts"));
+      await settled(page, at, "/proposals?show=all", ".proposal-row");
+      await shoot(page, name("proposals"));
+      await settled(page, at, `/proposals/${"3".repeat(64)}`, ".diff-line");
+      await shoot(page, name("proposal"));
       await settled(page, at, "/events", ".event");
       await shoot(page, name("events"));
       await settled(page, at, "/ledger", ".entry");

@@ -28,7 +28,7 @@ const BWRAP: &[&str] = &[
 ];
 
 /// Where and as whom to measure.
-struct Stage {
+pub(super) struct Stage {
     name: &'static str,
     user: Option<u32>,
     directory: PathBuf,
@@ -43,19 +43,26 @@ pub(crate) fn launch(belljar: &Path) -> Result<(), Failure> {
 }
 
 fn measure_all(belljar: &Path, base: &Path) -> Result<Value, Failure> {
+    let mut report = serde_json::Map::new();
+    for stage in stages(belljar, base)? {
+        report.insert(stage.name.to_owned(), stage.measure()?);
+    }
+    Ok(Value::Object(report))
+}
+
+/// As root, if we are root, and as an ordinary user.
+pub(super) fn stages(belljar: &Path, base: &Path) -> Result<Vec<Stage>, Failure> {
     let is_root = std::fs::metadata("/proc/self")
         .is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
-    let mut report = serde_json::Map::new();
-    let stages = if is_root {
+    let users = if is_root {
         &[("root", None), ("user", Some(UNPRIVILEGED))][..]
     } else {
         &[("user", None)][..]
     };
-    for (name, user) in stages {
-        let stage = Stage::set_up(name, *user, belljar, &base.join(name))?;
-        report.insert((*name).to_owned(), stage.measure()?);
-    }
-    Ok(Value::Object(report))
+    users
+        .iter()
+        .map(|(name, user)| Stage::set_up(name, *user, belljar, &base.join(name)))
+        .collect()
 }
 
 impl Stage {
@@ -134,13 +141,20 @@ impl Stage {
         command
     }
 
-    fn boxed<'a>(&'a self, words: &[&'a str]) -> Vec<&'a str> {
-        let mut all = vec![
-            self.belljar.to_str().unwrap_or_default(),
-            "run",
-            "--quiet",
-            "--",
-        ];
+    /// As whom.
+    pub(super) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Puts a file into the project.
+    pub(super) fn write(&self, name: &str, text: &str) -> Result<(), Failure> {
+        Ok(std::fs::write(self.directory.join(name), text)?)
+    }
+
+    pub(super) fn boxed<'a>(&'a self, options: &[&'a str], words: &[&'a str]) -> Vec<&'a str> {
+        let mut all = vec![self.belljar.to_str().unwrap_or_default(), "run", "--quiet"];
+        all.extend(options);
+        all.push("--");
         all.extend(words);
         all
     }
@@ -151,7 +165,7 @@ impl Stage {
         let contenders = [
             ("bare", program.to_vec()),
             ("bwrap", bwrap),
-            ("belljar", self.boxed(program)),
+            ("belljar", self.boxed(&[], program)),
         ];
         let [bare, bwrap, belljar] = self.race(&contenders, rounds)?;
         println!("  {title}");
@@ -177,7 +191,7 @@ impl Stage {
     }
 
     /// Runs each contender in turn, round by round.
-    fn race<const N: usize>(
+    pub(super) fn race<const N: usize>(
         &self,
         contenders: &[(&str, Vec<&str>); N],
         rounds: usize,
@@ -243,7 +257,7 @@ impl Stage {
         let mut ratios = [Vec::new(), Vec::new()];
         for _ in 0..15 {
             let bare = self.calls(&program)?;
-            let boxed = self.calls(&self.boxed(&program))?;
+            let boxed = self.calls(&self.boxed(&[], &program))?;
             ratios[0].push(boxed.0 / bare.0);
             ratios[1].push(boxed.1 / bare.1);
         }
@@ -358,9 +372,9 @@ pub(crate) fn calls() -> Result<(), Failure> {
     Ok(())
 }
 
-struct Spread {
-    median: f64,
-    p95: f64,
+pub(super) struct Spread {
+    pub(super) median: f64,
+    pub(super) p95: f64,
 }
 
 impl Spread {
@@ -378,7 +392,7 @@ impl Spread {
         }
     }
 
-    fn json(&self) -> Value {
+    pub(super) fn json(&self) -> Value {
         json!({"median": self.median, "p95": self.p95})
     }
 }

@@ -330,6 +330,13 @@ fn resident(pid: u32) -> Result<f64, Failure> {
     Ok(kb / 1024.0)
 }
 
+/// What `scripts/setup.sh bench` installs.
+fn mcp_proxy() -> Option<std::path::PathBuf> {
+    let path = super::target().join("bench-mcp-venv/bin/mcp-proxy");
+    // Absolute, and not the file that a link in it leads to: commands run in a directory of their own.
+    std::path::absolute(path).ok().filter(|path| path.exists())
+}
+
 fn measure(belljar: &Path, base: &Path) -> Result<Value, Failure> {
     // Commands run in a directory of their own.
     let belljar = &std::path::absolute(belljar)?;
@@ -361,14 +368,31 @@ fn measure(belljar: &Path, base: &Path) -> Result<Value, Failure> {
     let mut wrap = through(&["wrap", "--"]);
     wrap.arg(&own).args(["bench", "mcp-echo"]);
     let mut wrapped = Pipe::start(wrap)?;
-    let stdio = turns(&mut [&mut direct, &mut wrapped])?;
+    let (mut direct_http, url) = Http::start(command(&own, &["bench", "mcp-echo-http"]))?;
+    // What people use otherwise. Behind its standard input and output is a server at an address, never a program.
+    let mut proxied = match mcp_proxy() {
+        Some(program) => {
+            let words = ["--transport", "streamablehttp", &url];
+            Some(Pipe::start(command(&program, &words))?)
+        }
+        None => {
+            println!("mcp-proxy is not there: scripts/setup.sh bench installs it");
+            None
+        }
+    };
+    let mut contenders: Vec<&mut dyn Contender> = vec![&mut direct, &mut wrapped];
+    if let Some(proxied) = &mut proxied {
+        contenders.push(proxied);
+    }
+    let stdio = turns(&mut contenders)?;
     let rates = [direct.burst()?, wrapped.burst()?];
     let memory = resident(wrapped.child.id())?;
-    drop((direct, wrapped));
+    let proxy = proxied.as_ref().map(|proxied| resident(proxied.child.id()));
+    let proxy = proxy.transpose()?;
+    drop((direct, wrapped, proxied));
 
-    let (mut direct, url) = Http::start(command(&own, &["bench", "mcp-echo-http"]))?;
     let (mut served, _) = Http::start(through(&["serve", "--server", &format!("echo={url}")]))?;
-    let http = turns(&mut [&mut direct, &mut served])?;
+    let http = turns(&mut [&mut direct_http, &mut served])?;
 
     let added = [stdio[1] - stdio[0], http[1] - http[0]];
     println!(
@@ -379,6 +403,15 @@ fn measure(belljar: &Path, base: &Path) -> Result<Value, Failure> {
         "{:28} {:>8.1}µs {:>8.1}µs {:>8.1}µs",
         "stdio, one call (median)", stdio[0], stdio[1], added[0]
     );
+    if let (Some(time), Some(memory)) = (stdio.get(2), proxy) {
+        println!(
+            "{:28} {:>10} {:>8.1}µs {:>8.1}µs   {memory:.1} MB",
+            "  the same by mcp-proxy",
+            "",
+            time,
+            time - stdio[0]
+        );
+    }
     println!(
         "{:28} {:>8.1}µs {:>8.1}µs {:>8.1}µs",
         "HTTP, one call (median)", http[0], http[1], added[1]
@@ -398,10 +431,11 @@ fn measure(belljar: &Path, base: &Path) -> Result<Value, Failure> {
         println!("{} {what}", if holds { "ok  " } else { "MISS" });
     }
     Ok(json!({
-        "stdio_us": {"direct": stdio[0], "through": stdio[1]},
+        "stdio_us": {"direct": stdio[0], "through": stdio[1], "mcp_proxy": stdio.get(2)},
         "http_us": {"direct": http[0], "through": http[1]},
         "stdio_calls_per_second": {"direct": rates[0], "through": rates[1]},
         "resident_mb": memory,
+        "mcp_proxy_resident_mb": proxy,
         "holds": verdicts.iter().all(|(_, holds)| *holds),
     }))
 }

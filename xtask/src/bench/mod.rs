@@ -1,18 +1,22 @@
 //! Benchmarks: contenders take turns in one run, and only ratios or stated bounds are judged.
 
 mod egress;
+mod evolve;
 mod experiment;
 mod launch;
 mod mcp;
 mod replication;
 mod supervisor;
+mod tiers;
 
 pub(crate) use egress::egress;
+pub(crate) use evolve::evolve;
 pub(crate) use experiment::experiment;
 pub(crate) use launch::{calls, launch};
 pub(crate) use mcp::{echo, echo_http, mcp};
 pub(crate) use replication::{replication, stamp};
 pub(crate) use supervisor::supervisor;
+pub(crate) use tiers::tiers;
 
 use crate::Failure;
 use serde_json::Value;

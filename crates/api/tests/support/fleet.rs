@@ -5,6 +5,9 @@
 
 use belljar_api::*;
 
+#[path = "proposals.rs"]
+mod proposals;
+
 fn id(text: &str) -> WorkerId {
     WorkerId::new(text).unwrap()
 }
@@ -54,6 +57,7 @@ pub fn detail(name: WorkerId) -> AgentDetail {
         agent: agent(name, AgentPhase::Running),
         keeper_pid: Some(42),
         children: vec![id("child")],
+        workdir: "/srv/agent".to_owned(),
         tier: Shown::new("native"),
         limits_by: Shown::new("cgroup v2"),
         degraded: Vec::new(),
@@ -247,6 +251,17 @@ pub fn answer(call: OperatorCall) {
                 .responder
                 .reply(&alert(asked.target, AlertState::Resolved));
         }
+        OperatorCall::RestartAgent(asked) => {
+            let request = asked.request;
+            assert_eq!(request.workdir.as_deref(), Some("/srv/release"));
+            asked
+                .responder
+                .reply(&agent(id("new"), AgentPhase::Running));
+        }
+        OperatorCall::ListProposals(asked) => asked.responder.reply(&proposals::list(id("p1"))),
+        OperatorCall::ReadProposal(asked) => {
+            asked.responder.reply(&proposals::proposal(asked.target));
+        }
         OperatorCall::ListHolds(asked) => asked.responder.reply(&HoldList {
             holds: vec![hold(id("h1"))],
         }),
@@ -326,6 +341,19 @@ pub fn ask(client: &mut Client) {
     };
     let stopping = client.call_on::<StopAgent>(&w1, &stop).unwrap();
     assert_eq!(stopping, agent(w1.clone(), AgentPhase::Stopping));
+    let restart = RestartRequest {
+        reason: reason("anew"),
+        workdir: Some("/srv/release".to_owned()),
+        grace_ms: None,
+    };
+    let anew = client.call_on::<RestartAgent>(&w1, &restart).unwrap();
+    assert_eq!(anew, agent(id("new"), AgentPhase::Running));
+    let list = client.call::<ListProposals>(&Empty {}).unwrap();
+    assert_eq!(list, proposals::list(id("p1")));
+    let one = client
+        .call_on::<ReadProposal>(&id("p2"), &Empty {})
+        .unwrap();
+    assert_eq!(one, proposals::proposal(id("p2")));
     let query = MetricsQuery {
         agent: Some(w1),
         points: Some(5),

@@ -1,5 +1,6 @@
 //! The command line's one definition: help, completions and man pages all come from here.
 
+pub(crate) mod doctor;
 pub(crate) mod evolve;
 pub(crate) mod evolve_review;
 pub(crate) mod experiment;
@@ -122,7 +123,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Profile(Profile),
     /// What this host can enforce, how, and what is missing
-    Doctor(Format),
+    Doctor(doctor::Doctor),
     /// Print the JSON Schema of a policy file
     Schema {
         /// Which file

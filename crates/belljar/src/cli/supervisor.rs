@@ -26,6 +26,14 @@ pub(crate) enum Supervisor {
         #[arg(long, value_name = "SECONDS", value_parser = super::seconds)]
         grace: Option<Duration>,
     },
+    /// End an agent kindly and start it anew, with the same command under the same capability
+    Restart {
+        #[command(flatten)]
+        on: OnAgent,
+        /// How long its end may take
+        #[arg(long, value_name = "SECONDS", value_parser = super::seconds)]
+        grace: Option<Duration>,
+    },
     /// Kill an agent; with --subtree its replicas too
     Kill {
         #[command(flatten)]

@@ -1,6 +1,10 @@
 //! `belljar doctor`: what this host can enforce, and what to do where it can't.
 
-use crate::cli::{Format, OutputFormat};
+mod tiers;
+
+use self::tiers::Effort;
+use crate::cli::OutputFormat;
+use crate::cli::doctor::Doctor;
 use crate::exit::{self, Failure};
 use crate::print;
 use belljar_sandbox::Host;
@@ -29,9 +33,17 @@ enum Standing {
     Missing,
 }
 
-pub(crate) fn doctor(format: &Format) -> Result<u8, Failure> {
+pub(crate) fn doctor(asked: &Doctor) -> Result<u8, Failure> {
     let host = Host::probe();
     host.cgroups.remove_old();
+    let tiers = tiers::all(
+        &host,
+        if asked.bench {
+            Effort::Timed
+        } else {
+            Effort::Once
+        },
+    );
     let findings = [
         kernel(),
         namespaces(),
@@ -40,15 +52,13 @@ pub(crate) fn doctor(format: &Format) -> Result<u8, Failure> {
         limits(&host),
         network(),
         cpu_share(&host),
-        tier("gvisor"),
-        tier("firecracker"),
         state(),
     ];
     let usable = findings
         .iter()
-        .all(|finding| finding.ok != Standing::Missing || finding.name.starts_with("tier"));
-    if format.output == OutputFormat::Json {
-        print::json(&json!({"usable": usable, "findings": findings}));
+        .all(|finding| finding.ok != Standing::Missing);
+    if asked.format.output == OutputFormat::Json {
+        print::json(&json!({"usable": usable, "findings": findings, "tiers": tiers}));
     } else {
         let on = print::stdout_colours();
         for finding in &findings {
@@ -62,6 +72,7 @@ pub(crate) fn doctor(format: &Format) -> Result<u8, Failure> {
                 print::out(&format!("         {:<18} → {hint}\n", ""));
             }
         }
+        tiers::show(&tiers, on);
     }
     Ok(if usable { exit::OK } else { exit::NO })
 }
@@ -213,19 +224,6 @@ fn cpu_share(host: &Host) -> Finding {
             Some("systemd-run --user --scope -p Delegate=yes belljar run …, or run as root"),
         )
     }
-}
-
-fn tier(name: &'static str) -> Finding {
-    let label = match name {
-        "gvisor" => "tier gvisor",
-        _ => "tier firecracker",
-    };
-    finding(
-        label,
-        Standing::Missing,
-        "not available in this version: refused, never replaced by another",
-        None,
-    )
 }
 
 fn state() -> Finding {

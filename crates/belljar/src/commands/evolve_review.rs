@@ -29,14 +29,60 @@ struct Office {
     desk: Desk,
 }
 
+/// What a supervisor found when it looked at a rollout of its agents.
+pub(super) enum Looked {
+    /// It goes on.
+    UnderWay,
+    /// Something that people want to know.
+    Moved(String),
+    /// It was taken back.
+    WentBack(String),
+    /// It has ended, and everybody runs what they should.
+    Over,
+}
+
+/// A supervisor's turn at a rollout of its agents.
+pub(super) fn supervise(state: &Path, proposal: &str) -> Result<Looked, Failure> {
+    let office = Office::at(state.to_owned());
+    let id = proposal.get(..12).unwrap_or(proposal);
+    let known = office.read(proposal)?;
+    let driver = office.of(&known)?;
+    // One that took over is looked at like the others: its last step may not have been made to its end.
+    let stage = driver.rollout().map(Rollout::stage);
+    if stage == Some(Stage::RolledBack) {
+        driver.keep_up().map_err(stopped)?;
+        return Ok(Looked::Over);
+    }
+    let tick = match Dossier::gather(&office.store, &known.id) {
+        Ok(dossier) => {
+            drop(driver);
+            office.turn(&dossier)?.1
+        }
+        // What took over long ago is not undone because its papers are gone.
+        Err(_) if stage == Some(Stage::Done) => {
+            driver.keep_up().map_err(stopped)?;
+            Tick::Ended
+        }
+        // Whoever can't show what was approved does not go on with it.
+        Err(error) => {
+            let why = format!("its evidence can't be had: {}", in_full(&error));
+            drop(driver);
+            let tick = office.of(&known)?.roll_back(&why).map_err(stopped)?;
+            office.set(&known, Status::RolledBack, Vec::new())?;
+            tick
+        }
+    };
+    Ok(match tick {
+        Tick::Observed | Tick::Held(_) => Looked::UnderWay,
+        Tick::Advanced(stage) => Looked::Moved(format!("the rollout of {id} is at {stage}")),
+        Tick::RolledBack(why) => Looked::WentBack(format!("{id} was taken back: {why}")),
+        Tick::Ended => Looked::Over,
+    })
+}
+
 pub(crate) fn evolve_review(what: EvolveReview) -> Result<u8, Failure> {
     outside()?;
-    let state = StateDir::find()?.path().to_owned();
-    let office = Office {
-        store: Store::of(&state),
-        desk: Desk::of(&state, key_source()),
-        state,
-    };
+    let office = Office::at(StateDir::find()?.path().to_owned());
     match what {
         EvolveReview::Review { id, format } => office.review(&id, &format),
         EvolveReview::Approve(given) => office.approve(&given),
@@ -89,6 +135,15 @@ fn stopped(error: RolloutError) -> Failure {
 }
 
 impl Office {
+    /// The one of a state directory.
+    fn at(state: PathBuf) -> Self {
+        Self {
+            store: Store::of(&state),
+            desk: Desk::of(&state, key_source()),
+            state,
+        }
+    }
+
     fn dossier(&self, id: &str) -> Result<Dossier, Failure> {
         let id = self.id(id)?;
         Dossier::gather(&self.store, &id).map_err(|error| {
@@ -217,7 +272,7 @@ impl Office {
         // What the agent that proposed it gets to read.
         let feedback = reasons.into_iter().map(|reason| Refusal {
             code: format!("review_{}", reason.as_str()),
-            stage: "review".to_owned(),
+            stage: belljar_evolve::proposal::REVIEW.to_owned(),
             at: None,
             message: given.message.clone(),
             hint: None,
@@ -281,6 +336,15 @@ impl Office {
         driver
             .deploy(&approved, &dossier.base, &dossier.candidate, plan, now_s())
             .map_err(stopped)?;
+        if let Some(back) = driver
+            .rollout()
+            .filter(|one| one.stage() == Stage::RolledBack)
+        {
+            let why = back.why_back().unwrap_or_default().to_owned();
+            self.follow(&dossier, None, &Tick::RolledBack(why))?;
+            show(&driver, format)?;
+            return Ok(exit::NO);
+        }
         self.set(&dossier.proposal, Status::Deployed, Vec::new())?;
         if let Some(history) = self.history(&dossier.proposal.project) {
             let message = message(&dossier.proposal, "Proposed");
@@ -300,12 +364,7 @@ impl Office {
             if round > 0 {
                 std::thread::sleep(std::time::Duration::from_secs(every));
             }
-            // Opened for each look: whoever wants to roll back does not wait for the last of them.
-            let mut driver = self.of(&dossier.proposal)?;
-            let approved = self.approved(&dossier).ok();
-            let before = driver.rollout().map(Rollout::stage);
-            let tick = driver.tick(approved.as_ref(), now_s()).map_err(stopped)?;
-            self.follow(&dossier, before, &tick)?;
+            let (driver, tick) = self.turn(&dossier)?;
             match tick {
                 Tick::Observed => continue,
                 Tick::Advanced(Stage::Done) | Tick::Held(_) | Tick::Ended => {
@@ -320,6 +379,16 @@ impl Office {
         }
         let driver = self.of(&dossier.proposal)?;
         show(&driver, format)
+    }
+
+    /// One turn. The releases are opened for each: whoever wants to roll back does not wait for the last of them.
+    fn turn(&self, dossier: &Dossier) -> Result<(Driver, Tick), Failure> {
+        let mut driver = self.of(&dossier.proposal)?;
+        let approved = self.approved(dossier).ok();
+        let before = driver.rollout().map(Rollout::stage);
+        let tick = driver.tick(approved.as_ref(), now_s()).map_err(stopped)?;
+        self.follow(dossier, before, &tick)?;
+        Ok((driver, tick))
     }
 
     /// What a turn means for the proposal and the history.

@@ -1,14 +1,16 @@
 //! `belljar experiment`: contracts studied with the controller that enforces them.
 
 mod live;
+mod sensitivity;
+mod twin;
 
 use crate::cli::OutputFormat;
 use crate::cli::experiment::{Experiment as Command, Optimise, RunExperiment, Threads};
 use crate::exit::{self, Failure};
 use crate::print::{self, Line, harmless};
 use belljar_experiment::stats::{
-    Comparison, Estimate, GateResult, Metric, Verdict, compare, escape, judge, morris, optimise,
-    parse_gates, sobol,
+    Comparison, Estimate, GateResult, Metric, Verdict, compare, escape, judge, optimise,
+    parse_gates,
 };
 use belljar_experiment::{
     Experiment, PRESETS, Parameter, Results, TEMPLATES, preset_source, report,
@@ -109,12 +111,18 @@ fn carry_out(
     };
     bar.clear();
     let written = report::write(&results, directory, report::Chosen::default())?;
+    let twins = match experiment.is_live {
+        true => live::twins(&results, directory),
+        false => Vec::new(),
+    };
     if output == OutputFormat::Json {
+        let twins = twin::json(&results, &twins);
         print::json(
-            &json!({"manifest": results.manifest, "cells": cells_json(&results), "sensitivity": sensitivity(&results), "escape": escape(&results.runs).filter(|_| results.experiment.is_live), "written": written}),
+            &json!({"manifest": results.manifest, "cells": cells_json(&results), "sensitivity": sensitivity::json(&results), "escape": escape(&results.runs).filter(|_| results.experiment.is_live), "twins": twins, "written": written}),
         );
     } else {
         print::out(&summary(&results));
+        print::out(&twin::table(&results, &twins));
         print::line(
             Line::Summary,
             &format!("written to {}", directory.display()),
@@ -188,18 +196,21 @@ fn cells_json(results: &Results) -> serde_json::Value {
     (0..results.manifest.points.len()).map(cell).collect()
 }
 
-/// How much each parameter matters to each metric, of sweeps that were made to say so.
-fn sensitivity(results: &Results) -> serde_json::Value {
-    let of = |metric: &Metric| {
-        let (effects, indices) = (morris(*metric, results), sobol(*metric, results));
-        let says = !(effects.is_empty() && indices.is_empty());
-        says.then(|| {
-            let found = json!({"morris": effects, "sobol": indices});
-            (metric.name().to_owned(), found)
+/// The parameters of a cell, as people read them.
+fn cell_name(results: &Results, cell: usize) -> String {
+    let point = &results.manifest.points[cell];
+    let named = results.manifest.parameters.iter().zip(point);
+    let name: Vec<String> = named
+        .map(|(name, value)| {
+            let digits = format!("{value:.4}");
+            let digits = digits.trim_end_matches('0').trim_end_matches('.');
+            format!("{name}={digits}")
         })
-    };
-    let found: serde_json::Map<_, _> = Metric::ALL.iter().filter_map(of).collect();
-    found.into()
+        .collect();
+    match name.is_empty() {
+        true => "all runs".to_owned(),
+        false => name.join(" "),
+    }
 }
 
 /// A table of the cells; of many, the first.
@@ -213,17 +224,11 @@ fn summary(results: &Results) -> String {
         Metric::Extinction,
         Metric::Denials,
     ];
-    let mut text = String::new();
-    for (cell, point) in results.manifest.points.iter().enumerate().take(MOST) {
-        let named = results.manifest.parameters.iter().zip(point);
-        let name: Vec<String> = named
-            .map(|(name, value)| format!("{name}={value}"))
-            .collect();
-        let name = if name.is_empty() {
-            "all runs".to_owned()
-        } else {
-            name.join(" ")
-        };
+    let mut text = sensitivity::lines(results);
+    // Where points were chosen to say what matters, each by itself says little.
+    let most = if text.is_empty() { MOST } else { 0 };
+    for cell in 0..results.manifest.points.len().min(most) {
+        let name = cell_name(results, cell);
         let risk = results.risk(cell as u32).word();
         text.push_str(&format!("{name}  (risk: {risk})\n"));
         for metric in SHOWN {
@@ -236,7 +241,7 @@ fn summary(results: &Results) -> String {
             }
         }
     }
-    if results.manifest.points.len() > MOST {
+    if results.manifest.points.len() > MOST && most > 0 {
         text.push_str(&format!(
             "… and {} more cells\n",
             results.manifest.points.len() - MOST

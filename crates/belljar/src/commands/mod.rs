@@ -47,7 +47,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Mcp(command) => mcp::mcp(command),
         Command::Agent(command) => agent::agent(command),
         Command::Profile(what) => documents::profile(&what),
-        Command::Doctor(format) => doctor::doctor(&format),
+        Command::Doctor(asked) => doctor::doctor(&asked),
         Command::Schema { file } => documents::schema(file),
         Command::Audit(what) => audit::audit(&what),
         Command::Keys(what) => keys::keys(&what),

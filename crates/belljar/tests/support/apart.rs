@@ -79,3 +79,24 @@ macro_rules! for_each_user_apart {
     };
 }
 pub(crate) use for_each_user_apart;
+
+/// The same on gVisor, for tests that [`for_each_user_apart`] has natively.
+macro_rules! on_gvisor_apart {
+    ($($name:ident),+ $(,)?) => {
+        mod gvisor {
+            mod as_root {
+                use $crate::support::{Who, apart, on_gvisor};
+                $(#[test] fn $name() {
+                    on_gvisor(|| apart(Who::Root, concat!("gvisor::as_root::", stringify!($name)), super::super::$name))
+                })+
+            }
+            mod as_user {
+                use $crate::support::{Who, apart, on_gvisor};
+                $(#[test] fn $name() {
+                    on_gvisor(|| apart(Who::User, concat!("gvisor::as_user::", stringify!($name)), super::super::$name))
+                })+
+            }
+        }
+    };
+}
+pub(crate) use on_gvisor_apart;

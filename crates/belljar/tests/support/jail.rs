@@ -33,6 +33,7 @@ pub(crate) struct Jail {
     belljar: PathBuf,
     options: Vec<OsString>,
     variables: Vec<(String, String)>,
+    tier: Option<&'static str>,
 }
 
 impl Jail {
@@ -55,6 +56,7 @@ impl Jail {
             base,
             options: Vec::new(),
             variables: Vec::new(),
+            tier: super::tier(),
         };
         fs::create_dir_all(&jail.base).expect("create the test's directory");
         jail.furnish();
@@ -150,10 +152,39 @@ impl Jail {
         self
     }
 
+    /// Options of every run. A profile on another tier is a document that extends it.
+    pub(crate) fn run_options(&self) -> Vec<OsString> {
+        let mut options = self.options.clone();
+        let Some(tier) = self.tier else {
+            return options;
+        };
+        let of =
+            |name: &str, long: &str| options.iter().position(|word| word == name || word == long);
+        if of("-c", "--config").is_some() {
+            return options;
+        }
+        let profile = match of("-p", "--profile") {
+            Some(at) => options.splice(at..at + 2, []).nth(1),
+            None => None,
+        };
+        let profile = profile.unwrap_or_else(|| "moderate".into());
+        let path = self.base.join("tier.yaml");
+        let document = format!(
+            "extends: {}\nsandbox_tier: {tier}\n",
+            profile.to_string_lossy()
+        );
+        self.put(&path, &document);
+        options.extend(["--config".into(), path.into_os_string()]);
+        options
+    }
+
     /// Runs under this capability document.
     pub(crate) fn policy(&mut self, yaml: &str) -> &mut Jail {
         let path = self.base.join("policy.yaml");
-        self.put(&path, yaml);
+        match self.tier {
+            Some(tier) => self.put(&path, &format!("sandbox_tier: {tier}\n{yaml}")),
+            None => self.put(&path, yaml),
+        }
         self.option(&["--config", &path.to_string_lossy()])
     }
 
@@ -210,15 +241,21 @@ impl Jail {
     /// `belljar run` with the options so far, in text mode.
     pub(crate) fn text_command(&self, words: &[&str]) -> Command {
         let mut command = self.belljar(&["run"]);
-        command.args(&self.options).arg("--").args(words);
+        command.args(self.run_options()).arg("--").args(words);
         command
     }
 
     /// `belljar run --output json` with the options so far.
     pub(crate) fn json_command(&self, words: &[&str]) -> Command {
         let mut command = self.belljar(&["run", "--output", "json"]);
-        command.args(&self.options).arg("--").args(words);
+        command.args(self.run_options()).arg("--").args(words);
         command
+    }
+
+    /// The options so far as a shell reads them.
+    pub(crate) fn quoted_options(&self) -> String {
+        let quote = |word: OsString| format!("'{}' ", word.to_string_lossy());
+        self.run_options().into_iter().map(quote).collect()
     }
 
     /// Runs a program in the box to its end and checks that nothing of the run is left.

@@ -134,6 +134,12 @@ pub(crate) fn assert_nothing_left(base: &Path, state: &Path, sandbox_id: Option<
         "the state directory is not empty: {records:#?}"
     );
     if let Some(id) = sandbox_id {
+        // Those of a kernel that a program ran on name its box alone.
+        let kernels = processes_marked(Path::new(id));
+        assert!(
+            kernels.is_empty(),
+            "processes outlived the run: {kernels:#?}"
+        );
         let cgroups = cgroups_of(id);
         assert!(cgroups.is_empty(), "cgroups outlived the run: {cgroups:#?}");
         for place in ["/tmp", "/var/tmp", "/dev/shm", "/run"] {

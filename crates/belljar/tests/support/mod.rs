@@ -26,11 +26,12 @@ mod record;
 mod scratch;
 mod supervised;
 mod talk;
+mod tier;
 mod watch;
 mod world;
 mod yard;
 
-pub(crate) use apart::{apart, for_each_user_apart, is_apart};
+pub(crate) use apart::{apart, for_each_user_apart, is_apart, on_gvisor_apart};
 pub(crate) use build::{belljar, probe};
 pub(crate) use family::{AGENT, Family, Host, Refusal, Said, text};
 pub(crate) use http::{Answer, Http, Ready};
@@ -43,10 +44,11 @@ pub(crate) use record::{Record, with_flipped};
 pub(crate) use scratch::Scratch;
 pub(crate) use supervised::{Supervised, pid as supervised_pid};
 pub(crate) use talk::{Talk, text_of};
+pub(crate) use tier::{Difference, GVISOR, differs, on_gvisor, tier};
 pub(crate) use watch::{Finished, eventually, finish, finish_with_input};
 pub(crate) use world::{
     NODE_MODULES, PLACE, PYTHON, World, assert_recorded, codes, for_each_user_in_a_world,
-    in_a_world,
+    in_a_world, on_gvisor_in_a_world,
 };
 pub(crate) use yard::{Yard, attend_admitted};
 
@@ -130,3 +132,27 @@ macro_rules! for_each_user {
     };
 }
 pub(crate) use for_each_user;
+
+/// The same for every tier: `as_root::name` and `as_user::name` natively, `gvisor::as_root::name` and
+/// `gvisor::as_user::name` on gVisor. Where that is known to differ, the test says so by a [`Difference`].
+macro_rules! for_each_user_and_tier {
+    ($($name:ident),+ $(,)? $(; prepared by root: $($prepared:ident),+ $(,)?)?) => {
+        $crate::support::for_each_user!($($name),+ $(; prepared by root: $($prepared),+)?);
+        mod gvisor {
+            mod as_root {
+                use $crate::support::{Who, on_gvisor};
+                $(#[test] fn $name() { Who::Root.require(); on_gvisor(|| super::super::$name(Who::Root)) })+
+                $($(#[test] fn $prepared() { Who::Root.require(); on_gvisor(|| super::super::$prepared(Who::Root)) })+
+                mod as_user {
+                    use $crate::support::{Who, on_gvisor};
+                    $(#[test] fn $prepared() { Who::Root.require(); on_gvisor(|| super::super::super::$prepared(Who::User)) })+
+                })?
+            }
+            mod as_user {
+                use $crate::support::{Who, on_gvisor};
+                $(#[test] fn $name() { on_gvisor(|| super::super::$name(Who::User)) })+
+            }
+        }
+    };
+}
+pub(crate) use for_each_user_and_tier;

@@ -349,3 +349,24 @@ macro_rules! for_each_user_in_a_world {
     };
 }
 pub(crate) use for_each_user_in_a_world;
+
+/// The same on gVisor, for tests that [`for_each_user_in_a_world`] has natively.
+macro_rules! on_gvisor_in_a_world {
+    ($($name:ident),+ $(,)?) => {
+        mod gvisor {
+            mod as_root {
+                use $crate::support::{Who, in_a_world, on_gvisor};
+                $(#[test] fn $name() {
+                    on_gvisor(|| in_a_world(Who::Root, concat!("gvisor::as_root::", stringify!($name)), super::super::$name))
+                })+
+            }
+            mod as_user {
+                use $crate::support::{Who, in_a_world, on_gvisor};
+                $(#[test] fn $name() {
+                    on_gvisor(|| in_a_world(Who::User, concat!("gvisor::as_user::", stringify!($name)), super::super::$name))
+                })+
+            }
+        }
+    };
+}
+pub(crate) use on_gvisor_in_a_world;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use belljar_gate::keyring::KeySource;
 use belljar_gate::{Durability, Launch, RunGate};
-use belljar_policy::Capability;
+use belljar_policy::{Capability, Tier};
 use belljar_sandbox::plan::Plan;
 use belljar_supervisor::{
     Assignment, Attendant, BoxState, Command, KillCode, Leave, Reins, RunError, RunResult,
@@ -52,7 +52,11 @@ impl Yard {
     }
 
     pub(crate) fn capability(&self) -> Capability {
-        belljar_manifest::profile("moderate").expect("a shipped profile")
+        let mut capability = belljar_manifest::profile("moderate").expect("a shipped profile");
+        if super::tier() == Some(super::GVISOR) {
+            capability.tier = Tier::Gvisor;
+        }
+        capability
     }
 
     /// A command in the workspace.

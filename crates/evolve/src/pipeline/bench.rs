@@ -5,7 +5,7 @@
 
 use serde_json::json;
 
-use super::chamber::{ChamberError, Chambers, Job, Watched};
+use super::chamber::{ChamberError, Chambers, Job};
 use super::finding::{Finding, finding};
 use crate::compare::benchmark::{self, Abba, Speed, Threshold};
 use crate::config::Benchmark;
@@ -22,8 +22,7 @@ pub(super) fn compare(
         let place = chambers.place(tree)?;
         let job = Job {
             words: &benchmark.command,
-            shows: Vec::new(),
-            watched: Watched::No,
+            ..Job::default()
         };
         let result = chambers.run(&place, &job)?;
         match result.exit_code {

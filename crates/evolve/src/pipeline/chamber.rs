@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use belljar_policy::{Capability, Origin, PathRule, Permission, Rule};
 use belljar_supervisor::{Command, RunError, RunResult, SandboxManager, Show, ShowName, StateDir};
@@ -16,10 +16,13 @@ use crate::tree::{Tree, TreeError};
 pub(super) struct Chambers {
     manager: SandboxManager,
     capability: Capability,
-    scratch: Scratch,
+    /// Where trees are put, the fastest first, and how many bytes there are for them.
+    scratch: Vec<(u64, Scratch)>,
     /// Trees that are exported, by their digest. No box can write to one, so all may look at the same.
     exported: Mutex<BTreeMap<String, PathBuf>>,
     time: Duration,
+    /// How long the trees took to write, in milliseconds, each.
+    written: Mutex<Vec<f64>>,
 }
 
 /// A box did not tell what it should have.
@@ -42,6 +45,9 @@ pub(super) struct Job<'a> {
     /// Files below /belljar.
     pub(super) shows: Vec<(&'static str, Vec<u8>)>,
     pub(super) watched: Watched,
+    /// What it reads. Once it has, nothing else in the box can.
+    pub(super) input: Vec<u8>,
+    pub(super) env: Vec<(&'static str, String)>,
 }
 
 /// Whether what it does is noted.
@@ -70,9 +76,10 @@ impl Chambers {
         Ok(Self {
             manager: SandboxManager::with_state(StateDir::at(state.path().to_owned())?),
             capability,
-            scratch: Scratch::new().map_err(ChamberError::Scratch)?,
+            scratch: scratches().map_err(ChamberError::Scratch)?,
             exported: Mutex::default(),
             time: config.stage_time,
+            written: Mutex::default(),
         })
     }
 
@@ -83,10 +90,26 @@ impl Chambers {
         if let Some(place) = exported.get(&digest) {
             return Ok(place.clone());
         }
-        let place = self.scratch.0.join(&digest[..16]);
+        let (_, base) = self
+            .scratch
+            .iter()
+            .find(|(room, _)| tree.bytes().saturating_mul(SPARE) <= *room)
+            .or(self.scratch.last())
+            .ok_or_else(|| ChamberError::Scratch(std::io::ErrorKind::NotFound.into()))?;
+        let place = base.0.join(&digest[..16]);
+        let began = Instant::now();
         tree.export(&place)?;
+        let took = began.elapsed().as_secs_f64() * 1e3;
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        written.push(took);
         exported.insert(digest, place.clone());
         Ok(place)
+    }
+
+    /// How long the slowest tree took to write, in milliseconds.
+    pub(super) fn slowest_ms(&self) -> Option<f64> {
+        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        written.iter().copied().max_by(f64::total_cmp)
     }
 
     /// Runs a command in a box of its own.
@@ -106,6 +129,12 @@ impl Chambers {
                 bytes: Arc::from(bytes.as_slice()),
             });
         }
+        for (name, value) in &job.env {
+            command = command.env(*name, value);
+        }
+        if !job.input.is_empty() {
+            command = command.input(job.input.as_slice());
+        }
         if job.watched == Watched::Yes {
             command = command.watched();
         }
@@ -124,15 +153,37 @@ impl Chambers {
     }
 }
 
+/// Memory that programs share. Thousands of files are made there in a fifth of the time that a disk takes.
+const MEMORY: &str = "/dev/shm";
+/// How many times a tree's size has to be free, as others use it too.
+const SPARE: u64 = 8;
+
+/// A directory in memory, where there is one, and one among temporary files.
+fn scratches() -> std::io::Result<Vec<(u64, Scratch)>> {
+    let memory = rustix::fs::statfs(MEMORY).ok().filter(|facts| {
+        const TMPFS: u64 = 0x0102_1994;
+        facts.f_type as u64 == TMPFS
+    });
+    let mut all = Vec::new();
+    if let Some(facts) = memory
+        && let Ok(scratch) = Scratch::new(Path::new(MEMORY))
+    {
+        let room = facts.f_bavail.saturating_mul(facts.f_bsize as u64);
+        all.push((room, scratch));
+    }
+    all.push((u64::MAX, Scratch::new(&std::env::temp_dir())?));
+    Ok(all)
+}
+
 /// A directory that goes when this does.
 #[derive(Debug)]
 struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new() -> std::io::Result<Self> {
+    fn new(base: &Path) -> std::io::Result<Self> {
         let mut bytes = [0u8; 12];
         rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-        let place = std::env::temp_dir().join(format!(
+        let place = base.join(format!(
             "belljar-evolve-{}",
             belljar_gate::record::hex(&bytes)
         ));

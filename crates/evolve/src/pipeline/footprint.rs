@@ -31,8 +31,8 @@ pub(super) fn compare(
             &place,
             &Job {
                 words,
-                shows: Vec::new(),
                 watched: Watched::Yes,
+                ..Job::default()
             },
         )?;
         if result.exit_code != Some(0) {

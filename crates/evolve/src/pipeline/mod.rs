@@ -4,8 +4,10 @@ mod bench;
 mod chamber;
 mod finding;
 mod footprint;
+mod runner;
 mod scan;
 mod statics;
+mod tools;
 mod trial;
 
 use std::collections::BTreeMap;
@@ -30,6 +32,7 @@ use crate::tree::Tree;
 use crate::{risk, signals};
 use chamber::Chambers;
 use finding::{Finding, finding, not_asked, reason};
+use runner::{Runner, Suite};
 use trial::Coverage;
 
 /// The rules' own version: another one is another judge, and no earlier result counts.
@@ -80,14 +83,18 @@ pub(crate) struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Lines of Python outside of tests that are new, by file, where the tree has them.
-    fn changed_python(&self, tree: &Tree) -> BTreeMap<String, Vec<usize>> {
-        let python = self
+    /// New lines outside of tests of some languages, by file, where the tree has them.
+    fn changed(
+        &self,
+        tree: &Tree,
+        is_wanted: impl Fn(Lang) -> bool,
+    ) -> BTreeMap<String, Vec<usize>> {
+        let wanted = self
             .changes
             .iter()
-            .filter(|change| Lang::of(change.path) == Some(Lang::Python));
+            .filter(|change| Lang::of(change.path).is_some_and(&is_wanted));
         let there =
-            python.filter(|change| change.after.is_some() && tree.get(change.path) == change.after);
+            wanted.filter(|change| change.after.is_some() && tree.get(change.path) == change.after);
         there
             .map(|change| (change.path.to_string(), change.lines().0))
             .collect()
@@ -100,6 +107,8 @@ pub struct Pipeline<'a> {
     state: &'a StateDir,
     cache: PathBuf,
     loaded: &'a Loaded,
+    /// What the tools are that its rules name.
+    tools: String,
 }
 
 impl<'a> Pipeline<'a> {
@@ -110,6 +119,7 @@ impl<'a> Pipeline<'a> {
             state,
             cache,
             loaded,
+            tools: tools::digest(&loaded.config),
         }
     }
 
@@ -197,14 +207,16 @@ impl<'a> Pipeline<'a> {
             proposal,
             ..
         } = self.loaded;
-        let files = trial::test_files(trusted, &config.test_files);
+        let suites = runner::suites(config, trusted);
         let held_out = self.held_out(base, trusted);
         let held_digest = match &held_out {
             Some(Ok((_, after, _))) => after.digest(),
             _ => String::new(),
         };
         let unit = || match (config.test_files.is_empty(), config.cases.is_empty()) {
-            (false, _) => trial::compare(work, chambers, base, trusted, &files, Coverage::Counts),
+            (false, _) => {
+                trial::compare_all(work, chambers, [base, trusted], &suites, Coverage::Counts)
+            }
             // Exit codes of other languages' tests are a candidate's to choose; what a case prints is compared here.
             (true, false) => not_asked(),
             (true, true) => {
@@ -220,8 +232,9 @@ impl<'a> Pipeline<'a> {
                 return not_asked();
             }
             let mut found = match &held_out {
-                Some(Ok((before, after, files))) => {
-                    trial::compare(work, chambers, before, after, files, Coverage::Ignored)
+                Some(Ok((before, after, suites))) => {
+                    let trees = [before, after];
+                    trial::compare_all(work, chambers, trees, suites, Coverage::Ignored)
                 }
                 Some(Err(error)) => {
                     let mut found = finding();
@@ -291,7 +304,7 @@ impl<'a> Pipeline<'a> {
         &self,
         base: &Tree,
         trusted: &Tree,
-    ) -> Option<Result<(Tree, Tree, Vec<crate::TreePath>), String>> {
+    ) -> Option<Result<(Tree, Tree, Vec<Suite>), String>> {
         const PLACE: &str = "belljar_held_out";
         let config = &self.loaded.config;
         let directory = config.held_out.as_ref()?;
@@ -310,17 +323,27 @@ impl<'a> Pipeline<'a> {
             let (mut before, mut after) = (base.clone(), trusted.clone());
             let mut names = Vec::new();
             for (path, entry) in tests.iter() {
-                let inside = crate::TreePath::new(format!("{PLACE}/{path}"))
-                    .map_err(|error| error.to_string())?;
+                // Cargo looks for tests in one place only.
+                let inside = match Lang::of(path) {
+                    Some(Lang::Rust) => format!("tests/{PLACE}_{path}"),
+                    _ => format!("{PLACE}/{path}"),
+                };
+                let inside = crate::TreePath::new(inside).map_err(|error| error.to_string())?;
                 before.put(inside.clone(), entry.clone());
                 after.put(inside.clone(), entry.clone());
                 names.push(inside);
             }
-            let files = trial::test_files(&before, &config.test_files)
-                .into_iter()
-                .filter(|file| names.contains(file))
-                .collect();
-            Ok((before, after, files))
+            let suites = runner::suites(config, &before).into_iter();
+            let own = |suite: Suite| {
+                let is_own = |file: &crate::TreePath| match suite.runner {
+                    Runner::Cargo => Lang::of(file) == Some(Lang::Rust),
+                    _ => suite.files.contains(file),
+                };
+                let files: Vec<_> = names.iter().filter(|file| is_own(file)).cloned().collect();
+                (!files.is_empty()).then_some(Suite { files, ..suite })
+            };
+            let suites = suites.filter_map(own).collect();
+            Ok((before, after, suites))
         };
         Some(read())
     }
@@ -348,11 +371,11 @@ impl<'a> Pipeline<'a> {
         }
         let start = Instant::now();
         let found = run();
-        let is_plain = found.reasons.is_empty() && found.raised.is_empty() && !found.not_asked;
+        let has_passed = found.reasons.is_empty() && !found.not_asked;
         let took = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
         let result = self.settled(&self.loaded.proposal.id, name, more, found, took);
         // Only what passed is worth keeping: a failure may have been the machine's. That it can't be kept costs time alone.
-        if is_plain && std::fs::create_dir_all(&self.cache).is_ok() {
+        if has_passed && std::fs::create_dir_all(&self.cache).is_ok() {
             let _ = std::fs::write(&file, serde_json::to_vec(&result).unwrap_or_default());
         }
         tell(Progress::Ended(&result));
@@ -371,11 +394,12 @@ impl<'a> Pipeline<'a> {
         let (before, after) = (base.digest(), candidate.digest());
         let words = [
             EDITION,
-            trial::RUNNER,
+            &runner::TEXTS.concat(),
             name,
             &before,
             &after,
             &config.digest,
+            &self.tools,
             &request,
             more,
         ];

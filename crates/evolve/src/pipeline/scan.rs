@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::chamber::{ChamberError, Chambers, Job, Watched};
+use super::chamber::{ChamberError, Chambers, Job};
 use super::finding::{Finding, finding};
 use crate::config::Scanner;
+use crate::imports;
+use crate::proposal::Risk;
 use crate::scope::Change;
 use crate::tree::{Entry, Tree};
 
@@ -58,6 +60,14 @@ pub(super) fn scan(
             }
         }
     }
+    for import in imports::undeclared(changes, after) {
+        let at = format!("{}:{}", import.path, import.line);
+        let message = format!(
+            "{} is imported, and no manifest or lock file has it",
+            import.name
+        );
+        finding.raise(Risk::Critical, "undeclared_import", &at, &message);
+    }
     finding.facts = json!({"scanners": figures});
     finding
 }
@@ -66,8 +76,7 @@ fn count(chambers: &Chambers, tree: &Tree, scanner: &Scanner) -> Result<usize, C
     let place = chambers.place(tree)?;
     let job = Job {
         words: &scanner.command,
-        shows: Vec::new(),
-        watched: Watched::No,
+        ..Job::default()
     };
     let result = chambers.run(&place, &job)?;
     let printed = result.stdout.as_deref().unwrap_or_default();

@@ -5,8 +5,9 @@ use std::path::Path;
 use serde_json::json;
 
 use super::Work;
-use super::chamber::{ChamberError, Chambers, Job, Watched};
+use super::chamber::{ChamberError, Chambers, Job};
 use super::finding::{Finding, finding};
+use crate::lang::Lang;
 use crate::proposal::Risk;
 use crate::signals;
 use crate::tree::Tree;
@@ -28,7 +29,7 @@ pub(super) fn check(work: &Work<'_>, chambers: &Chambers, tree: &Tree) -> Findin
             return found;
         }
     };
-    let python = work.changed_python(tree);
+    let python = work.changed(tree, |lang| lang == Lang::Python);
     if !python.is_empty() {
         let words = [
             work.config.python.as_str(),
@@ -53,7 +54,7 @@ pub(super) fn check(work: &Work<'_>, chambers: &Chambers, tree: &Tree) -> Findin
             &Job {
                 words: &words,
                 shows,
-                watched: Watched::No,
+                ..Job::default()
             },
         );
     }
@@ -65,12 +66,12 @@ pub(super) fn check(work: &Work<'_>, chambers: &Chambers, tree: &Tree) -> Findin
             &check.name,
             &Job {
                 words: &check.command,
-                shows: Vec::new(),
-                watched: Watched::No,
+                ..Job::default()
             },
         );
     }
-    found.facts = json!({"checks": work.config.checks.len()});
+    found.facts =
+        json!({"checks": work.config.checks.len(), "workspace_ms": chambers.slowest_ms()});
     found
 }
 

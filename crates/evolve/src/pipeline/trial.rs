@@ -3,132 +3,128 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::Work;
-use super::chamber::{ChamberError, Chambers, Job, Watched};
+use super::chamber::{Chambers, Job};
 use super::finding::{Finding, finding};
+use super::runner::{self, Outcome, Suite, Told};
 use crate::config::Case;
 use crate::glob::{self, Glob};
-use crate::path::TreePath;
-use crate::scope::GUARDED;
+use crate::lang::{Lang, code_lines};
+use crate::scope::{self, GUARDED};
 use crate::tree::Tree;
-
-pub(super) const RUNNER: &str = include_str!("../python/runner.py");
-
-/// What the runner says.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Told {
-    /// Whether its processes came to their ends and said everything.
-    complete: bool,
-    exit: i32,
-    outcomes: BTreeMap<String, Outcome>,
-    /// The same tests, in the run in which each was made to fail.
-    must_fail: BTreeMap<String, Outcome>,
-    /// The end of what they printed.
-    log: String,
-    lines: BTreeMap<String, LinesTold>,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LinesTold {
-    wanted: Vec<usize>,
-    covered: Vec<usize>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Outcome {
-    Passed,
-    Skipped,
-    Failed,
-}
 
 /// The candidate with everything that it is tested and built with as it was before.
 pub(super) fn trusted(base: &Tree, candidate: &Tree, test_files: &[String]) -> Tree {
-    let kept: Vec<Glob> = GUARDED
-        .iter()
-        .copied()
-        .chain(test_files.iter().map(String::as_str))
-        .map(Glob::new)
-        .collect();
-    let is_kept = |path: &TreePath| glob::first(&kept, path).is_some();
+    let kept = kept(test_files);
     let mut tree = candidate.clone();
-    let foreign: Vec<TreePath> = tree
-        .iter()
-        .map(|(path, _)| path.clone())
-        .filter(|path| is_kept(path))
-        .collect();
-    for path in &foreign {
-        tree.take(path);
+    for change in scope::changes(base, candidate) {
+        if glob::first(&kept, change.path).is_some() {
+            match change.before {
+                Some(entry) => tree.put(change.path.clone(), entry.clone()),
+                None => drop(tree.take(change.path)),
+            }
+        }
     }
-    for (path, entry) in base.iter().filter(|(path, _)| is_kept(path)) {
-        tree.put(path.clone(), entry.clone());
-    }
+    runner::with_tests_of(base, &mut tree);
     tree
 }
 
-/// Test files of a tree.
-pub(super) fn test_files(tree: &Tree, patterns: &[String]) -> Vec<TreePath> {
-    let globs: Vec<Glob> = patterns.iter().map(|pattern| Glob::new(pattern)).collect();
-    let all = tree.iter().map(|(path, _)| path);
-    all.filter(|path| path.extension() == Some("py") && glob::first(&globs, path).is_some())
-        .cloned()
-        .collect()
+/// What is taken from the tree before, whatever a candidate makes of it.
+fn kept(test_files: &[String]) -> Vec<Glob> {
+    let own = test_files.iter().map(String::as_str);
+    GUARDED.iter().copied().chain(own).map(Glob::new).collect()
 }
 
-/// Runs test files on a tree.
-fn run(
-    chambers: &Chambers,
+/// Runs tests of every kind on the tree before and on the tree after, and compares.
+pub(super) fn compare_all(
     work: &Work<'_>,
-    tree: &Tree,
-    files: &[TreePath],
-    changed: &BTreeMap<String, Vec<usize>>,
-) -> Result<Told, ChamberError> {
-    let place = chambers.place(tree)?;
-    let job = json!({"root": place, "paths": work.config.import_paths, "files": files, "changed": changed});
-    let words = [
-        work.config.python.as_str(),
-        "-I",
-        "-B",
-        "/belljar/evolve/runner.py",
-    ]
-    .map(str::to_owned);
-    let job = Job {
-        words: &words,
-        shows: vec![
-            ("evolve/runner.py", RUNNER.as_bytes().to_vec()),
-            ("evolve/job.json", job.to_string().into_bytes()),
-        ],
-        watched: Watched::No,
-    };
-    let result = chambers.run(&place, &job)?;
-    let error = result.stderr.as_deref().unwrap_or_default();
-    let tail = &error[error.len().saturating_sub(2000)..error.len()];
-    if result.exit_code != Some(0) || result.stdout_truncated {
-        return Err(ChamberError::Ended(format!(
-            "the test runner ended with {:?}: {tail}",
-            result.exit_code.or(result.signal)
-        )));
+    chambers: &Chambers,
+    [before, after]: [&Tree; 2],
+    suites: &[Suite],
+    coverage: Coverage,
+) -> Finding {
+    let mut all = finding();
+    if suites.is_empty() {
+        all.refuse(
+            "no_tests",
+            None,
+            "there are no test files",
+            "a change that nothing tests can't be judged; add tests by hand first",
+        );
+        return all;
     }
-    let told = result.stdout.as_deref().unwrap_or_default();
-    serde_json::from_str(told).map_err(|error| {
-        ChamberError::Ended(format!("the test runner's word can't be read: {error}"))
-    })
+    let mut passed = BTreeSet::new();
+    for suite in suites {
+        let (found, ids) = compare(work, chambers, before, after, suite, coverage);
+        all.reasons.extend(found.reasons);
+        passed.extend(ids);
+        match (suites.len(), all.facts.as_object_mut()) {
+            (2.., Some(facts)) => drop(facts.insert(suite.runner.as_str().into(), found.facts)),
+            _ => all.facts = found.facts,
+        }
+    }
+    if coverage == Coverage::Counts {
+        for wanted in &work.request.tests {
+            let inside = format!("{wanted}::");
+            if !passed.iter().any(|id: &String| id.starts_with(&inside)) {
+                all.refuse(
+                    "named_test",
+                    Some(wanted.to_string()),
+                    "no test in it ran and passed",
+                    "name test files of the project",
+                );
+            }
+        }
+        unseen(&mut all, work, suites);
+    }
+    all
 }
 
-/// Runs test files on the tree before and on the tree after, and compares.
-pub(super) fn compare(
+/// Changed code that no runner watches is never taken for code that was run.
+fn unseen(finding: &mut Finding, work: &Work<'_>, suites: &[Suite]) {
+    let is_seen = |lang: Lang| {
+        suites
+            .iter()
+            .any(|suite| suite.runner.runs(lang) && suite.runner.sees_lines())
+    };
+    for change in &work.changes {
+        let (Some(lang), Some(text)) = (
+            Lang::of(change.path),
+            change.after.and_then(|entry| entry.text()),
+        ) else {
+            continue;
+        };
+        let code = code_lines(lang, text);
+        let is_code = change.lines().0.iter().any(|line| code.contains(line));
+        let is_kept = |path| glob::first(&kept(&work.config.test_files), path).is_some();
+        if !is_code || is_seen(lang) || is_kept(change.path) {
+            continue;
+        }
+        if let Some(facts) = finding.facts.as_object_mut() {
+            facts.insert("coverage".into(), json!("not available"));
+        }
+        if work.config.min_coverage > 0.0 {
+            finding.refuse(
+                "coverage_unavailable",
+                Some(change.path.to_string()),
+                "nothing here can tell whether tests run the changed lines",
+                "say `min_coverage = 0` in evolve.toml if that is all right",
+            );
+        }
+    }
+}
+
+/// Runs tests of one kind on both trees, and compares. Gives the names of those that pass, too.
+fn compare(
     work: &Work<'_>,
     chambers: &Chambers,
     before: &Tree,
     after: &Tree,
-    files: &[TreePath],
+    Suite { runner, files }: &Suite,
     coverage: Coverage,
-) -> Finding {
+) -> (Finding, Vec<String>) {
     let mut finding = finding();
     if files.is_empty() {
         finding.refuse(
@@ -137,16 +133,16 @@ pub(super) fn compare(
             "there are no test files",
             "a change that nothing tests can't be judged; add tests by hand first",
         );
-        return finding;
+        return (finding, Vec::new());
     }
     let changed = match coverage {
-        Coverage::Counts => work.changed_python(after),
-        Coverage::Ignored => BTreeMap::new(),
+        Coverage::Counts if runner.sees_lines() => work.changed(after, |lang| runner.runs(lang)),
+        _ => BTreeMap::new(),
     };
     // Both at once: neither sees the other.
     let (base, candidate) = std::thread::scope(|scope| {
-        let base = scope.spawn(|| run(chambers, work, before, files, &BTreeMap::new()));
-        let candidate = run(chambers, work, after, files, &changed);
+        let base = scope.spawn(|| runner.run(chambers, work, before, files, &BTreeMap::new()));
+        let candidate = runner.run(chambers, work, after, files, &changed);
         (base.join(), candidate)
     });
     let base = match base {
@@ -158,11 +154,11 @@ pub(super) fn compare(
                 &format!("the tests can't be run on the tree before: {error}"),
                 "see that the project's own tests run",
             );
-            return finding;
+            return (finding, Vec::new());
         }
         Err(_) => {
             finding.refuse("baseline", None, "the run on the tree before was lost", "");
-            return finding;
+            return (finding, Vec::new());
         }
     };
     let candidate = match candidate {
@@ -174,33 +170,16 @@ pub(super) fn compare(
                 &error.to_string(),
                 "a run that does not come to its end is a failure",
             );
-            return finding;
+            return (finding, Vec::new());
         }
     };
     judge(&mut finding, &base, &candidate);
-    for wanted in work
-        .request
-        .tests
-        .iter()
-        .filter(|_| coverage == Coverage::Counts)
-    {
-        let inside = format!("{wanted}::");
-        let mut all = candidate.outcomes.iter();
-        let passed =
-            all.any(|(id, outcome)| id.starts_with(&inside) && *outcome == Outcome::Passed);
-        if !passed {
-            finding.refuse(
-                "named_test",
-                Some(wanted.to_string()),
-                "no test in it ran and passed",
-                "name test files of the project",
-            );
-        }
-    }
-    if coverage == Coverage::Counts {
+    if coverage == Coverage::Counts && runner.sees_lines() {
         cover(&mut finding, &candidate, work.config.min_coverage);
     }
-    finding
+    let passed = candidate.outcomes.into_iter();
+    let passed = passed.filter(|(_, outcome)| *outcome == Outcome::Passed);
+    (finding, passed.map(|(id, _)| id).collect())
 }
 
 /// Whether changed lines must be run.
@@ -341,7 +320,7 @@ pub(super) fn cases(finding: &mut Finding, chambers: &Chambers, after: &Tree, al
         let job = Job {
             words: &words,
             shows: vec![("evolve/input", case.input.clone().into_bytes())],
-            watched: Watched::No,
+            ..Job::default()
         };
         let at = Some(case.name.clone());
         match chambers.run(&place, &job) {

@@ -270,21 +270,16 @@ impl History {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#[path = "../../tests/common/git.rs"]
+mod helper;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
+    use super::helper::{git, repository};
     use super::*;
     use crate::TreePath;
     use crate::tree::Entry;
-
-    fn git(at: &Path, words: &[&str]) -> String {
-        let done = Command::new("git")
-            .arg("-C")
-            .arg(at)
-            .args(words)
-            .output()
-            .unwrap();
-        assert!(done.status.success(), "{done:?}");
-        String::from_utf8(done.stdout).unwrap().trim().to_owned()
-    }
 
     #[test]
     fn a_proposal_is_branched_merged_and_undone_and_the_working_tree_is_never_touched() {
@@ -292,21 +287,8 @@ mod tests {
         let (project, scratch) = (place.path().join("p"), place.path().join("s"));
         std::fs::create_dir_all(&project).unwrap();
         std::fs::create_dir_all(&scratch).unwrap();
-        git(&project, &["init", "-q", "-b", "main"]);
         std::fs::write(project.join("a.py"), "1\n").unwrap();
-        git(&project, &["add", "-A"]);
-        git(
-            &project,
-            &[
-                "-c",
-                "user.name=x",
-                "-c",
-                "user.email=x@y",
-                "commit",
-                "-qm",
-                "first",
-            ],
-        );
+        repository(&project);
         // Unfinished work, a filter and hooks that would leave a mark.
         std::fs::write(project.join("a.py"), "mine\n").unwrap();
         let mark = place.path().join("mark");

@@ -187,8 +187,9 @@ impl Dossier {
         let removed = self.impact.api_removed.len() + self.impact.api_changed.len();
         let mut look = Vec::new();
         if unasked > 0 {
+            let stages = if unasked == 1 { "stage" } else { "stages" };
             look.push(format!(
-                "{unasked} stages that the project declares nothing for"
+                "{unasked} {stages} that the project declares nothing for"
             ));
         }
         if removed > 0 && !self.impact.callers.is_empty() {
@@ -209,6 +210,8 @@ impl Dossier {
 
 fn is_about(statement: &Statement, proposal: &Proposal) -> bool {
     statement.predicate.proposal == proposal.id
+        // A statement about nothing is about nothing.
+        && !statement.subject.is_empty()
         && statement
             .subject
             .iter()

@@ -3,6 +3,7 @@
 //! [`standing`] decides and is pure. [`Desk`] is the one door to it: it checks who says something, spends one-time
 //! codes, signs, records and keeps. An [`Approved`] is the proof that enough people said yes; nothing else makes one.
 
+pub mod page;
 pub mod paint;
 pub mod registry;
 pub mod standing;

@@ -18,7 +18,7 @@ pub enum Colours {
 
 /// A part of a line of code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tint {
+pub(super) enum Tint {
     Plain,
     Keyword,
     Text,
@@ -35,7 +35,7 @@ const KEYWORDS: &[&str] = &[
 ];
 
 /// Cuts a line into parts of one colour: keywords, texts, comments, numbers. Enough for a reader; no parser.
-fn tints(line: &str, comment: &str) -> Vec<(Tint, String)> {
+pub(super) fn tints(line: &str, comment: &str) -> Vec<(Tint, String)> {
     let mut parts: Vec<(Tint, String)> = Vec::new();
     let mut rest = line;
     while let Some(first) = rest.chars().next() {
@@ -81,7 +81,7 @@ fn text_length(rest: &str, quote: char) -> usize {
     rest.len()
 }
 
-fn comment_of(path: &str) -> &'static str {
+pub(super) fn comment_of(path: &str) -> &'static str {
     match path.rsplit_once('.').map(|(_, end)| end) {
         Some("py" | "pyi" | "toml" | "yaml" | "yml" | "sh") => "#",
         Some("rs" | "js" | "mjs" | "ts" | "tsx" | "jsx") => "//",
@@ -122,7 +122,7 @@ fn kind(file: &FileChange) -> &'static str {
     }
 }
 
-fn standing_words(standing: &Standing) -> Vec<String> {
+pub(super) fn standing_words(standing: &Standing) -> Vec<String> {
     match standing {
         Standing::Approved(yes) if yes.by().is_empty() => {
             vec!["approved: this risk asks for nobody".to_owned()]
@@ -152,9 +152,9 @@ fn standing_words(standing: &Standing) -> Vec<String> {
     }
 }
 
-fn commands(dossier: &Dossier) -> [String; 3] {
+pub(super) fn commands(dossier: &Dossier) -> [String; 3] {
     let id = dossier.proposal.id.short();
-    let code = if dossier.proposal.risk == Risk::Critical {
+    let code = if dossier.subject().risk == Risk::Critical {
         " --code 123456"
     } else {
         ""

@@ -13,7 +13,8 @@ use belljar_gate::{Durability, LogError, RunGate};
 
 use super::hook::{self, HookError};
 use super::machine::{Event, Next, OutOfPlace, Rollout, Stage};
-use super::plan::Plan;
+use super::plan::{InvalidPlan, Plan};
+use super::supervised::Keeper;
 use crate::compare::canary::Round;
 use crate::disk;
 use crate::release::{Place, ReleaseError, Store};
@@ -44,6 +45,12 @@ pub enum RolloutError {
     /// The tree is not the one that was approved.
     #[error("the {0} is not the one that was approved")]
     NotApproved(&'static str),
+    /// The agents it is about.
+    #[error("the agents of the plan can't be had")]
+    Plan(#[from] InvalidPlan),
+    /// Instances that run something else than their places show.
+    #[error("instances do not run what they should: {0}")]
+    Instances(String),
     /// It can't be put on record.
     #[error("it can't be put on record")]
     Log(#[from] LogError),
@@ -68,6 +75,10 @@ impl RolloutError {
             Self::Release(error) => error.hint().to_owned(),
             Self::OutOfPlace(_) => "`belljar evolve status` says where it is".to_owned(),
             Self::NotApproved(_) => "have what is there now looked at and approved".to_owned(),
+            Self::Plan(_) => "`belljar supervisor status` names the agents that live".to_owned(),
+            Self::Instances(_) => {
+                "see that the supervisor runs: it brings them to it as soon as it can".to_owned()
+            }
             Self::Log(error) => error.hint(),
             Self::File { .. } => "run it as the user whose state directory it is".to_owned(),
         }
@@ -195,19 +206,10 @@ impl Driver {
             bytes.truncate(whole);
             disk::replace(&self.journal(), &bytes).map_err(&failed)?;
         }
-        let mut rollout: Option<Rollout> = None;
-        for line in bytes
-            .split(|byte| *byte == b'\n')
-            .filter(|line| !line.is_empty())
-        {
-            let event: Event =
-                serde_json::from_slice(line).map_err(|error| failed(error.into()))?;
-            match &mut rollout {
-                Some(rollout) => rollout.apply(&event)?,
-                empty => *empty = Some(Rollout::begin(&event)?),
-            }
-        }
-        Ok(rollout)
+        fold(&bytes).map_err(|error| match error {
+            Unreadable::Line(error) => failed(error.into()),
+            Unreadable::OutOfPlace(error) => error.into(),
+        })
     }
 
     /// Takes an event in: tried first, written down, then believed.
@@ -275,6 +277,14 @@ impl Driver {
                 return Err(RolloutError::NotApproved(name));
             }
         }
+        // Before anything is kept: agents that are not there are no instances.
+        let plan = match &plan.supervised {
+            Some(_) => {
+                let living = self.keeper().and_then(|mut keeper| keeper.living());
+                plan.among(&living.map_err(not_there)?)?
+            }
+            None => plan,
+        };
         let id = approved.proposal();
         let is_last = self
             .rollout
@@ -312,7 +322,56 @@ impl Driver {
             plan: Box::new(plan),
         })?;
         self.record("approved")?;
-        self.settle(approved, now_s)
+        self.settle(approved, now_s)?;
+        let is_under_way = self.rollout.as_ref().is_some_and(|one| !one.has_ended());
+        let supervised = self
+            .rollout
+            .as_ref()
+            .and_then(|one| one.plan.supervised.as_ref());
+        if is_under_way && supervised.is_some() {
+            let begun = self.keeper().and_then(|mut keeper| keeper.begin());
+            if let Err(error) = begun {
+                self.roll_back(&format!("its figures can't be had: {error}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn keeper(&self) -> Result<Keeper<'_>, HookError> {
+        Keeper::reach(&self.state, &self.directory)
+    }
+
+    /// Has the supervisor's agents run what their places show, whoever left them elsewhere. It is nothing where that is so, or
+    /// where nobody supervises.
+    ///
+    /// # Errors
+    /// When it can't be had of one of them, or the supervisor is not there.
+    pub fn keep_up(&self) -> Result<(), RolloutError> {
+        let Some(rollout) = &self.rollout else {
+            return Ok(());
+        };
+        let reason = format!(
+            "proposal {} is at {}",
+            rollout.proposal.get(..12).unwrap_or_default(),
+            rollout.stage()
+        );
+        let kept = self.bring(&rollout.plan, &reason);
+        kept.map_err(|error| RolloutError::Instances(belljar_gate::in_full(&error)))
+    }
+
+    /// Brings the supervisor's agents to what their places show.
+    fn bring(&self, plan: &Plan, why: &str) -> Result<(), HookError> {
+        if plan.supervised.is_none() {
+            return Ok(());
+        }
+        let mut shown = BTreeMap::new();
+        for name in plan.instances.iter().chain(&plan.shadow) {
+            let place = Place::instance(name).ok();
+            let tree = place.and_then(|place| self.store.shows(&place).ok().flatten());
+            let tree = tree.ok_or_else(|| HookError::Missing(name.clone()))?;
+            shown.insert(name.clone(), tree);
+        }
+        self.keeper()?.settle(&shown, why)
     }
 
     fn must_show(&self, place: &Place, base: &str) -> Result<(), RolloutError> {
@@ -334,6 +393,31 @@ impl Driver {
             return Err(RolloutError::None);
         };
         let mut moved = Vec::new();
+        let waiting = self.waiting(&rollout)?;
+        if waiting.is_empty() {
+            // Once it took over, whoever does not run it is told of; the rest goes on.
+            if rollout.plan.supervised.is_none() || rollout.has_ended() {
+                return self.keep_up();
+            }
+        } else {
+            let rehearsed = self.store.rehearse(&rollout.base, &rollout.candidate)?;
+            for (name, place) in waiting {
+                self.store.promote(&place, approved, &rehearsed, now_s)?;
+                moved.extend((!name.is_empty()).then_some(name));
+            }
+        }
+        match self.take_up(&rollout.plan, &moved) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let why = belljar_gate::in_full(&error);
+                self.roll_back(&format!("the candidate could not be taken up: {why}"))
+                    .map(drop)
+            }
+        }
+    }
+
+    /// Places that are to show the candidate and do not yet, with the instances they are for.
+    fn waiting<'r>(&self, rollout: &'r Rollout) -> Result<Vec<(&'r str, Place)>, RolloutError> {
         let mut places: Vec<(&str, Place)> = Vec::new();
         for name in rollout.on_candidate() {
             places.push((name, Place::instance(name)?));
@@ -347,23 +431,13 @@ impl Driver {
                 waiting.push((name, place));
             }
         }
-        if waiting.is_empty() {
-            return Ok(());
-        }
-        let rehearsed = self.store.rehearse(&rollout.base, &rollout.candidate)?;
-        for (name, place) in waiting {
-            self.store.promote(&place, approved, &rehearsed, now_s)?;
-            moved.extend((!name.is_empty()).then_some(name));
-        }
-        match self.take_up(&rollout.plan, &moved) {
-            Ok(()) => Ok(()),
-            Err(error) => self
-                .roll_back(&format!("the candidate could not be taken up: {error}"))
-                .map(drop),
-        }
+        Ok(waiting)
     }
 
     fn take_up(&self, plan: &Plan, moved: &[&str]) -> Result<(), HookError> {
+        if plan.supervised.is_some() {
+            return self.bring(plan, "a release is taken up");
+        }
         if plan.apply.is_empty() || moved.is_empty() {
             return Ok(());
         }
@@ -388,6 +462,15 @@ impl Driver {
         // A killed process may have written a step down and not made it.
         if let Some(yes) = approved {
             self.settle(yes, now_s)?;
+        }
+        let rollout = self.rollout.as_ref().ok_or(RolloutError::None)?;
+        if rollout.stage() == Stage::RolledBack {
+            let why = rollout.why_back().unwrap_or_default();
+            return Ok(Tick::RolledBack(why.to_owned()));
+        }
+        // On or back, but not half of each for ever.
+        if rollout.stage() == Stage::Done && !self.waiting(rollout)?.is_empty() {
+            return self.roll_back("the approval ended before everybody ran it");
         }
         let mut did = Tick::Held("undecided");
         if matches!(self.next(), Next::Observe | Next::Hold("paused")) {
@@ -414,7 +497,16 @@ impl Driver {
                 self.happen(&Event::Advanced { to })?;
                 self.record("not worse")?;
                 self.settle(yes, now_s)?;
-                Ok(Tick::Advanced(to))
+                match self
+                    .rollout
+                    .as_ref()
+                    .filter(|one| one.stage() == Stage::RolledBack)
+                {
+                    Some(back) => Ok(Tick::RolledBack(
+                        back.why_back().unwrap_or_default().to_owned(),
+                    )),
+                    None => Ok(Tick::Advanced(to)),
+                }
             }
             Next::Hold(why) => Ok(Tick::Held(why)),
             Next::Nothing => Ok(Tick::Ended),
@@ -426,7 +518,7 @@ impl Driver {
         self.rollout.as_ref().map_or(Next::Nothing, Rollout::next)
     }
 
-    /// Asks the operator's command about every instance that takes part.
+    /// Asks about every instance that takes part.
     fn look(&self) -> Result<Round, HookError> {
         let Some(rollout) = &self.rollout else {
             return Ok(Round::default());
@@ -452,7 +544,24 @@ impl Driver {
             })
             .collect();
         let timeout = Duration::from_secs(rollout.plan.timeout_seconds);
-        let samples = hook::ask(&rollout.plan.health, &self.directory, timeout, &expected)?;
+        let plan = &rollout.plan;
+        let samples = match &plan.supervised {
+            None => hook::ask(&plan.health, &self.directory, timeout, &expected)?,
+            Some(supervised) => {
+                let reports = match plan.health.is_empty() {
+                    true => None,
+                    false => Some(hook::reports(
+                        &plan.health,
+                        &self.directory,
+                        timeout,
+                        &expected,
+                    )?),
+                };
+                let most = supervised.most_crashes;
+                self.keeper()?
+                    .look(&expected, &rollout.candidate, most, reports.as_ref())?
+            }
+        };
         let of = |names: Vec<&str>| {
             names
                 .into_iter()
@@ -522,8 +631,35 @@ impl Driver {
     }
 }
 
+/// Why a journal is not one of a rollout.
+pub(super) enum Unreadable {
+    Line(serde_json::Error),
+    OutOfPlace(OutOfPlace),
+}
+
+/// What whole lines of a journal come to.
+pub(super) fn fold(bytes: &[u8]) -> Result<Option<Rollout>, Unreadable> {
+    let mut rollout: Option<Rollout> = None;
+    for line in bytes
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
+    {
+        let event: Event = serde_json::from_slice(line).map_err(Unreadable::Line)?;
+        match &mut rollout {
+            Some(rollout) => rollout.apply(&event).map_err(Unreadable::OutOfPlace)?,
+            empty => *empty = Some(Rollout::begin(&event).map_err(Unreadable::OutOfPlace)?),
+        }
+    }
+    Ok(rollout)
+}
+
+fn not_there(error: HookError) -> RolloutError {
+    RolloutError::Instances(belljar_gate::in_full(&error))
+}
+
 /// A project's releases are below a name made of its own: two projects never share a place.
-fn directory_of(state: &Path, project: &str) -> PathBuf {
+#[must_use]
+pub fn directory_of(state: &Path, project: &str) -> PathBuf {
     let name = words_sha256([project.as_bytes()]);
     state.join("evolve/releases").join(&name[..16])
 }

@@ -41,9 +41,34 @@ pub(super) enum HookError {
         /// How.
         why: String,
     },
+    /// The supervisor that keeps the instances does not answer, or not in a way that can be used.
+    #[error("the supervisor can't say how the instances are: {0}")]
+    Supervisor(String),
+    /// It does not work any more.
+    #[error("the instance {instance} does not work: {how}")]
+    Dead {
+        /// Which.
+        instance: String,
+        /// How.
+        how: String,
+    },
+    /// It crashes.
+    #[error("the instance {0} crashed {1} times with the candidate")]
+    Crashes(String, u32),
+    /// It does not run another release.
+    #[error("the instance {instance} does not take it up: {why}")]
+    NotTakenUp {
+        /// Which.
+        instance: String,
+        /// Why.
+        why: String,
+    },
     /// Nothing is known of an instance.
     #[error("nothing is reported of the instance {0}")]
     Missing(String),
+    /// A figure is missing.
+    #[error("of the instance {0} not every figure is reported")]
+    Incomplete(String),
     /// It runs something else than it should.
     #[error("the instance {instance} runs {runs}, and should run {should}")]
     OtherVersion {
@@ -56,29 +81,55 @@ pub(super) enum HookError {
     },
 }
 
-/// One line of a health command.
-#[derive(Deserialize)]
+/// One line of a health command. What a supervisor knows better may be left out where one keeps the instances.
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Report {
-    instance: String,
-    version: String,
-    requests: u64,
-    errors: u64,
-    latency_ms: f64,
-    cost: f64,
-    violations: u64,
+pub(super) struct Report {
+    pub(super) instance: String,
+    pub(super) version: Option<String>,
+    pub(super) requests: u64,
+    pub(super) errors: u64,
+    pub(super) latency_ms: f64,
+    pub(super) cost: Option<f64>,
+    pub(super) violations: Option<u64>,
 }
 
-/// Asks how the instances are. Everyone who is expected must be there, once, with every figure, running what they should.
+/// Asks how the instances are, where nobody else knows. Every figure must be there.
 pub(super) fn ask(
     command: &[String],
     releases: &Path,
     timeout: Duration,
     expected: &BTreeMap<&str, &str>,
 ) -> Result<BTreeMap<String, Sample>, HookError> {
+    let mut samples = BTreeMap::new();
+    for (name, report) in reports(command, releases, timeout, expected)? {
+        let (Some(_), Some(cost), Some(violations)) =
+            (&report.version, report.cost, report.violations)
+        else {
+            return Err(HookError::Incomplete(name));
+        };
+        let sample = Sample {
+            requests: report.requests,
+            errors: report.errors,
+            violations,
+            latency_ms: report.latency_ms,
+            cost,
+        };
+        samples.insert(name, sample);
+    }
+    Ok(samples)
+}
+
+/// What a health command says. Everyone who is expected must be there, once, running what they should.
+pub(super) fn reports(
+    command: &[String],
+    releases: &Path,
+    timeout: Duration,
+    expected: &BTreeMap<&str, &str>,
+) -> Result<BTreeMap<String, Report>, HookError> {
     let text = run(command, &[], releases, timeout)?;
     let name = || command.first().cloned().unwrap_or_default();
-    let mut samples = BTreeMap::new();
+    let mut reports = BTreeMap::new();
     for (at, line) in text
         .lines()
         .enumerate()
@@ -93,27 +144,22 @@ pub(super) fn ask(
         let Some(should) = expected.get(report.instance.as_str()) else {
             return Err(bad("there is no such instance".to_owned()));
         };
-        if report.version != *should {
+        if let Some(version) = &report.version
+            && version != should
+        {
             return Err(HookError::OtherVersion {
                 instance: report.instance,
-                runs: report.version,
+                runs: version.clone(),
                 should: (*should).to_owned(),
             });
         }
-        let sample = Sample {
-            requests: report.requests,
-            errors: report.errors,
-            violations: report.violations,
-            latency_ms: report.latency_ms,
-            cost: report.cost,
-        };
-        if samples.insert(report.instance, sample).is_some() {
+        if reports.insert(report.instance.clone(), report).is_some() {
             return Err(bad("the instance is there twice".to_owned()));
         }
     }
-    match expected.keys().find(|name| !samples.contains_key(**name)) {
+    match expected.keys().find(|name| !reports.contains_key(**name)) {
         Some(missing) => Err(HookError::Missing((*missing).to_owned())),
-        None => Ok(samples),
+        None => Ok(reports),
     }
 }
 
@@ -227,7 +273,7 @@ mod tests {
         ));
         assert!(matches!(
             say(&[A, &B.replace(",\"cost\":1", "")]),
-            Err(HookError::Report { .. })
+            Err(HookError::Incomplete(_))
         ));
     }
 

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::supervised::Supervised;
 use crate::compare::canary::Bounds;
 use crate::release::Place;
 
@@ -12,12 +13,17 @@ const MOST_INSTANCES: usize = 1000;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// The instances. Each runs from a place of its own, `instances/NAME`.
+    /// The instances. Each runs from a place of its own, `instances/NAME`. Where a supervisor keeps them, its agents are meant.
+    #[serde(default)]
     pub instances: Vec<String>,
+    /// The supervisor keeps the instances.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub supervised: Option<Supervised>,
     /// Instances whose answers nobody uses: they run the candidate first.
     #[serde(default)]
     pub shadow: Vec<String>,
-    /// A command that says how each instance is: one line of JSON for each.
+    /// A command that says how each instance is: one line of JSON for each. A supervisor does without.
+    #[serde(default)]
     pub health: Vec<String>,
     /// A command that has instances take up what their places show; their names are added to it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -56,12 +62,23 @@ pub enum InvalidPlan {
     /// A name that is none, or twice.
     #[error("{0:?} can't be an instance's name, or is there twice")]
     Name(String),
+    /// A shadow that does not live.
+    #[error("no agent {0:?} lives")]
+    NotThere(String),
     /// Steps that don't rise to all.
     #[error("the steps rise, and the last one is 100")]
     Steps,
     /// Nothing to ask.
     #[error("a plan has a `health` command: what can't be seen is not rolled out")]
     Health,
+    /// Two ways to have instances take a release up, or to say who they are.
+    #[error(
+        "the supervisor's agents are the instances: a plan with `[supervised]` has no `instances` and no `apply`"
+    )]
+    TwoWays,
+    /// A supervisor that never looks.
+    #[error("`every_seconds` is between 1 and 3600")]
+    Every,
     /// Bounds that would let anything through.
     #[error("`{0}` is out of bounds")]
     Bounds(&'static str),
@@ -77,7 +94,30 @@ impl Plan {
         plan.checked()
     }
 
-    fn checked(self) -> Result<Self, InvalidPlan> {
+    /// The same plan with the agents it is about: those that live and whose names it means.
+    ///
+    /// # Errors
+    /// When there are too few or too many, or a shadow is not among them.
+    pub fn among<'n>(
+        mut self,
+        living: impl IntoIterator<Item = &'n String>,
+    ) -> Result<Self, InvalidPlan> {
+        let Some(supervised) = &self.supervised else {
+            return Ok(self);
+        };
+        let living: Vec<&String> = living.into_iter().collect();
+        if let Some(absent) = self.shadow.iter().find(|name| !living.contains(name)) {
+            return Err(InvalidPlan::NotThere(absent.clone()));
+        }
+        let meant = living
+            .into_iter()
+            .filter(|name| supervised.means(name) && !self.shadow.contains(name));
+        self.instances = meant.cloned().collect();
+        self.check_instances()?;
+        Ok(self)
+    }
+
+    fn check_instances(&self) -> Result<(), InvalidPlan> {
         if !(2..=MOST_INSTANCES).contains(&self.instances.len()) {
             return Err(InvalidPlan::Instances);
         }
@@ -87,12 +127,27 @@ impl Plan {
                 return Err(InvalidPlan::Name(name.clone()));
             }
         }
+        Ok(())
+    }
+
+    fn checked(self) -> Result<Self, InvalidPlan> {
+        match &self.supervised {
+            None => self.check_instances()?,
+            Some(_) if !self.instances.is_empty() || !self.apply.is_empty() => {
+                return Err(InvalidPlan::TwoWays);
+            }
+            Some(supervised) if !(1..=3600).contains(&supervised.every_seconds) => {
+                return Err(InvalidPlan::Every);
+            }
+            Some(_) => {}
+        }
         let rises = self.steps.windows(2).all(|pair| pair[0] < pair[1]);
         let ends = (self.steps.first(), self.steps.last());
         if !rises || ends.1 != Some(&100) || ends.0 == Some(&0) {
             return Err(InvalidPlan::Steps);
         }
-        if self.health.is_empty() || !(1..=3600).contains(&self.timeout_seconds) {
+        let is_blind = self.health.is_empty() && self.supervised.is_none();
+        if is_blind || !(1..=3600).contains(&self.timeout_seconds) {
             return Err(InvalidPlan::Health);
         }
         let Bounds {
@@ -174,9 +229,26 @@ mod tests {
             "instances = ['a', 'b']\nhealth = ['x']\n[bounds]\nfalse_alarm = 0.5",
             "instances = ['a', 'b']\nhealth = ['x']\n[bounds]\nerror_margin = 1.0",
             "instances = ['a', 'b']\nhealth = ['x']\n[bounds]\nmissed = nan",
+            "instances = ['a', 'b']\n[supervised]\nagents = '*'",
+            "apply = ['x']\n[supervised]\nagents = '*'",
+            "[supervised]\nagents = '*'\nevery_seconds = 0",
+            "[supervised]\nevery_seconds = 1",
         ] {
             assert!(Plan::parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn the_agents_of_a_plan_are_those_that_live_and_are_meant() {
+        let text = "shadow = ['w-0']\n[supervised]\nagents = 'w-*'\n";
+        let of = |living: &[&str]| {
+            let living: Vec<String> = living.iter().map(|name| (*name).to_owned()).collect();
+            Plan::parse(text).unwrap().among(&living)
+        };
+        let plan = of(&["other", "w-0", "w-1", "w-2"]).unwrap();
+        assert_eq!(plan.instances, ["w-1", "w-2"]);
+        assert!(matches!(of(&["w-0", "w-1"]), Err(InvalidPlan::Instances)));
+        assert!(matches!(of(&["w-1", "w-2"]), Err(InvalidPlan::NotThere(_))));
     }
 
     #[test]

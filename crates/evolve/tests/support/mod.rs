@@ -43,6 +43,21 @@ impl Judged {
         assert!(self.codes().contains(&code), "{:#?}", self.outcome.reasons);
     }
 
+    /// What the stage of unit tests counted.
+    #[track_caller]
+    pub(crate) fn unit(&self) -> &serde_json::Value {
+        let mut all = self.outcome.statements.iter();
+        let unit = all.find(|statement| statement.predicate.stage == "3-unit");
+        &unit.expect("a stage").predicate.facts
+    }
+
+    /// It passes, and so does every one of this many tests: one that fails on the tree before too would be no reason to refuse it.
+    #[track_caller]
+    pub(crate) fn passes_all(&self, tests: usize) {
+        self.passes();
+        assert_eq!(self.unit()["passed"], tests, "{}", self.unit());
+    }
+
     #[track_caller]
     pub(crate) fn passes(&self) {
         assert!(self.outcome.passed, "{:#?}", self.outcome.reasons);

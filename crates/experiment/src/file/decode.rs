@@ -12,7 +12,7 @@ use super::parameter::Parameter;
 use super::shape::EXPERIMENT;
 use super::{Axis, Experiment, Limits, Method, Output, Sweep, presets};
 use crate::law::{Offspring, Span, nanoseconds};
-use crate::scenario::{Faults, Group, Operation, Partition, Scenario, Strategy, Use};
+use crate::scenario::{Faults, Group, Latency, Operation, Partition, Scenario, Strategy, Use};
 
 const WHEN_EMPTY: &str =
     "the file is empty; an experiment needs a contract, a population and horizon_seconds";
@@ -44,6 +44,7 @@ fn decode(root: &Node<'_>, file_name: &str) -> Result<(Experiment, Option<PathBu
     scenario.max_workers = 100_000;
     replace(&mut scenario.max_workers, root.get("max_workers"), whole)?;
     replace(&mut scenario.faults, root.get("faults"), faults)?;
+    replace(&mut scenario.latency, root.get("latency"), latency)?;
     replace(&mut scenario.operations, root.get("operator"), operations)?;
     let mut experiment = Experiment::new(file_name, scenario);
     replace(&mut experiment.replicates, root.get("replicates"), whole)?;
@@ -89,10 +90,10 @@ fn contract(root: &Node<'_>, file_name: &str) -> Result<(Contract, Option<PathBu
             for condition in &contract.stop_conditions {
                 belljar_replication::check_conditions(std::slice::from_ref(condition)).map_err(
                     |error| {
-                        Problem::new(condition_span(node, &condition.name), error.to_string())
-                            .with_hint(
-                                "`belljar replication contract validate` explains conditions",
-                            )
+                        let message = format!("{error}: {}", error.problem);
+                        Problem::new(condition_span(node, &condition.name), message).with_hint(
+                            "`belljar replication contract validate` explains conditions",
+                        )
                     },
                 )?;
             }
@@ -225,6 +226,14 @@ fn faults(node: &Node<'_>) -> Result<Faults, Problem> {
         list.items().iter().map(jump).collect()
     })?;
     Ok(faults)
+}
+
+fn latency(node: &Node<'_>) -> Result<Latency, Problem> {
+    let mut latency = Latency::NONE;
+    replace(&mut latency.start, node.get("start"), span)?;
+    replace(&mut latency.request, node.get("request"), span)?;
+    replace(&mut latency.exit, node.get("exit"), span)?;
+    Ok(latency)
 }
 
 fn partition(node: &Node<'_>) -> Result<Partition, Problem> {

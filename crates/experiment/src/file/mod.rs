@@ -17,9 +17,10 @@ pub use shape::{MAX_CELLS, MAX_RUNS, schema};
 
 use crate::rng::Stream;
 use crate::scenario::Scenario;
+use crate::world::RunKey;
 
-/// Memory that one live worker takes in a simulation: about 500 were seen, and tables double when they grow.
-const BYTES_PER_WORKER: u64 = 900;
+/// Memory that one live worker takes in a simulation: 180 were seen, 420 under a budget, and tables double when they grow.
+const BYTES_PER_WORKER: u64 = 600;
 
 /// Workers that a processor simulates in a second, at a careful pace: a million at once is the slowest that was seen.
 const WORKERS_PER_SECOND: u64 = 250_000;
@@ -246,6 +247,17 @@ impl Experiment {
         match &self.sweep {
             None => vec![Vec::new()],
             Some(sweep) => sweep.points(Stream::of_run(self.seed, u64::MAX, 0)),
+        }
+    }
+
+    /// Where the random numbers of a run come from.
+    #[must_use]
+    pub fn key(&self, cell: u32, replicate: u32) -> RunKey {
+        RunKey {
+            seed: self.seed,
+            cell,
+            replicate,
+            stream: if self.is_common { 0 } else { cell },
         }
     }
 

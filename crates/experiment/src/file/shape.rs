@@ -72,6 +72,11 @@ pub(crate) static EXPERIMENT: Object = Object {
         ),
         field("faults", Shape::Object(&FAULTS), "What goes wrong."),
         field(
+            "latency",
+            Shape::Object(&LATENCY),
+            "What takes time, as with real boxes. Without it, nothing does.",
+        ),
+        field(
             "operator",
             Shape::List {
                 item: &Shape::Object(&OPERATION),
@@ -294,6 +299,28 @@ static FAULTS: Object = Object {
                 most: 100,
             },
             "The wall clock is turned.",
+        ),
+    ],
+};
+
+static LATENCY: Object = Object {
+    name: "latency",
+    doc: "What takes time with real boxes; a live run measures it.",
+    fields: &[
+        field(
+            "start",
+            Shape::Object(&TIMES),
+            "From a worker's registration until it lives. Without it, no time.",
+        ),
+        field(
+            "request",
+            Shape::Object(&TIMES),
+            "What a request takes: the next step is later by so much. Without it, no time.",
+        ),
+        field(
+            "exit",
+            Shape::Object(&TIMES),
+            "From the end of a worker until the controller knows. Without it, no time.",
         ),
     ],
 };

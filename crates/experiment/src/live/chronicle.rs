@@ -35,7 +35,7 @@ pub struct Switched {
 struct Known {
     parent: Option<WorkerId>,
     depth: u32,
-    born_ns: u64,
+    born_step: u8,
     expires_ns: u64,
     last_child_ns: u64,
     children: u32,
@@ -160,7 +160,8 @@ impl Chronicler<'_> {
                 above.last_child_ns = at_ns;
             }
         }
-        self.tally.born(at_ns, depth, 0);
+        let born_step = self.tally.step_of(at_ns);
+        self.tally.born(born_step, depth, 0);
         let live = self.tally.registered;
         self.tally
             .findings
@@ -171,7 +172,7 @@ impl Chronicler<'_> {
             Known {
                 parent,
                 depth,
-                born_ns: at_ns,
+                born_step,
                 expires_ns,
                 last_child_ns: NEVER,
                 children: 0,
@@ -200,7 +201,7 @@ impl Chronicler<'_> {
         }
         let is_root = known.parent.is_none();
         self.tally
-            .ended(code, known.born_ns, known.children, is_root, 0);
+            .ended(code, known.born_step, known.children, is_root, 0);
         self.trace.ended(worker, code, at_ns);
         if code == Code::KilledKillSwitch {
             self.dying += 1;
@@ -231,7 +232,7 @@ impl Chronicler<'_> {
         }
         for known in self.alive.values() {
             let is_root = known.parent.is_none();
-            self.tally.cohort(known.born_ns, known.children, is_root);
+            self.tally.cohort(known.born_step, known.children, is_root);
         }
         if !self.tally.is_extinct() {
             end_ns = self.scenario.horizon_ns;

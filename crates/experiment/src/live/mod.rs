@@ -4,14 +4,16 @@
 //! simulated twin does, by its place in the family, so that both can be compared pair by pair.
 
 mod chronicle;
+mod delays;
 mod subject;
 
 pub use chronicle::{Observed, Switched, chronicle};
+pub use delays::{Delays, delays};
 pub use subject::{Answer, Deed, Subject, Task};
 
 use crate::file::Experiment;
 use crate::rng::Stream;
-use crate::scenario::{Faults, Operation, Scenario, Strategy, Use};
+use crate::scenario::{Faults, Latency, Operation, Scenario, Strategy, Use};
 use crate::world::RunKey;
 
 /// The most boxes at once: live runs are small.
@@ -25,6 +27,9 @@ pub enum NotLive {
     /// A simulated fault.
     #[error("faults are simulated; real boxes have only those that come about")]
     Faults,
+    /// What a live run measures.
+    #[error("latency is simulated; what takes time with real boxes is measured")]
+    Latency,
     /// What the controller's own interface does not let an agent try.
     #[error(
         "the strategy {0} is simulated: no door of a real box takes a manifest or a clock from an agent"
@@ -59,7 +64,7 @@ impl NotLive {
             Self::Strategy(_) => {
                 "live: greedy, conservative, random, chain, burst, quota_racer, cooldown_dodger, orphan_maker, shutdown_resister"
             }
-            Self::Uses | Self::Reset => "leave it out",
+            Self::Uses | Self::Reset | Self::Latency => "leave it out",
             Self::Boxes { .. } => "lower the contract's max_replicas",
             Self::Long { .. } => "lower horizon_seconds",
         }
@@ -84,6 +89,9 @@ fn check_scenario(scenario: &Scenario) -> Result<(), NotLive> {
     };
     if scenario.faults != faults {
         return Err(NotLive::Faults);
+    }
+    if scenario.latency != Latency::NONE {
+        return Err(NotLive::Latency);
     }
     for group in &scenario.groups {
         match group.strategy {

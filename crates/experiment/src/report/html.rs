@@ -209,10 +209,11 @@ fn replay(results: &Results, trace: &Trace, chosen: Chosen) -> String {
         "<h2>Replay of {name}</h2><figure><input id=\"time\" type=\"range\" min=\"0\" max=\"{FRAMES}\" value=\"0\" aria-label=\"time\">\
          <p id=\"now\" style=\"margin:4px 8px\"></p><svg id=\"bars\" viewBox=\"0 0 1280 {height}\" font-size=\"14\" fill=\"#1f2933\"></svg></figure>\
          <script>const F=[{frames}],H={horizon},N={FRAMES};const most=Math.max(1,...F.flat());\
+         const all=F.map(f=>f.reduce((a,b)=>a+b,0));\
          const bars=document.getElementById('bars'),time=document.getElementById('time'),now=document.getElementById('now');\
-         function show(){{const f=F[+time.value];now.textContent=(H*time.value/N).toFixed(1)+' s: '+f.reduce((a,b)=>a+b,0)+' boxes';\
+         function show(){{const f=F[+time.value];now.textContent=(H*time.value/N).toFixed(1)+' s: '+all[+time.value]+' boxes';\
          bars.innerHTML=f.map((n,d)=>`<text x=\"70\" y=\"${{d*26+18}}\" text-anchor=\"end\">depth ${{d}}</text><rect x=\"80\" y=\"${{d*26+4}}\" width=\"${{1120*n/most}}\" height=\"18\" fill=\"#0072b2\"/><text x=\"${{88+1120*n/most}}\" y=\"${{d*26+18}}\">${{n}}</text>`).join('');}}\
-         time.addEventListener('input',show);time.value=Math.round(N/3);show();</script>",
+         time.addEventListener('input',show);time.value=all.indexOf(Math.max(...all));show();</script>",
         name = escaped(&run_name(results, chosen)),
         height = depths * 26 + 8,
         frames = frames.join(",")

@@ -14,7 +14,7 @@ use std::path::Path;
 use crate::file::Output;
 use crate::stats::Metric;
 use crate::store::{Results, StoreError, live_place, read_whole, write_whole};
-use crate::world::{RunKey, simulate_traced};
+use crate::world::simulate_traced;
 use crate::{Trace, tally};
 
 /// The runs as a table: cell, replicate, the parameters that were varied, every metric.
@@ -78,16 +78,7 @@ pub fn trace(results: &Results, directory: &Path, chosen: Chosen) -> Result<Trac
         .points
         .get(cell as usize)
         .unwrap_or(&no_point);
-    let key = RunKey {
-        seed: results.experiment.seed,
-        cell,
-        replicate,
-        stream: if results.experiment.is_common {
-            0
-        } else {
-            cell
-        },
-    };
+    let key = results.experiment.key(cell, replicate);
     Ok(simulate_traced(&results.experiment.scenario_at(point), key)?.1)
 }
 

@@ -25,7 +25,8 @@ impl<D: Desk> World<'_, D> {
                 if self.bodies.of_mut(slot).stream.uniform() < p {
                     let _ = self.ask(slot);
                 }
-                self.later(group.pace_ns, slot, Act::Step);
+                let request_ns = self.delay(&self.scenario.latency.request);
+                self.later(group.pace_ns.saturating_add(request_ns), slot, Act::Step);
             }
             Strategy::Burst(_) => self.burst(slot),
             Strategy::Greedy | Strategy::Conservative | Strategy::Chain => {
@@ -62,7 +63,8 @@ impl<D: Desk> World<'_, D> {
         // A stop condition may have ended it by now.
         let body = self.bodies.of(slot);
         if body.is_registered && body.wants > 0 {
-            self.later(wait_ns, slot, Act::Step);
+            let request_ns = self.delay(&self.scenario.latency.request);
+            self.later(wait_ns.saturating_add(request_ns), slot, Act::Step);
         }
     }
 

@@ -198,11 +198,11 @@ impl<D: Desk> World<'_, D> {
     /// Keeps a grant for the time after its end.
     fn keep_one(&mut self, slot: u32) {
         let _ = self.ask(slot);
-        if !self.bodies.of(slot).is_registered || self.bodies.of(slot).kept.is_some() {
+        if !self.bodies.of(slot).is_registered || self.bodies.extra(slot).kept.is_some() {
             return;
         }
         if let Ok((child, grant)) = self.grant(slot) {
-            self.bodies.of_mut(slot).kept = Some(Box::new((child, grant.manifest())));
+            self.bodies.extra_mut(slot).kept = Some(Box::new((child, grant.manifest())));
         }
     }
 
@@ -216,7 +216,7 @@ impl<D: Desk> World<'_, D> {
         } else {
             Control::ParentKnown
         };
-        if let Some(kept) = self.bodies.of_mut(slot).kept.take() {
+        if let Some(kept) = self.bodies.extra_mut(slot).kept.take() {
             let (child, manifest) = *kept;
             let before = self.tally.findings.clone();
             self.present(control, child, slot, &manifest);

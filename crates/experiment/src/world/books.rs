@@ -16,11 +16,15 @@ impl<D: Desk> World<'_, D> {
         let now_ns = self.now_ns;
         self.judge_birth(slot, parent, admitted);
         let (depth, ceiling_ns) = self.enrol_with_parent(slot, parent);
-        let lifetime_ns = self.scenario.contract.expiration;
-        let own_ns = lifetime_ns.map_or(NEVER, |span| {
-            now_ns.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(NEVER))
-        });
+        let own_ns = now_ns.saturating_add(self.expiration_ns);
         let group = self.group(slot);
+        let memory_mb = admitted.share.own.memory_mb.number().unwrap_or(0);
+        self.bodies.forget_extra(slot);
+        if memory_mb > 0 || self.scenario.contract.heartbeat_timeout.is_some() {
+            let extra = self.bodies.extra_mut(slot);
+            (extra.memory_mb, extra.beat_ns) = (memory_mb, now_ns);
+        }
+        let born_step = self.tally.step_at(now_ns);
         let body = self.bodies.of_mut(slot);
         body.depth = depth;
         body.children = 0;
@@ -29,18 +33,13 @@ impl<D: Desk> World<'_, D> {
         body.is_running = true;
         body.is_quarantined = false;
         body.is_frozen = false;
-        body.born_ns = now_ns;
-        body.beat_ns = now_ns;
+        body.born_step = born_step;
         body.expires_ns = own_ns.min(ceiling_ns);
         body.last_child_ns = NEVER;
-        body.killed_ns = NEVER;
-        body.memory_mb = admitted.share.own.memory_mb.number().unwrap_or(0);
-        body.kept = None;
         body.wants = group.offspring.draw(&mut body.stream);
         let wants = body.wants;
         let life = draw(&group.lifetime, &mut body.stream);
-        let memory_mb = body.memory_mb;
-        self.tally.born(now_ns, depth, memory_mb);
+        self.tally.born(born_step, depth, memory_mb);
         self.judge_fleet();
         if let Some(trace) = &mut self.trace {
             let id = self.bodies.id(slot);
@@ -52,16 +51,20 @@ impl<D: Desk> World<'_, D> {
 
     fn schedule(&mut self, slot: u32, wants: u32, life: Option<u64>) {
         let group = self.group(slot);
+        let latency = &self.scenario.latency;
+        let start_ns = self.delay(&latency.start);
         if wants > 0 {
             let steps = if group.strategy == Strategy::Conservative {
                 4
             } else {
                 1
             };
-            self.later(group.pace_ns.saturating_mul(steps), slot, Act::Step);
+            let wait_ns = group.pace_ns.saturating_mul(steps);
+            self.later(start_ns.saturating_add(wait_ns), slot, Act::Step);
         }
         if let Some(ns) = life {
-            self.later(ns, slot, Act::Exit);
+            let exit_ns = self.delay(&latency.exit).saturating_add(start_ns);
+            self.later(ns.saturating_add(exit_ns), slot, Act::Exit);
         }
         if self.scenario.contract.heartbeat_timeout.is_some() {
             self.later(self.beat_ns(), slot, Act::Beat);
@@ -111,9 +114,8 @@ impl<D: Desk> World<'_, D> {
         found.expect(Control::Depth, above.depth < contract.max_depth);
         found.expect(Control::DepthSpoof, admitted.depth == above.depth + 1);
         found.expect(Control::Expiry, above.expires_ns > self.now_ns);
-        let cooldown_ns = u64::try_from(contract.cooldown.as_nanos()).unwrap_or(NEVER);
         let is_cool =
-            above.last_child_ns == NEVER || self.now_ns - above.last_child_ns >= cooldown_ns;
+            above.last_child_ns == NEVER || self.now_ns - above.last_child_ns >= self.cooldown_ns;
         found.expect(Control::Cooldown, is_cool);
     }
 
@@ -151,14 +153,10 @@ impl<D: Desk> World<'_, D> {
         }
         body.is_registered = false;
         let (parent, generation) = (body.parent, body.parent_generation);
-        let (born_ns, children, left, memory_mb) = (
-            body.born_ns,
-            body.children,
-            body.live_children,
-            body.memory_mb,
-        );
+        let (born_step, children, left) = (body.born_step, body.children, body.live_children);
+        let memory_mb = self.bodies.extra(slot).memory_mb;
         self.tally
-            .ended(code, born_ns, children, parent == NOBODY, memory_mb);
+            .ended(code, born_step, children, parent == NOBODY, memory_mb);
         self.tally
             .findings
             .expect(Control::ParentExit, !must_follow || left == 0);
@@ -181,7 +179,7 @@ impl<D: Desk> World<'_, D> {
         let body = self.bodies.of_mut(slot);
         if body.is_running {
             body.is_running = false;
-            let ordered_ns = body.killed_ns;
+            let ordered_ns = self.bodies.extra(slot).killed_ns;
             self.tally.stopped(self.now_ns, ordered_ns);
         }
         self.vacate(slot);
@@ -191,7 +189,9 @@ impl<D: Desk> World<'_, D> {
         let body = self.bodies.of(slot);
         if !body.is_registered && !body.is_running {
             // A grant that it kept is nobody's now.
-            if let Some(kept) = self.bodies.of_mut(slot).kept.take() {
+            if self.bodies.extra(slot).kept.is_some()
+                && let Some(kept) = self.bodies.extra_mut(slot).kept.take()
+            {
                 self.bodies.release(kept.0);
             }
             self.bodies.release(slot);
@@ -212,7 +212,7 @@ impl<D: Desk> World<'_, D> {
             && !body.is_quarantined
         {
             let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(NEVER);
-            let silent_ns = self.now_ns - body.beat_ns;
+            let silent_ns = self.now_ns - self.bodies.extra(slot).beat_ns;
             let is_heard = silent_ns <= timeout_ns.saturating_add(slack_ns);
             self.tally.findings.expect(Control::Heartbeat, is_heard);
         }
@@ -230,7 +230,7 @@ impl<D: Desk> World<'_, D> {
             self.judge_life(slot);
             let body = self.bodies.of(slot);
             self.tally
-                .cohort(body.born_ns, body.children, body.parent == NOBODY);
+                .cohort(body.born_step, body.children, body.parent == NOBODY);
         }
     }
 

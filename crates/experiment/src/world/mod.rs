@@ -16,7 +16,7 @@ use belljar_replication::{
 use crate::desk::Desk;
 use crate::law::Span;
 use crate::rng::Stream;
-use crate::scenario::{Group, Operation, Scenario};
+use crate::scenario::{Group, Latency, Operation, Scenario};
 use crate::tally::{Run, Tally, Trace};
 use body::{Bodies, NEVER, NOBODY};
 use queue::{Act, Entry, Queue};
@@ -145,10 +145,15 @@ struct World<'a, D> {
     down_until_ns: u64,
     boots: u128,
     jtis: u128,
+    /// The contract's expiration and cooldown.
+    expiration_ns: u64,
+    cooldown_ns: u64,
     roots: Vec<u32>,
     /// Roots that an operator will start.
     roots_to_come: u32,
     stream: Stream,
+    /// Where latencies come from: apart from workers' own numbers, which are the same with and without them.
+    delays: Stream,
 }
 
 impl<'a, D: Desk> World<'a, D> {
@@ -165,6 +170,7 @@ impl<'a, D: Desk> World<'a, D> {
         (mut bodies, queue): (Bodies, Queue),
     ) -> Self {
         bodies.clear();
+        let stream = Stream::of_run(key.seed, u64::from(key.stream), u64::from(key.replicate));
         let mut world = Self {
             scenario,
             desk,
@@ -181,9 +187,12 @@ impl<'a, D: Desk> World<'a, D> {
             down_until_ns: 0,
             boots: 1,
             jtis: 0,
+            expiration_ns: scenario.contract.expiration.map_or(NEVER, nanoseconds),
+            cooldown_ns: nanoseconds(scenario.contract.cooldown),
             roots: Vec::new(),
             roots_to_come: 0,
-            stream: Stream::of_run(key.seed, u64::from(key.stream), u64::from(key.replicate)),
+            stream,
+            delays: stream.child(u64::MAX),
         };
         world.place_roots();
         world
@@ -197,7 +206,7 @@ impl<'a, D: Desk> World<'a, D> {
                 let slot = self.bodies.reserve();
                 let body = self.bodies.of_mut(slot);
                 body.stream = self.stream.child(ordinal);
-                body.group = u32::try_from(at).unwrap_or(0);
+                body.group = u16::try_from(at).unwrap_or(0);
                 self.roots.push(slot);
                 ordinal += 1;
             }
@@ -270,7 +279,7 @@ impl<'a, D: Desk> World<'a, D> {
             return self.carry_out(self.plans[entry.slot as usize]);
         }
         let slot = entry.slot;
-        if !self.bodies.is_same(slot, entry.generation) {
+        if !entry.is_of(self.bodies.of(slot).generation) {
             return;
         }
         match entry.act() {
@@ -333,6 +342,14 @@ impl<'a, D: Desk> World<'a, D> {
             .push(self.now_ns.saturating_add(wait_ns), slot, generation, act);
     }
 
+    /// How long something takes this time.
+    fn delay(&mut self, span: &Span) -> u64 {
+        match self.scenario.latency == Latency::NONE {
+            true => 0,
+            false => span.draw(&mut self.delays),
+        }
+    }
+
     fn group(&self, slot: u32) -> &'a Group {
         &self.scenario.groups[self.bodies.of(slot).group as usize]
     }
@@ -373,19 +390,24 @@ impl<'a, D: Desk> World<'a, D> {
         if let Ok(admitted) = &outcome.result {
             self.born(slot, parent, admitted);
         }
-        let entered = self.apply(outcome);
-        if entered.is_err() {
+        self.take_in(outcome.events, &outcome.commands);
+        outcome.result.map(|_| ()).inspect_err(|_| {
             self.bodies.release(slot);
-        }
-        entered.map(|_| ())
+        })
     }
 
     /// Takes in what the desk decided.
     fn apply<T>(&mut self, outcome: Outcome<T>) -> T {
-        for event in &outcome.events {
+        self.take_in(outcome.events, &outcome.commands);
+        outcome.result
+    }
+
+    fn take_in(&mut self, events: Vec<Event>, commands: &[Command]) {
+        for event in &events {
             self.note(event);
         }
-        for command in &outcome.commands {
+        self.desk.controller_mut().reuse(events);
+        for command in commands {
             match command {
                 Command::Kill(id, _) => {
                     if let Some(slot) = self.bodies.find(*id) {
@@ -396,7 +418,6 @@ impl<'a, D: Desk> World<'a, D> {
                 Command::Thaw(id) => self.set_quarantined(*id, false),
             }
         }
-        outcome.result
     }
 
     fn note(&mut self, event: &Event) {
@@ -417,6 +438,10 @@ impl<'a, D: Desk> World<'a, D> {
             (body.is_quarantined, body.is_frozen) = (is, is);
         }
     }
+}
+
+fn nanoseconds(span: std::time::Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(NEVER)
 }
 
 /// How long to wait, if a refusal says so.

@@ -7,15 +7,13 @@ use std::collections::BinaryHeap;
 /// The fewest buckets, and the most.
 const BUCKETS: (u64, u64) = (256, 65_536);
 
-/// Something that is to happen.
+/// Something that is to happen. There is one for every worker, so it is short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Entry {
     pub(crate) at_ns: u64,
-    /// Of two at the same moment, the one that was put in first comes first. What it is stands in the lowest bits: no two have
-    /// the same order, and an entry less long is one that is sorted sooner.
-    order: u64,
     pub(crate) slot: u32,
-    pub(crate) generation: u32,
+    /// What, and in the bits above the slot's generation as far as they hold it.
+    what: u32,
 }
 
 /// Bits for an act.
@@ -23,8 +21,21 @@ const ACT_BITS: u32 = 3;
 
 impl Entry {
     pub(crate) fn act(&self) -> Act {
-        ACTS[(self.order & ((1 << ACT_BITS) - 1)) as usize]
+        ACTS[(self.what & ((1 << ACT_BITS) - 1)) as usize]
     }
+
+    /// Whether it was put in for this generation of its slot.
+    pub(crate) fn is_of(&self, generation: u32) -> bool {
+        self.what >> ACT_BITS == generation & (u32::MAX >> ACT_BITS)
+    }
+}
+
+/// An entry for the bucket at hand; of two at the same moment, the one that was put in first comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Late {
+    at_ns: u64,
+    order: u64,
+    entry: Entry,
 }
 
 /// All acts, in their order, and one more so that any three bits name one.
@@ -61,12 +72,13 @@ pub(crate) enum Act {
 #[derive(Debug)]
 pub(crate) struct Queue {
     buckets: Vec<Vec<Entry>>,
-    width_ns: u64,
-    /// The bucket at hand: its entries are in `sorted`, from the last to the first.
+    width_bits: u32,
+    /// The bucket at hand: its entries are in `sorted`, and those before `next` are over.
     at: usize,
     sorted: Vec<Entry>,
+    next: usize,
     /// What was put into the bucket at hand since it was sorted.
-    late: BinaryHeap<Reverse<Entry>>,
+    late: BinaryHeap<Reverse<Late>>,
     /// Buckets that are over, to be used again.
     spare: Vec<Vec<Entry>>,
     horizon_ns: u64,
@@ -80,9 +92,11 @@ impl Queue {
         let count = (horizon_ns / (pace_ns / 2).max(1)).clamp(BUCKETS.0, BUCKETS.1);
         Self {
             buckets: Vec::new(),
-            width_ns: horizon_ns / count + 1,
+            // A power of two, as every entry is divided by it.
+            width_bits: (horizon_ns / count + 1).ilog2(),
             at: 0,
             sorted: Vec::new(),
+            next: 0,
             late: BinaryHeap::new(),
             spare: Vec::new(),
             horizon_ns,
@@ -112,14 +126,18 @@ impl Queue {
         }
         let entry = Entry {
             at_ns,
-            order: (self.order << ACT_BITS) | act as u64,
             slot,
-            generation,
+            what: generation << ACT_BITS | act as u32,
         };
-        self.order += 1;
-        let bucket = (at_ns / self.width_ns) as usize;
+        let bucket = (at_ns >> self.width_bits) as usize;
         if bucket <= self.at {
-            self.late.push(Reverse(entry));
+            self.order += 1;
+            let order = self.order;
+            self.late.push(Reverse(Late {
+                at_ns,
+                order,
+                entry,
+            }));
         } else {
             // Made as they are needed: many families die out long before the horizon.
             if bucket >= self.buckets.len() {
@@ -136,33 +154,45 @@ impl Queue {
     }
 
     /// The moment of the first entry.
+    #[inline]
     pub(crate) fn next_ns(&mut self) -> Option<u64> {
         loop {
-            let sorted = self.sorted.last().map(|entry| entry.at_ns);
-            let late = self.late.peek().map(|Reverse(entry)| entry.at_ns);
-            if let Some(first) = sorted.into_iter().chain(late).min() {
-                return Some(first);
+            let sorted = self.sorted.get(self.next).map(|entry| entry.at_ns);
+            let late = self.late.peek().map(|Reverse(late)| late.at_ns);
+            match (sorted, late) {
+                (Some(sorted), Some(late)) => return Some(sorted.min(late)),
+                (Some(first), None) | (None, Some(first)) => return Some(first),
+                (None, None) => self.turn_over()?,
             }
-            let bucket = self.buckets.get_mut(self.at + 1)?;
-            self.at += 1;
-            let mut done = std::mem::replace(&mut self.sorted, std::mem::take(bucket));
-            if done.capacity() > 0 {
-                done.clear();
-                self.spare.push(done);
-            }
-            // Entries come in order of `order`; by time they are often sorted already, which the sort notices.
-            self.sorted.sort_unstable_by(|a, b| b.cmp(a));
         }
     }
 
+    /// Goes on to the next bucket, if there is one.
+    fn turn_over(&mut self) -> Option<()> {
+        let bucket = self.buckets.get_mut(self.at + 1)?;
+        self.at += 1;
+        self.next = 0;
+        let mut done = std::mem::replace(&mut self.sorted, std::mem::take(bucket));
+        if done.capacity() > 0 {
+            done.clear();
+            self.spare.push(done);
+        }
+        // They are in the order in which they were put in, which a stable sort keeps; often that is the order of time too.
+        if !self.sorted.is_sorted_by_key(|entry| entry.at_ns) {
+            self.sorted.sort_by_key(|entry| entry.at_ns);
+        }
+        Some(())
+    }
+
     pub(crate) fn pop(&mut self) -> Option<Entry> {
-        self.next_ns()?;
-        match (self.sorted.last(), self.late.peek()) {
-            (Some(sorted), Some(Reverse(late))) if late < sorted => {
-                self.late.pop().map(|Reverse(entry)| entry)
+        let first_ns = self.next_ns()?;
+        match self.sorted.get(self.next) {
+            // What was there when the bucket was sorted was put in before what came since.
+            Some(entry) if entry.at_ns == first_ns => {
+                self.next += 1;
+                Some(*entry)
             }
-            (None, _) => self.late.pop().map(|Reverse(entry)| entry),
-            _ => self.sorted.pop(),
+            _ => self.late.pop().map(|Reverse(late)| late.entry),
         }
     }
 }

@@ -39,7 +39,7 @@ impl<D: Desk> World<'_, D> {
             let now = self.now();
             let id = self.bodies.id(slot);
             if self.desk.heartbeat(now, id).is_ok() {
-                self.bodies.of_mut(slot).beat_ns = self.now_ns;
+                self.bodies.extra_mut(slot).beat_ns = self.now_ns;
             }
         }
         self.later(self.beat_ns(), slot, Act::Beat);
@@ -91,11 +91,12 @@ impl<D: Desk> World<'_, D> {
     pub(super) fn kill(&mut self, slot: u32) {
         let resists = self.group(slot).strategy == Strategy::ShutdownResister;
         let cut_ns = self.cut_off_until(slot).saturating_sub(self.now_ns);
-        let body = self.bodies.of_mut(slot);
-        if !body.is_running || body.killed_ns != NEVER {
+        let is_running = self.bodies.of(slot).is_running;
+        if !is_running || self.bodies.extra(slot).killed_ns != NEVER {
             return;
         }
-        body.killed_ns = self.now_ns;
+        self.bodies.extra_mut(slot).killed_ns = self.now_ns;
+        let body = self.bodies.of_mut(slot);
         let delay_ns = draw(&self.scenario.faults.kill_delay, &mut body.stream).unwrap_or(NEVER);
         let resistance_ns = if resists { RESISTANCE_NS } else { 0 };
         let wait_ns = cut_ns

@@ -199,6 +199,46 @@ fn an_id_in_use_is_not_used_twice() {
     );
     table.server(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
     assert!(table.client(&call("1", "ok"))[0].starts_with("> "));
+    // While it waits for an operator too: what is allowed then must be what was asked first.
+    assert_eq!(table.client(&call("2", "slow")), ["hold 0"]);
+    let again = table.client(&call("2", "ok"));
+    assert!(again[0].contains("in use"), "{again:?}");
+}
+
+#[test]
+fn what_a_server_says_that_is_no_message_is_told_and_passed_to_nobody() {
+    let mut table = Table::new();
+    table.client(&call("1", "ok"));
+    for garbage in [
+        "no JSON",
+        "[]",
+        r#"{"jsonrpc":"2.0","id":1,"id":1,"result":{}}"#,
+        r#"{"jsonrpc":"2.0","id":1,"result":{},"error":{}}"#,
+        r#"{"jsonrpc":"2.0","id":1,"Result":{},"result":{}}"#,
+    ] {
+        assert!(table.server(garbage).is_empty(), "{garbage}");
+        assert_eq!(table.scribe.heard().len(), 1, "{garbage}");
+    }
+    let answer = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
+    assert_eq!(
+        table.server(answer).len(),
+        1,
+        "its answer is waited for still"
+    );
+}
+
+#[test]
+fn arguments_that_are_no_object_reach_nobody() {
+    let mut table = Table::new();
+    for arguments in ["[]", "\"a\"", "1", "[{\"path\":\"/etc\"}]"] {
+        let said = table.client(&format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"ok","arguments":{arguments}}}}}"#
+        ));
+        assert!(
+            said[0].starts_with("< ") && said[0].contains("-32602"),
+            "{said:?}"
+        );
+    }
 }
 
 #[test]

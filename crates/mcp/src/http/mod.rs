@@ -363,3 +363,6 @@ async fn tend(hub: &Rc<Hub>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

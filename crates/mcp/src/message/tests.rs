@@ -61,6 +61,7 @@ fn what_can_be_read_in_two_ways_is_refused() {
         r#"{"id":1,"method":"ping"}"#,
         "{\"jsonrpc\":\"2.0\",\"id\":\"\u{feff}",
         r#"{"jsonrpc":"2.0","id":1,"method":"\ud800"}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","arguments":{"path\u0000":1}}}"#,
     ] {
         assert!(read(text).is_err(), "{text}");
     }

@@ -335,6 +335,7 @@ mod tests {
             "~/x",
             "/work/\u{200b}x",
             " /work/x",
+            "/work/x ",
             "/work/\u{ff0e}\u{ff0e}/x",
             "/work\u{ff0f}x",
             "/work/x\0",

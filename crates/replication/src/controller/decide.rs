@@ -95,7 +95,7 @@ impl Controller {
         if !self.record(turn, What::RootAdmitted(Box::new(root))) {
             return Err(Code::DenyInconsistent.into());
         }
-        self.welcome(turn, request.worker);
+        self.welcome(turn);
         Ok(Admitted {
             worker: request.worker,
             parent: None,
@@ -142,7 +142,14 @@ impl Controller {
             share,
             lapses_ns,
         };
-        if !self.record(turn, What::Issued(Box::new(issued))) {
+        let issued = match self.spare_issued.take() {
+            Some(mut spare) => {
+                *spare = issued;
+                spare
+            }
+            None => Box::new(issued),
+        };
+        if !self.record(turn, What::Issued(issued)) {
             return Err(Code::DenyInconsistent.into());
         }
         self.grant_timers
@@ -173,7 +180,7 @@ impl Controller {
                     if !self.record(turn, entered) {
                         return Err(Code::DenyInconsistent.into());
                     }
-                    self.welcome(turn, manifest.worker);
+                    self.welcome(turn);
                     Ok(Admitted {
                         worker: manifest.worker,
                         parent: Some(manifest.parent),
@@ -197,10 +204,8 @@ impl Controller {
     }
 
     /// Starts the timers of a new worker and has the conditions looked at for it and its parent.
-    fn welcome(&mut self, turn: &Turn, worker: WorkerId) {
-        let Some(slot) = self.state.tree.find(worker) else {
-            return;
-        };
+    fn welcome(&mut self, turn: &Turn) {
+        let slot = self.state.tree.newest();
         self.watch(slot, turn.now.boot_ns);
         self.note(Depends::POPULATION.with(Depends::RATE));
         self.touch(slot);

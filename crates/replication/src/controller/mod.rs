@@ -9,8 +9,9 @@ mod tick;
 
 use belljar_policy::{Contract, OnTrigger};
 
+use crate::beats::Beats;
 use crate::clock::Clock;
-use crate::event::{Event, What};
+use crate::event::{Event, Issued, What};
 use crate::outcome::{Command, NotAlive, Outcome};
 use crate::state::State;
 use crate::stop::{Condition, Depends, InvalidCondition, Predicate, compile_all};
@@ -31,14 +32,16 @@ pub struct Controller {
     clock: Clock,
     worker_timers: WorkerTimers,
     grant_timers: GrantTimers,
-    /// When each worker last spoke, by slot.
-    beats: Vec<u64>,
+    beats: Beats,
     /// What changed since conditions were last evaluated.
     changed: Depends,
     /// Workers that something changed for.
     touched: Vec<u32>,
     /// When every worker is looked at again.
     sweep_ns: u64,
+    /// Memory for the events of the next step.
+    spare: Vec<Event>,
+    spare_issued: Option<Box<Issued>>,
     /// Its own record contradicts itself. It must not happen; if it does, nothing is granted any more.
     is_fenced: bool,
 }
@@ -167,8 +170,9 @@ impl Controller {
         let conditions = compile_all(&state.contract.stop_conditions)?;
         let mut controller = Self::around(state, conditions, now);
         let now_ns = now.boot_ns.max(controller.state.boot_ns);
+        controller.beats = Beats::since(now_ns);
         for slot in controller.state.tree.subtree(FLEET) {
-            controller.watch(slot, now_ns);
+            controller.set_timer(slot);
             controller.touch(slot);
         }
         Ok(controller)
@@ -180,10 +184,12 @@ impl Controller {
             conditions,
             clock: Clock::new(now),
             worker_timers: WorkerTimers::default(),
-            beats: Vec::new(),
+            beats: Beats::default(),
             changed: Depends::ALL,
             touched: Vec::new(),
             sweep_ns: 0,
+            spare: Vec::new(),
+            spare_issued: None,
             is_fenced: false,
             state,
         }
@@ -211,9 +217,18 @@ impl Controller {
     /// A worker spoke. It is not recorded.
     pub fn heartbeat(&mut self, now: Now, worker: WorkerId) -> Result<(), NotAlive> {
         let slot = self.state.tree.find(worker).ok_or(NotAlive(worker))?;
-        let beat = &mut self.beats[slot as usize];
-        *beat = now.boot_ns.max(*beat);
+        self.beats.heard(slot, now.boot_ns);
         Ok(())
+    }
+
+    /// Gives back the memory of events that were looked at and are not needed any more: for whoever simulates.
+    pub fn reuse(&mut self, mut events: Vec<Event>) {
+        while let Some(event) = events.pop() {
+            if let What::Issued(issued) = event.what {
+                self.spare_issued = Some(issued);
+            }
+        }
+        self.spare = events;
     }
 
     /// Begins a step: the boot clock never runs back here, and the wall clock is looked at.
@@ -223,7 +238,7 @@ impl Controller {
                 boot_ns: now.boot_ns.max(self.state.boot_ns),
                 wall_ms: now.wall_ms,
             },
-            events: Vec::new(),
+            events: std::mem::take(&mut self.spare),
             commands: Vec::new(),
         };
         if let Some(by_ms) = self.clock.observe(turn.now) {
@@ -246,37 +261,42 @@ impl Controller {
 
     /// Starts the timers of a worker that was just let in.
     fn watch(&mut self, slot: u32, now_ns: u64) {
-        let at = slot as usize;
-        if self.beats.len() <= at {
-            self.beats.resize(at + 1, 0);
-        }
-        self.beats[at] = now_ns;
+        self.beats.begin(slot, now_ns);
         self.set_timer(slot);
     }
 
     fn set_timer(&mut self, slot: u32) {
-        let due = self.due_ns(slot);
-        if due != NEVER {
-            let generation = self.state.tree.generation(slot);
-            self.worker_timers
-                .set(&self.state.tree, due, slot, generation);
-        }
-    }
-
-    /// When a worker's time is over or its silence too long, whichever comes first.
-    fn due_ns(&self, slot: u32) -> u64 {
-        let node = self.state.tree.node(slot);
-        node.expires_ns.min(self.silent_ns(slot))
-    }
-
-    /// When a worker's silence is too long. Whoever is frozen can't speak and is not reaped for it.
-    fn silent_ns(&self, slot: u32) -> u64 {
-        match self.state.contract.heartbeat_timeout {
-            Some(timeout) if self.state.tree.node(slot).status != Status::Quarantined => {
-                self.beats[slot as usize].saturating_add(nanoseconds(timeout))
+        let due = due_ns(&self.state, &self.beats, slot);
+        self.worker_timers.set(due, slot);
+        if self.worker_timers.is_stale(self.state.tree.len()) {
+            self.worker_timers.clear();
+            for slot in self.state.tree.live_slots() {
+                let due = due_ns(&self.state, &self.beats, slot);
+                self.worker_timers.set(due, slot);
             }
-            _ => NEVER,
         }
+    }
+}
+
+/// When a worker's time is over or its silence too long, whichever comes first. Never, if nobody lives in the slot.
+fn due_ns(state: &State, beats: &Beats, slot: u32) -> u64 {
+    match state.tree.status(slot) {
+        Some(_) => {
+            let expires_ns = state.tree.node(slot).expires_ns;
+            expires_ns.min(silent_ns(state, beats, slot))
+        }
+        None => NEVER,
+    }
+}
+
+/// When a worker's silence is too long. Whoever is frozen can't speak and is not reaped for it.
+fn silent_ns(state: &State, beats: &Beats, slot: u32) -> u64 {
+    match state.contract.heartbeat_timeout {
+        Some(timeout) if state.tree.status(slot) != Some(Status::Quarantined) => {
+            let spoken_ns = beats.last(&state.tree, slot);
+            spoken_ns.saturating_add(nanoseconds(timeout))
+        }
+        _ => NEVER,
     }
 }
 

@@ -88,7 +88,8 @@ impl Controller {
             self.record(&mut turn, What::Released { worker });
             turn.commands.push(Command::Thaw(worker));
             // It could not speak while it was frozen.
-            self.watch(slot, turn.now.boot_ns);
+            self.beats.heard(slot, turn.now.boot_ns);
+            self.set_timer(slot);
             self.touch(slot);
             self.changed = Depends::ALL;
         }
@@ -143,7 +144,7 @@ impl Controller {
             return turn.finish(Ok(None));
         }
         // Tried on a copy: the record holds what was used, the excess follows from it.
-        let mut account = self.state.tree.node(slot).account;
+        let mut account = *self.state.tree.account(slot);
         let excess = account.charge(&usage);
         let what = What::UsageReported {
             worker,
@@ -161,7 +162,7 @@ impl Controller {
 
     /// Freezes a worker unless it is frozen.
     pub(super) fn freeze(&mut self, turn: &mut Turn, slot: u32, code: Code) -> bool {
-        if self.state.tree.node(slot).status == Status::Quarantined {
+        if self.state.tree.status(slot) == Some(Status::Quarantined) {
             return false;
         }
         let worker = self.state.tree.id(slot);
@@ -173,6 +174,6 @@ impl Controller {
 
     fn status(&self, worker: WorkerId) -> Option<Status> {
         let slot = self.state.tree.find(worker)?;
-        Some(self.state.tree.node(slot).status)
+        self.state.tree.status(slot)
     }
 }

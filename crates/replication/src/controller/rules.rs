@@ -33,7 +33,7 @@ impl Controller {
             return Err(Code::DenyQuota.into());
         }
         self.check_conditions(None)?;
-        let free = state.tree.node(FLEET).account.free();
+        let free = state.tree.account(FLEET).free();
         carve(&free, &request.asked, &request.need, Unnamed::All, 0)
             .map_err(|d| Denial::about(Code::DenyBudget, About::Dimension(d)))
     }
@@ -64,7 +64,10 @@ impl Controller {
             return Err(Code::DenyDuplicate.into());
         }
         let parent = state.tree.node(slot);
-        if enforced!(QuarantineAtIssue, parent.status == Status::Quarantined) {
+        if enforced!(
+            QuarantineAtIssue,
+            state.tree.status(slot) == Some(Status::Quarantined)
+        ) {
             return Err(Code::DenyQuarantined.into());
         }
         if enforced!(ExpiryAtIssue, parent.expires_ns <= now.boot_ns) {
@@ -98,7 +101,7 @@ impl Controller {
             self.check_conditions(Some((slot, now.boot_ns)))?;
         }
         let share = carve(
-            &parent.account.free(),
+            &state.tree.account(slot).free(),
             &request.asked,
             &request.need,
             Unnamed::Half,
@@ -151,7 +154,7 @@ impl Controller {
         if enforced!(GrantLapseAtRegister, grant.lapses_ns <= now.boot_ns) {
             return Err(Code::DenyExpired.into());
         }
-        self.check_entry(now, manifest.worker, parent, grant.depth)?;
+        self.check_entry(now, manifest.worker, grant.parent, grant.depth)?;
         if enforced!(StopAtRegister, true) {
             self.check_conditions(Some((grant.parent, now.boot_ns)))?;
         }
@@ -167,14 +170,18 @@ impl Controller {
         &self,
         now: Now,
         worker: WorkerId,
-        parent: &Node,
+        above: u32,
         depth: u32,
     ) -> Result<(), Denial> {
         let state = &self.state;
+        let parent = state.tree.node(above);
         if enforced!(Duplicate, state.tree.find(worker).is_some()) {
             return Err(Code::DenyDuplicate.into());
         }
-        if enforced!(QuarantineAtRegister, parent.status == Status::Quarantined) {
+        if enforced!(
+            QuarantineAtRegister,
+            state.tree.status(above) == Some(Status::Quarantined)
+        ) {
             return Err(Code::DenyQuarantined.into());
         }
         if enforced!(ExpiryAtRegister, parent.expires_ns <= now.boot_ns) {

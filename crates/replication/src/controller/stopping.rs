@@ -140,10 +140,11 @@ impl Controller {
     fn settle_workers(&mut self, turn: &mut Turn, at: usize, slots: &[u32]) {
         let on_trigger = self.conditions[at].on_trigger;
         for slot in slots {
-            let node = self.state.tree.node(*slot);
+            let status = self.state.tree.status(*slot);
             // One that ended in the meantime, or is as frozen as it can be.
-            let is_done = on_trigger == OnTrigger::Quarantine && node.status == Status::Quarantined;
-            if !self.state.tree.is_live(*slot) || is_done || *slot == NONE {
+            let is_done =
+                on_trigger == OnTrigger::Quarantine && status == Some(Status::Quarantined);
+            if status.is_none() || is_done || *slot == NONE {
                 continue;
             }
             let worker = self.state.tree.id(*slot);
@@ -181,15 +182,15 @@ impl Controller {
 
     fn worker_facts(&self, slot: u32, now_ns: u64) -> WorkerFacts {
         let node = self.state.tree.node(slot);
-        let beat = self.beats.get(slot as usize).copied().unwrap_or(now_ns);
+        let account = self.state.tree.account(slot);
         WorkerFacts {
             depth: u64::from(node.depth),
             children: u64::from(node.children),
-            age_ns: now_ns.saturating_sub(node.registered_ns),
-            idle_ns: now_ns.saturating_sub(beat),
-            micro_usd: node.account.used.micro_usd,
-            tokens: node.account.used.tokens,
-            cpu_ms: node.account.used.cpu_ms,
+            age_ns: now_ns.saturating_sub(self.state.tree.registered_ns(slot)),
+            idle_ns: now_ns.saturating_sub(self.beats.last(&self.state.tree, slot)),
+            micro_usd: account.used.micro_usd,
+            tokens: account.used.tokens,
+            cpu_ms: account.used.cpu_ms,
         }
     }
 

@@ -35,20 +35,21 @@ impl State {
                 self.grants.withdraw(&mut self.tree, jti);
             }
         }
-        let node = self.tree.node(slot).clone();
+        let (depth, children) = (self.tree.node(slot).depth, self.tree.node(slot).children);
         let worker = self.tree.id(slot);
         let parent = self.tree.parent(slot);
-        let above = &mut self.tree.node_mut(parent).account;
-        above.give_back(&node.cost());
-        above.inherit(&node.account.used);
-        if node.children > 0 {
+        let account = self.tree.account(slot);
+        let (used, memory_mb) = (account.used, account.own.memory_mb.number().unwrap_or(0));
+        let price = self.tree.cost(slot);
+        self.tree.give_back(parent, &price);
+        self.tree.inherit(parent, &used);
+        if children > 0 {
             self.move_children_up(slot, worker);
         }
-        if node.status == Status::Quarantined {
+        if self.tree.status(slot) == Some(Status::Quarantined) {
             self.quarantined -= 1;
         }
-        let memory = node.account.own.memory_mb.number().unwrap_or(0);
-        self.held_memory_mb = self.held_memory_mb.wrapping_sub(memory);
+        self.held_memory_mb = self.held_memory_mb.wrapping_sub(memory_mb);
         if !self.orphans.is_empty() {
             self.orphans.remove(&worker);
         }
@@ -59,7 +60,7 @@ impl State {
         self.ended.push_back(Obituary {
             worker,
             parent: (parent != FLEET).then(|| self.tree.id(parent)),
-            depth: node.depth,
+            depth,
             code,
             at,
         });
@@ -76,8 +77,8 @@ impl State {
         for child in children.into_iter().rev() {
             self.tree.unlink(child);
             self.tree.link(child, parent);
-            let (id, price) = (self.tree.id(child), self.tree.node(child).cost());
-            self.tree.node_mut(parent).account.take(&price);
+            let (id, price) = (self.tree.id(child), self.tree.cost(child));
+            self.tree.take(parent, &price);
             self.orphans.entry(id).or_default().extend(&above);
         }
     }

@@ -14,7 +14,7 @@ use crate::grants::{Grant, Grants};
 use crate::holes::enforced;
 use crate::rate::Rate;
 use crate::snapshot::Snapshot;
-use crate::tree::{FLEET, NEVER, Node, Status, Tree};
+use crate::tree::{Birth, FLEET, NEVER, Status, Tree};
 use crate::{BootId, Code, Jti, Now, WorkerId};
 
 /// How many revocations are kept until an operator must bump the epoch instead.
@@ -221,7 +221,7 @@ impl State {
         match what {
             What::ControllerStarted { boot } => self.controller_started(at, *boot),
             What::ContractSet { contract } => {
-                self.tree.node_mut(FLEET).account.granted = contract.budget;
+                self.tree.account_mut(FLEET).granted = contract.budget;
                 self.contract = (**contract).clone();
             }
             What::KillSwitchEngaged { scope } => {
@@ -258,9 +258,8 @@ impl State {
         if self.grants.find(issued.jti).is_some() {
             return Err(Fault::DuplicateGrant(issued.jti));
         }
-        let node = self.tree.node(parent);
-        let depth = node.depth.saturating_add(1);
-        check_share(&issued.share, depth, &node.account.free())?;
+        let depth = self.tree.node(parent).depth.saturating_add(1);
+        check_share(&issued.share, depth, &self.tree.account(parent).free())?;
         let grant = Grant::new(
             issued.jti,
             issued.worker,
@@ -291,11 +290,17 @@ impl State {
             return Err(Fault::OutlivesParent(worker));
         }
         parent.last_child_ns = at.boot_ns.min(NEVER - 1);
-        let node = Node::new(grant.depth, &grant.share, at.boot_ns, expires_ns);
+        let (depth, share) = (grant.depth, grant.share);
         if enforced!(SingleUse, true) {
             self.grants.remove(&mut self.tree, jti);
         }
-        self.born(at, worker, node, above);
+        let birth = Birth {
+            depth,
+            share: &share,
+            registered_ns: at.boot_ns,
+            expires_ns,
+        };
+        self.born(worker, &birth, above);
         Ok(())
     }
 
@@ -303,30 +308,33 @@ impl State {
         if enforced!(Duplicate, self.tree.find(root.worker).is_some()) {
             return Err(Fault::DuplicateWorker(root.worker));
         }
-        let fleet = &mut self.tree.node_mut(FLEET).account;
+        let fleet = self.tree.account_mut(FLEET);
         check_share(&root.share, 0, &fleet.free())?;
         fleet.take(&cost(&root.share.granted, 0));
-        let expires_ns = root.expires_ns.unwrap_or(NEVER);
-        let node = Node::new(0, &root.share, at.boot_ns, expires_ns);
-        self.born(at, root.worker, node, FLEET);
+        let birth = Birth {
+            depth: 0,
+            share: &root.share,
+            registered_ns: at.boot_ns,
+            expires_ns: root.expires_ns.unwrap_or(NEVER),
+        };
+        self.born(root.worker, &birth, FLEET);
         Ok(())
     }
 
-    fn born(&mut self, at: Now, worker: WorkerId, node: Node, parent: u32) {
-        let memory = node.account.own.memory_mb.number().unwrap_or(0);
+    fn born(&mut self, worker: WorkerId, birth: &Birth<'_>, parent: u32) {
+        let memory = birth.share.own.memory_mb.number().unwrap_or(0);
         self.held_memory_mb = self.held_memory_mb.wrapping_add(memory);
-        self.tree.insert(worker, node, parent);
+        self.tree.insert(worker, birth, parent);
         self.total = self.total.saturating_add(1);
-        self.spawns.add(at.boot_ns);
+        self.spawns.add(birth.registered_ns);
     }
 
     fn change(&mut self, worker: WorkerId, from: Status, to: Status) -> Result<(), Fault> {
         let slot = self.tree.find(worker).ok_or(Fault::UnknownWorker(worker))?;
-        let node = self.tree.node_mut(slot);
-        if enforced!(ThawOnlyByOperator, node.status != from) {
+        if enforced!(ThawOnlyByOperator, self.tree.status(slot) != Some(from)) {
             return Err(Fault::WrongState);
         }
-        node.status = to;
+        self.tree.set_status(slot, to);
         Ok(())
     }
 
@@ -335,18 +343,17 @@ impl State {
             return Err(Fault::WrongCode(code));
         }
         let slot = self.tree.find(worker).ok_or(Fault::UnknownWorker(worker))?;
-        let node = self.tree.node_mut(slot);
-        if node.status == Status::Quarantined {
+        if self.tree.status(slot) == Some(Status::Quarantined) {
             return Err(Fault::WrongState);
         }
-        node.status = Status::Quarantined;
+        self.tree.set_status(slot, Status::Quarantined);
         self.quarantined += 1;
         Ok(())
     }
 
     fn used(&mut self, worker: WorkerId, usage: &Usage) -> Result<(), Fault> {
         let slot = self.tree.find(worker).ok_or(Fault::UnknownWorker(worker))?;
-        let excess = self.tree.node_mut(slot).account.charge(usage);
+        let excess = self.tree.account_mut(slot).charge(usage);
         self.spent = self.spent.plus(usage);
         self.overdraft = self.overdraft.plus(&excess);
         Ok(())
@@ -368,8 +375,10 @@ pub(crate) fn check_share(share: &Share, depth: u32, free: &Budget) -> Result<()
         _ => enforced!(BudgetOfParent, true),
     };
     if is_checked {
-        let price = cost(&share.granted, depth);
-        price.within(free).map_err(Fault::Overdrawn)?;
+        if *free != Budget::UNBOUNDED {
+            let price = cost(&share.granted, depth);
+            price.within(free).map_err(Fault::Overdrawn)?;
+        }
         share.own.within(&share.granted).map_err(Fault::Overdrawn)?;
     }
     Ok(())

@@ -31,8 +31,11 @@ pub(super) struct Start<'a> {
     pub(super) answered_port: Option<u16>,
     /// How large the private file system may grow.
     pub(super) private_size: &'a CStr,
+    /// Who it is in its own user namespace.
     pub(super) uid: u32,
     pub(super) gid: u32,
+    /// The capabilities, of that namespace only, that what it executes has, and whatever that starts at most.
+    pub(super) rights: u32,
     pub(super) stdio: [BorrowedFd<'a>; 3],
     pub(super) user_map: UserMap<'a>,
     pub(super) terminal: Terminal,
@@ -145,7 +148,7 @@ fn prepare(start: &Start<'_>) -> Result<Foundation, Failure> {
     sys::hide_cgroup().map_err(at(Stage::ControlGroup))?;
     let _ = rustix::system::sethostname(b"belljar");
     sys::raise_loopback().map_err(at(Stage::Loopback))?;
-    sys::empty_bounding_set().map_err(at(Stage::Capabilities))?;
+    sys::bound_capabilities(start.rights).map_err(at(Stage::Capabilities))?;
     let foundation = Foundation::lay(start.private_size)?;
     if let Some(wiring) = start.wiring {
         ways::open(wiring, start.control).map_err(at(Stage::Network))?;
@@ -325,7 +328,7 @@ fn become_agent(
     if let Some(landlock) = &script.landlock {
         restrict_files(landlock).map_err(at(Stage::Landlock))?;
     }
-    sys::drop_capabilities(0).map_err(at(Stage::Capabilities))?;
+    sys::drop_capabilities(start.rights).map_err(at(Stage::Capabilities))?;
     let listener = sys::install_filter(script.filter).map_err(at(Stage::Seccomp))?;
     send_descriptor(init, listener.as_fd()).map_err(at(Stage::Seccomp))?;
     drop(listener);

@@ -9,8 +9,9 @@ use super::sight::Sightings;
 use super::ways::{self, BoxSockets, Ways};
 use crate::cgroup::{Cgroup, Spending};
 use crate::plan::Identity;
-use crate::sample::Sampler;
+use crate::sample::{Accounting, Sampler};
 use crate::sys::{self, SignalsBlocked, Usage};
+use crate::tier::Inside;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
@@ -90,6 +91,7 @@ pub struct Launched {
     pub(super) answered: Option<OwnedFd>,
     pub(super) sockets: Option<BoxSockets>,
     pub(super) sightings: Option<Sightings>,
+    pub(super) accounting: Accounting,
 }
 
 impl Launched {
@@ -190,9 +192,12 @@ impl Launched {
         self.sampler.as_ref().map_or(0, Sampler::proportional)
     }
 
-    /// Processes alive, where limits are held by looking.
+    /// Processes alive, where limits are held by looking, and the program's processes are the host's.
     pub fn process_count(&self) -> usize {
-        self.sampler.as_ref().map_or(0, Sampler::count)
+        match self.accounting {
+            Accounting::OfTheProgram => self.sampler.as_ref().map_or(0, Sampler::count),
+            Accounting::OfItsKernel => 0,
+        }
     }
 
     /// Whether the last look saw every process stopped, where limits are held by looking.
@@ -241,11 +246,16 @@ impl Launched {
 
     /// What the box has used so far.
     pub fn spent(&mut self) -> Spending {
-        match (&self.cgroup, &mut self.sampler) {
+        let mut spent = match (&self.cgroup, &mut self.sampler) {
             (Some(group), _) => group.spent(),
             (None, Some(sampler)) => sampler.look(),
             (None, None) => Spending::default(),
+        };
+        if self.accounting == Accounting::OfItsKernel {
+            // They are that kernel's threads, not the program's.
+            (spent.processes, spent.peak_processes) = (None, None);
         }
+        spent
     }
 
     /// What the box has used in all. Waits for its end only where init could not tell.
@@ -260,7 +270,10 @@ impl Launched {
         if self.cgroup.is_none() {
             spent.cpu = spent.cpu.max(self.used.cpu);
         }
-        spent.peak_memory = spent.peak_memory.max(self.used.largest_process_bytes);
+        // A kernel's resident set has pages of its program file, which nobody is charged for.
+        if self.accounting == Accounting::OfTheProgram {
+            spent.peak_memory = spent.peak_memory.max(self.used.largest_process_bytes);
+        }
         Ok(spent)
     }
 
@@ -283,9 +296,9 @@ impl Launched {
         Ok(())
     }
 
-    pub(super) fn map_user(&self, identity: Identity) -> Result<(), Errno> {
-        idmap::write_map(self.pid, "uid_map", identity.uid, identity.uid)?;
-        idmap::write_map(self.pid, "gid_map", identity.gid, identity.gid)?;
+    pub(super) fn map_user(&self, identity: Identity, inside: Inside) -> Result<(), Errno> {
+        idmap::write_map(self.pid, "uid_map", inside.uid, identity.uid)?;
+        idmap::write_map(self.pid, "gid_map", inside.gid, identity.gid)?;
         Message::new(Kind::Mapped, 0, 0).send(self.grip.control())
     }
 
@@ -309,7 +322,9 @@ impl Launched {
                 continue;
             }
             match (fds.pop(), &mut self.sampler) {
-                (Some(proc_directory), None) => self.sampler = Some(Sampler::new(proc_directory)),
+                (Some(proc_directory), None) => {
+                    self.sampler = Some(Sampler::new(proc_directory, self.accounting));
+                }
                 (Some(counter), Some(sampler)) => sampler.count_with(counter),
                 (None, _) => break message,
             }

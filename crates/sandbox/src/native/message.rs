@@ -208,6 +208,9 @@ pub enum LaunchError {
     /// Something to be shown can't be.
     #[error(transparent)]
     Show(#[from] crate::show::InvalidShow),
+    /// Its tier can't do what the plan asks.
+    #[error(transparent)]
+    Tier(#[from] crate::host::Missing),
     /// Its control group could not be made.
     #[error(transparent)]
     Cgroup(#[from] crate::cgroup::CgroupError),

@@ -1,4 +1,5 @@
-//! The native tier: the box is made of the host kernel's own walls (namespaces, mounts, Landlock, seccomp, cgroups).
+//! The box that every tier stands in, and the native tier: it is made of the host kernel's own walls (namespaces, mounts,
+//! Landlock, seccomp, cgroups). What another tier does otherwise is in [`crate::tier`].
 //!
 //! Order of walls: clone3 into a new user and process namespace and the control group → the other namespaces → the view is built and becomes the root →
 //! no_new_privs → Landlock → capabilities dropped → seccomp → resource limits → exec. The box's pid 1 is [`init`], a
@@ -28,6 +29,8 @@ mod ways;
 pub use grip::{FreezeError, FreezeMethod, Grip, Motion};
 pub use launch::{Event, LONGEST_LOOK, Launched, Stdio};
 pub use message::{LaunchError, Stage};
+pub(crate) use restrictions::resource_limits;
+pub(crate) use rules::{Rule, Verdict, When, rules};
 pub use sight::{Deeds, Found, Sighting, Sightings};
 pub(crate) use start::needs_mapped_owner;
 pub use start::{Begun, Outline, Standing, Starting, begin, start};

@@ -41,7 +41,7 @@ pub(super) fn scopes(abi: u32) -> u64 {
 }
 
 /// Limits that the kernel holds each process to.
-pub(super) fn resource_limits(plan: &Plan, sampled: bool) -> Vec<(libc::__rlimit_resource_t, u64)> {
+pub(crate) fn resource_limits(plan: &Plan, sampled: bool) -> Vec<(libc::__rlimit_resource_t, u64)> {
     let limits = &plan.limits;
     let mut out = vec![
         (libc::RLIMIT_CORE, 0),

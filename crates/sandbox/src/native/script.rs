@@ -4,14 +4,15 @@
 
 use super::filter;
 use super::message::{LaunchError, Stage};
-use super::restrictions::{Landlock, handled_rights, resource_limits, right, scopes};
-use super::rules::{self, Rule};
+use super::restrictions::{Landlock, handled_rights, right, scopes};
+use super::rules::Rule;
 use super::shown::FileId;
 use super::watched;
 use crate::host::Host;
 use crate::plan::{Access, Entry, Kind, Ownership, Plan, Shows, View, Watch};
 use crate::show::MOST_DOORS;
 use crate::sys::{CStrings, Published, SharedMemory, SockFilter, mount_flag};
+use crate::tier::{Furniture, Landlocked, Wall};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, OsStr};
@@ -157,14 +158,14 @@ pub(super) struct Draft<'m> {
 /// The device files every program may expect.
 const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
 
-/// Works the plan out and lets init have it. `sampled`: memory is counted by looking, not by the kernel.
+/// Works the plan and its tier's wall out and lets init have it.
 pub(super) fn publish(
     plan: &Plan,
+    wall: &mut Wall<'_>,
     host: &Host,
-    sampled: bool,
     memory: &SharedMemory<Sheet>,
 ) -> Result<Notes, LaunchError> {
-    let mut rules = rules::rules(plan.spawn, sampled && plan.limits.memory_bytes.is_some());
+    let mut rules = std::mem::take(&mut wall.rules);
     if plan.watch == Watch::Files {
         rules.extend(watched::rules());
     }
@@ -199,37 +200,37 @@ pub(super) fn publish(
     }
     draft.show_all(plan)?;
     draft.devices()?;
+    for piece in std::mem::take(&mut wall.furniture) {
+        draft.furnish(&piece)?;
+    }
     // Descriptors, terminals and the like are written through these two; other walls hold what is in them.
     grants.push((c"/dev", right::WRITE_FILE | right::IOCTL_DEV));
     grants.push((c"/proc", right::WRITE_FILE));
     let landlock = match host.landlock_abi {
-        Some(abi) => Some(Landlock {
+        Some(abi) if wall.landlock == Landlocked::Yes => Some(Landlock {
             abi,
             handled: handled_rights(abi),
             scoped: scopes(abi),
             grants: draft.list(&grants)?,
         }),
-        None => None,
+        _ => None,
     };
-    let arguments = plan.argv.iter().map(|word| c_string(word, "an argument"));
+    let arguments = wall.argv.iter().map(|word| c_string(word, "an argument"));
     let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
-    let variables = plan.env.iter().map(variable);
+    let variables = wall.env.iter().map(variable);
     let variables = variables.collect::<Result<Vec<_>, _>>()?;
     let script = Script {
         steps: draft.list(&draft.steps)?,
         doors: draft.doors,
         private_places: draft.list(&draft.private_places)?,
-        program: draft.path(&plan.program)?,
+        program: draft.path(&wall.program)?,
         argv: CStrings::put(memory, &arguments).map_err(no_room)?,
         env: CStrings::put(memory, &variables).map_err(no_room)?,
-        workdir: draft.path(&plan.workdir)?,
+        workdir: draft.path(wall.workdir)?,
         filter: draft.list(&filter::compile(&rules))?,
         rules: draft.list(&rules)?,
-        limits: draft.list(&resource_limits(plan, sampled))?,
-        usual_files: match plan.limits.open_files {
-            None => crate::descriptors::usual_limit(),
-            Some(_) => None,
-        },
+        limits: draft.list(&wall.limits)?,
+        usual_files: wall.usual_files,
         landlock,
         counts_cpu: plan.limits.cpu_time.is_some(),
         entry: plan.entry,
@@ -442,6 +443,57 @@ impl<'m> Draft<'m> {
                 Kind::File => Step::Touch { at },
             };
             self.push(step, path);
+        }
+        Ok(())
+    }
+
+    /// Something a tier needs, in a directory of our making.
+    fn furnish(&mut self, piece: &Furniture) -> Result<(), LaunchError> {
+        let (Furniture::Program { at, .. }
+        | Furniture::Text { at, .. }
+        | Furniture::Private { at }) = piece;
+        let mut above: Vec<&Path> = at.ancestors().skip(1).collect();
+        above.reverse();
+        for directory in above.into_iter().filter(|path| *path != Path::new("/")) {
+            let step = Step::Directory {
+                at: self.relative(directory)?,
+                mode: 0o755,
+            };
+            self.push(step, directory);
+        }
+        let path = self.relative(at)?;
+        let place = Place { path, ours: true };
+        match piece {
+            Furniture::Program { source, .. } => {
+                self.push(Step::Touch { at: path }, at);
+                let step = Step::Bind {
+                    source: self.path(source)?,
+                    at: place,
+                    flags: mount_flag::READ_ONLY | mount_flag::NO_SUID | mount_flag::NO_DEV,
+                    only: None,
+                };
+                self.push(step, at);
+            }
+            Furniture::Text { bytes, .. } => {
+                let bytes = self.bytes(bytes)?;
+                self.push(Step::Write { at: path, bytes }, at);
+            }
+            Furniture::Private { .. } => {
+                self.push(
+                    Step::Directory {
+                        at: path,
+                        mode: 0o755,
+                    },
+                    at,
+                );
+                let name = self.steps.len().to_string();
+                let step = Step::Private {
+                    name: self.text(OsStr::new(&name), "a name")?,
+                    at: place,
+                    mode: 0o700,
+                };
+                self.push(step, at);
+            }
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use crate::cgroup::{Cgroup, Cgroups};
 use crate::host::Host;
 use crate::plan::{Entry, Freezer, Identity, Limits, Network, Ownership, Plan, Shows, Watch};
 use crate::sys::{self, Fork, SharedMemory, SignalsBlocked};
+use crate::tier::{Console, Tier};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -60,6 +61,7 @@ impl Outline {
 pub struct Begun {
     launched: Launched,
     outline: Outline,
+    tier: Tier,
     gate: OwnedFd,
     memory: SharedMemory<Sheet>,
     supplies: OwnedFd,
@@ -92,19 +94,24 @@ impl std::fmt::Debug for Notes {
 }
 
 /// Starts to put up a box for `plan`: as far as it goes without the plan's stand-ins.
-pub fn start(plan: &Plan, host: &Host, stdio: &Stdio) -> Result<Starting, LaunchError> {
-    begin(Outline::of(plan), host, stdio)?.furnish(plan, host)
+pub fn start(plan: &Plan, tier: Tier, host: &Host, stdio: &Stdio) -> Result<Starting, LaunchError> {
+    begin(Outline::of(plan), tier, host, stdio)?.furnish(plan, host)
 }
 
 /// Makes the first process of a box, which goes on by itself while its plan is made.
-pub fn begin(outline: Outline, host: &Host, stdio: &Stdio) -> Result<Begun, LaunchError> {
+pub fn begin(
+    outline: Outline,
+    tier: Tier,
+    host: &Host,
+    stdio: &Stdio,
+) -> Result<Begun, LaunchError> {
     // A group that is entered by the process itself can be made while that makes its namespaces.
     let mut cgroup = match host.cgroups.is_entered_at_birth(outline.freezer) {
-        true => make_group(&outline, host)?,
+        true => make_group(&outline, &tier, host)?,
         false => None,
     };
-    match clone_init(&outline, host, stdio, &mut cgroup) {
-        Ok(parts) => Begun::complete(parts, outline, host),
+    match clone_init(&outline, &tier, host, stdio, &mut cgroup) {
+        Ok(parts) => Begun::complete(parts, outline, tier, host),
         Err(error) => {
             // No process has entered it.
             if let Some(group) = cgroup {
@@ -115,14 +122,15 @@ pub fn begin(outline: Outline, host: &Host, stdio: &Stdio) -> Result<Begun, Laun
     }
 }
 
-fn make_group(outline: &Outline, host: &Host) -> Result<Option<Cgroup>, LaunchError> {
+fn make_group(outline: &Outline, tier: &Tier, host: &Host) -> Result<Option<Cgroup>, LaunchError> {
     let Outline {
         id,
         limits,
         freezer,
         ..
     } = outline;
-    Ok(Cgroup::create(&host.cgroups, id, limits, *freezer)?)
+    let limits = tier.group_limits(limits);
+    Ok(Cgroup::create(&host.cgroups, id, &limits, *freezer)?)
 }
 
 /// What there is of a box when its first process is made.
@@ -136,6 +144,7 @@ struct Parts {
 /// Makes the box's first process. The control group goes with it, once there is one.
 fn clone_init(
     outline: &Outline,
+    tier: &Tier,
     host: &Host,
     stdio: &Stdio,
     cgroup: &mut Option<Cgroup>,
@@ -149,7 +158,9 @@ fn clone_init(
     let (control, their_control) = channel()?;
     let (supplies, their_supplies) = channel()?;
     let wiring = Wiring::of(&outline.network);
-    let own_map = (uid == rustix::process::geteuid().as_raw()).then(|| (map_of(uid), map_of(gid)));
+    let inside = tier.inside(outline.identity);
+    let own_map = (uid == rustix::process::geteuid().as_raw())
+        .then(|| (map_of(inside.uid, uid), map_of(inside.gid, gid)));
     let start = Start {
         memory: &memory,
         control: their_control.as_fd(),
@@ -161,8 +172,9 @@ fn clone_init(
         wiring: wiring.as_ref().map(Wiring::borrowed),
         answered_port: outline.answered_port,
         private_size: &number(outline.private_bytes),
-        uid,
-        gid,
+        uid: inside.uid,
+        gid: inside.gid,
+        rights: tier.rights(),
         stdio: [
             stdio.stdin.as_fd(),
             stdio.stdout.as_fd(),
@@ -200,6 +212,7 @@ fn clone_init(
         answered: None,
         sockets: None,
         sightings: None,
+        accounting: tier.accounting(),
     };
     Ok(Parts {
         launched,
@@ -211,7 +224,12 @@ fn clone_init(
 
 impl Begun {
     /// Does for a new process what only its keeper may.
-    fn complete(parts: Parts, outline: Outline, host: &Host) -> Result<Self, LaunchError> {
+    fn complete(
+        parts: Parts,
+        outline: Outline,
+        tier: Tier,
+        host: &Host,
+    ) -> Result<Self, LaunchError> {
         let Parts {
             mut launched,
             gate,
@@ -219,7 +237,7 @@ impl Begun {
             supplies,
         } = parts;
         if launched.cgroup.is_none() {
-            launched.cgroup = make_group(&outline, host)?;
+            launched.cgroup = make_group(&outline, &tier, host)?;
         }
         if let (Some(group), Cgroups::V1(_)) = (&mut launched.cgroup, &host.cgroups) {
             let entrances = group.take_entrances();
@@ -227,12 +245,13 @@ impl Begun {
                 .map_err(LaunchError::at(Stage::ControlGroup))?;
         }
         if outline.identity.uid != rustix::process::geteuid().as_raw() {
-            let mapped = launched.map_user(outline.identity);
+            let mapped = launched.map_user(outline.identity, tier.inside(outline.identity));
             or_gone(mapped).map_err(LaunchError::at(Stage::UserMap))?;
         }
         Ok(Self {
             launched,
             outline,
+            tier,
             gate,
             memory,
             supplies,
@@ -249,6 +268,7 @@ impl Begun {
         let Self {
             mut launched,
             outline,
+            tier,
             gate,
             memory,
             supplies,
@@ -257,7 +277,12 @@ impl Begun {
         if outline != Outline::of(plan) {
             return Err(LaunchError::at(Stage::Processes)(Errno::INVAL));
         }
-        launched.notes = script::publish(plan, host, launched.is_sampled(), &memory)?;
+        let console = match launched.terminal {
+            Terminal::Detached => Console::None,
+            Terminal::Foreground | Terminal::Background => Console::Terminal,
+        };
+        let mut wall = tier.wall(plan, launched.is_sampled(), console)?;
+        launched.notes = script::publish(plan, &mut wall, host, &memory)?;
         let grip = Arc::clone(&launched.grip);
         let written = Message::new(Kind::Written, 0, 0).send(grip.control());
         or_gone(written).map_err(LaunchError::at(Stage::View))?;
@@ -412,9 +437,9 @@ fn number(value: u64) -> CString {
     CString::new(value.to_string()).unwrap_or_default()
 }
 
-/// A map of one id to itself.
-fn map_of(id: u32) -> CString {
-    CString::new(format!("{id} {id} 1")).unwrap_or_default()
+/// A map of one id.
+fn map_of(inside: u32, outside: u32) -> CString {
+    CString::new(format!("{inside} {outside} 1")).unwrap_or_default()
 }
 
 /// Hands init the files by which it enters its control groups.

@@ -174,9 +174,9 @@ pub(crate) fn set_mount_flags(
     .map(drop)
 }
 
-/// Makes sure that no program started from here on can gain a capability.
-pub(crate) fn empty_bounding_set() -> Result<(), Errno> {
-    for capability in 0..64 {
+/// Makes sure that no program started from here on can gain a capability but those in `keep` (a bit each).
+pub(crate) fn bound_capabilities(keep: u32) -> Result<(), Errno> {
+    for capability in (0..64).filter(|number| u64::from(keep) >> number & 1 == 0) {
         // SAFETY: no pointers are passed. The kernel answers EINVAL past the last capability it has.
         let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
         if dropped < 0 {

@@ -60,6 +60,10 @@ impl Inner {
                 let target = asked.target.clone();
                 answer(asked, |request| self.stop(by, known(&target)?, &request));
             }
+            OperatorCall::RestartAgent(asked) => {
+                let target = asked.target.clone();
+                answer(asked, |request| self.restart(by, known(&target)?, &request));
+            }
             OperatorCall::ListHolds(asked) => answer(asked, |_| self.holds()),
             OperatorCall::AnswerHold(asked) => {
                 let target = asked.target.clone();
@@ -131,7 +135,7 @@ impl Inner {
         Ok(views)
     }
 
-    fn view(&self, worker: WorkerId) -> Result<AgentView, Refused> {
+    pub(super) fn view(&self, worker: WorkerId) -> Result<AgentView, Refused> {
         let view = self.roster.with(worker, |agent| agent.view.clone());
         view.ok_or_else(unknown)
     }
@@ -148,6 +152,7 @@ impl Inner {
                 agent: agent.view.clone(),
                 keeper_pid: agent.keeper_pid,
                 children,
+                workdir: workdir_of(agent),
                 tier: Shown::new(agent.employed.capability.tier.as_str()),
                 limits_by: Shown::new(
                     agent
@@ -218,7 +223,7 @@ impl Inner {
         })
     }
 
-    fn stop(
+    pub(super) fn stop(
         &self,
         by: &str,
         worker: WorkerId,
@@ -247,7 +252,14 @@ impl Inner {
     }
 }
 
-fn unknown() -> Refused {
+fn workdir_of(agent: &super::roster::Agent) -> String {
+    let work = agent.employed.command.workdir.as_deref();
+    work.unwrap_or(std::path::Path::new(""))
+        .to_string_lossy()
+        .into_owned()
+}
+
+pub(super) fn unknown() -> Refused {
     Refused(
         Status::NOT_FOUND,
         Problem::new("not_found", "no such agent is known")

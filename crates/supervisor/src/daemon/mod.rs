@@ -15,6 +15,7 @@ mod lock;
 mod news;
 mod processes;
 mod restart;
+mod restarting;
 mod roster;
 mod starting;
 mod tool_totals;
@@ -239,7 +240,10 @@ impl Daemon {
         let desk: crate::fleet::Desk = Box::new(move |post, call| {
             let _ = asked.post.set(Arc::clone(post));
             // A start takes as long as its box does; a kill must not wait behind it.
-            if matches!(call, OperatorCall::StartAgent(_)) {
+            if matches!(
+                call,
+                OperatorCall::StartAgent(_) | OperatorCall::RestartAgent(_)
+            ) {
                 let inner = Arc::clone(&asked);
                 let thread = std::thread::Builder::new().name("belljar-start".to_owned());
                 // Without a thread the call is dropped, which answers 500.

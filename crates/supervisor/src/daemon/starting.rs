@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
 use belljar_api::{Problem, StartRequest, Status};
-use belljar_policy::{Capability, Origin, PathRule, Rule};
+use belljar_policy::{Capability, FsMode, Origin, PathRule, Places, Rule};
 use belljar_replication::{Asked, WorkerId};
 
 use super::roster::{Again, Roster};
@@ -15,6 +15,9 @@ use crate::fleet::{Candidate, Refused, keeper_thread};
 use crate::lower::Command;
 use crate::places::find_places;
 use crate::tools::{Backstage, ServerFiles};
+
+/// Below the state directory.
+const RELEASES: &str = "evolve/releases";
 
 impl From<StartRequest> for AgentSpec {
     fn from(request: StartRequest) -> Self {
@@ -96,16 +99,10 @@ impl Inner {
         }
     }
 
-    fn candidate(&self, spec: AgentSpec) -> Result<Candidate, Refused> {
+    pub(super) fn candidate(&self, spec: AgentSpec) -> Result<Candidate, Refused> {
         let mut capability = capability(&spec)?;
         let backstage = Backstage::behind(&mut capability, spec.servers);
         let backstage = backstage.map_err(|error| refused(&error))?;
-        for file in &spec.protected {
-            if let Ok(file) = file.canonicalize() {
-                let rule = Rule::new(PathRule::Root(file), Origin::built_in());
-                capability.filesystem.protected.push(rule);
-            }
-        }
         let work = spec.workdir.map_or_else(std::env::current_dir, Ok);
         let work = work.map_err(|source| {
             refused(&RunError::System {
@@ -114,6 +111,16 @@ impl Inner {
             })
         })?;
         let (_, places) = find_places(&work).map_err(|error| refused(&error))?;
+        let protected = spec.protected.iter();
+        let protected: Vec<_> = protected.flat_map(|file| file.canonicalize()).collect();
+        // What was released is what was approved: nobody who runs from it changes it.
+        if places.work.starts_with(self.releases()) || protected.contains(&places.work) {
+            seal_work(&mut capability, &places);
+        }
+        for file in protected.into_iter().filter(|file| *file != places.work) {
+            let rule = Rule::new(PathRule::Root(file), Origin::built_in());
+            capability.filesystem.protected.push(rule);
+        }
         Ok(Candidate {
             capability: self.post().narrowed(&capability),
             command: Command::new(spec.command).workdir(places.work.clone()),
@@ -123,6 +130,12 @@ impl Inner {
             reason: format!("agent {}", spec.name),
             backstage: Arc::new(backstage),
         })
+    }
+
+    /// Where releases of evolved code are kept, with no symbolic link in it.
+    fn releases(&self) -> std::path::PathBuf {
+        let releases = self.post().state.path().join(RELEASES);
+        releases.canonicalize().unwrap_or(releases)
     }
 
     /// Looks at everybody's budget at once.
@@ -140,6 +153,22 @@ impl Inner {
             Err(unrecorded) => self.roster.ledger(Some(&unrecorded.to_string())),
         }
     }
+}
+
+/// Leaves the working directory for reading, whatever the capability says of it. Everything else stays as it is.
+fn seal_work(capability: &mut Capability, places: &Places) {
+    let filesystem = &mut capability.filesystem;
+    filesystem.writable.retain(|rule| {
+        let path = rule.value.resolve(places);
+        path.is_none_or(|path| !path.starts_with(&places.work))
+    });
+    if filesystem.writable.is_empty() && filesystem.mode == FsMode::ReadWrite {
+        // Nothing named would mean the working directory.
+        filesystem.mode = FsMode::ReadOnly;
+    }
+    // The longest path wins over whatever is writable above.
+    let rule = Rule::new(PathRule::Root(places.work.clone()), Origin::built_in());
+    filesystem.readable.push(rule);
 }
 
 fn capability(spec: &AgentSpec) -> Result<Capability, Refused> {
@@ -175,4 +204,41 @@ fn refused(error: &RunError) -> Refused {
     };
     let problem = Problem::new(error.code(), error.to_string());
     Refused(status, problem.hint(error.hint().unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use belljar_policy::FileOp;
+
+    #[test]
+    fn a_sealed_place_is_for_reading_whatever_a_capability_grants() {
+        let places = Places {
+            home: "/home/ada".into(),
+            work: "/var/lib/belljar/evolve/releases/p/objects/t".into(),
+            homes: vec!["/home".into()],
+        };
+        let grants = [
+            "extends: moderate\n",
+            "extends: moderate\nfilesystem_config:\n  writable_paths: [\".\", \"./data\"]\n",
+            "extends: moderate\nfilesystem_config:\n  writable_paths: [\"/var/lib\"]\n",
+            "extends: moderate\nfilesystem_config:\n  writable_paths: [\"/srv/out\", \".\"]\n",
+        ];
+        for text in grants {
+            let Ok(mut capability) =
+                belljar_manifest::parse_capability("capability", text.as_bytes())
+            else {
+                panic!("{text}");
+            };
+            let file = places.work.join("data/agent.py");
+            let may = |capability: &Capability, op| {
+                capability.path_table(&places).decide(&file, op).is_allow()
+            };
+            let could = may(&capability, FileOp::Write);
+            assert!(could, "it could be written before: {text}");
+            seal_work(&mut capability, &places);
+            assert!(!may(&capability, FileOp::Write), "{text}");
+            assert!(may(&capability, FileOp::Read), "{text}");
+        }
+    }
 }

@@ -207,6 +207,14 @@ impl<'a> Builder<'a> {
         self.named.contains(path.as_os_str())
     }
 
+    /// Whether something below a hidden path is to be seen all the same.
+    fn shows_below(&self, hidden: &Path) -> bool {
+        let mut entries = self.table.iter();
+        entries.any(|(path, entry)| {
+            entry.access >= Access::Read && path != hidden && path.starts_with(hidden)
+        })
+    }
+
     fn hides_below(&self, path: &Path) -> bool {
         self.above_hidden.contains(path.as_os_str())
     }
@@ -319,6 +327,8 @@ impl<'a> Builder<'a> {
                 self.unshow(path);
                 return;
             }
+            // Nothing can be put into a cover; a directory of the box's own is as empty but for that.
+            Access::Hidden if kind == Kind::Directory && self.shows_below(path) => Shows::Frame,
             Access::Hidden => Shows::Hidden(kind),
             Access::Private if kind == Kind::Directory => Shows::Private {
                 mode: if path == self.places.home {

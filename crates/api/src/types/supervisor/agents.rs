@@ -59,6 +59,20 @@ pub struct StopRequest {
     pub grace_ms: Option<u64>,
 }
 
+/// Ends an agent kindly and starts it anew: the same command under the same capability, elsewhere if that is said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RestartRequest {
+    /// Why; it goes to the ledger.
+    pub reason: Reason,
+    /// Where it works from then on; where it did where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workdir: Option<String>,
+    /// Milliseconds until it is killed; the daemon's own where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_ms: Option<u64>,
+}
+
 /// Which agents.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -254,6 +268,8 @@ pub struct AgentDetail {
     pub keeper_pid: Option<u32>,
     /// Its own children.
     pub children: Vec<AgentId>,
+    /// The directory it works in.
+    pub workdir: String,
     /// The wall.
     pub tier: Shown,
     /// What holds its limits.

@@ -10,11 +10,12 @@ mod holds;
 mod ledger;
 mod live;
 mod metrics;
+mod proposals;
 
 pub use agents::{
     AgentDetail, AgentId, AgentList, AgentPhase, AgentView, Denial, DenialKind, End, EndCause,
     FleetQuery, LimitsView, OutputQuery, OutputReply, OutputStream, ProcessList, ProcessView,
-    RestartPolicy, StartRequest, StopRequest, UsageNow,
+    RestartPolicy, RestartRequest, StartRequest, StopRequest, UsageNow,
 };
 pub use alerts::{
     AlertId, AlertKind, AlertList, AlertQuery, AlertState, AlertView, Response, ResponseTaken,
@@ -25,3 +26,9 @@ pub use holds::{HoldAnswerRequest, HoldId, HoldList, HoldView};
 pub use ledger::{LedgerEntries, LedgerEntry, LedgerQuery, LedgerReport, ProofReply};
 pub use live::{Live, NewEvent};
 pub use metrics::{MetricsQuery, MetricsReply, Sample};
+pub use proposals::{
+    CodeLine, CodePart, CodeTint, ProposalCommand, ProposalDetail, ProposalDigests, ProposalFile,
+    ProposalImpact, ProposalList, ProposalName, ProposalReason, ProposalReview, ProposalRisk,
+    ProposalRow, ProposalStage, ProposalStats, ProposalStatus, ReviewStatement, RolloutInstance,
+    RolloutStep, RolloutView, StageFact, StageVerdict,
+};

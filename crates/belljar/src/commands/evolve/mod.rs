@@ -7,12 +7,12 @@ use crate::cli::OutputFormat;
 use crate::cli::evolve::{Evolve, Propose};
 use crate::exit::{self, Failure};
 use crate::print::{self, Line};
+use belljar_evolve::config;
 use belljar_evolve::evidence::{StageResult, Verdict};
 use belljar_evolve::pipeline::{Pipeline, Progress};
 use belljar_evolve::proposal::{Proposal, ProposalId};
 use belljar_evolve::review::UNNAMED;
 use belljar_evolve::store::{Store, StoreError};
-use belljar_evolve::{Status, config};
 use belljar_gate::in_full;
 use belljar_manifest::{ReadError, read_bounded};
 use belljar_supervisor::StateDir;
@@ -49,6 +49,9 @@ pub(super) fn failure(error: StoreError) -> Failure {
             "an edit changes exactly what it names, as often as it says; see docs/evolve.md"
         }
         StoreError::Unknown(_) => "`belljar evolve list` names them",
+        StoreError::Decided { .. } => {
+            "people have decided on the evidence that there is; propose it again for new"
+        }
         StoreError::Changed { .. } => "propose it again: what was judged is not what is there",
         _ => "see that the project and BELLJAR_STATE_DIR can be read and written",
     };
@@ -108,14 +111,7 @@ fn check(
 ) -> Result<u8, Failure> {
     let loaded = store.load(id).map_err(failure)?;
     let mut proposal = loaded.proposal.clone();
-    if matches!(proposal.status, Status::Approved | Status::Deployed) {
-        return Err(Failure::Invalid(
-            format!("{} is {}", id.short(), proposal.status.as_str()),
-            "people have decided on the evidence that there is; propose it again for new".into(),
-        ));
-    }
-    proposal.status = Status::Checking;
-    store.write(&proposal).map_err(failure)?;
+    store.begin(&mut proposal).map_err(failure)?;
     let tell = |progress: Progress<'_>| {
         if let Progress::Ended(result) = progress {
             print::line(line_of(result), &stage_line(result));

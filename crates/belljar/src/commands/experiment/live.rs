@@ -12,8 +12,10 @@ use belljar_api::{
     AcknowledgeClock, Because, Empty, EngageKillSwitch, EngageRequest, ListWorkers, Quarantine,
     Release, WorkerState,
 };
-use belljar_experiment::live::{Observed, Switched, Task, chronicle, roots};
-use belljar_experiment::{Experiment, Operation, Results, Run, RunKey, Scenario, StoreError};
+use belljar_experiment::live::{Delays, Observed, Switched, Task, chronicle, delays, roots};
+use belljar_experiment::{
+    Experiment, Latency, Operation, Results, Run, RunKey, Scenario, StoreError,
+};
 use belljar_gate::{FleetEntry, LogKind};
 use belljar_ledger::Reader;
 use belljar_supervisor::fleet::{Fleet, FleetSetup, Operator};
@@ -29,6 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// How much later than its preparation a run may begin.
 const LATE_START: Duration = Duration::from_secs(1);
+/// What took time, in a run's own place.
+const DELAYS: &str = "delays.json";
 const LONGEST_NAP: Duration = Duration::from_millis(20);
 
 /// Carries an experiment out, one run at a time: boxes of two runs would share the processors.
@@ -54,6 +58,40 @@ pub(super) fn run_into(
     )?)
 }
 
+/// Each cell simulated on the same luck, with what took time in its live runs. Cells of which too little was seen are left out.
+pub(super) fn twins(results: &Results, directory: &Path) -> Vec<Twin> {
+    let points = (0..).zip(&results.manifest.points);
+    let twin = |(cell, point): (u32, &Vec<f64>)| {
+        let mut took = Delays::default();
+        for run in results.cell(cell) {
+            let place = directory.join(belljar_experiment::live_place(cell, run.replicate));
+            let bytes = std::fs::read(place.join(DELAYS)).ok()?;
+            took.add(serde_json::from_slice(&bytes).ok()?);
+        }
+        let latency = took.latency()?;
+        let mut scenario = results.experiment.scenario_at(point);
+        scenario.latency = latency;
+        let runs = results.cell(cell).iter().map(|run| {
+            let key = results.experiment.key(cell, run.replicate);
+            belljar_experiment::simulate(&scenario, key).ok()
+        });
+        let runs = runs.collect::<Option<_>>()?;
+        Some(Twin {
+            cell,
+            latency,
+            runs,
+        })
+    };
+    points.filter_map(twin).collect()
+}
+
+/// The simulated twin of a cell with real boxes.
+pub(super) struct Twin {
+    pub(super) cell: u32,
+    pub(super) latency: Latency,
+    pub(super) runs: Vec<Run>,
+}
+
 fn unusable(path: &Path, error: &std::io::Error) -> Failure {
     Failure::Invalid(
         format!("{}: {error}", path.display()),
@@ -75,6 +113,9 @@ fn one_run(scenario: &Scenario, key: RunKey, directory: &Path) -> Result<Run, Fa
     };
     let observed = stage.play(key)?;
     let events = stage.record()?;
+    let took = delays(scenario, key, &events);
+    let took = serde_json::to_vec(&took).unwrap_or_default();
+    std::fs::write(place.join(DELAYS), took).map_err(|error| unusable(&place, &error))?;
     let (run, trace) = chronicle(scenario, key, events, &observed);
     let lives = serde_json::to_vec(&trace.lives).unwrap_or_default();
     std::fs::write(place.join("lives.json"), lives).map_err(|error| unusable(&place, &error))?;

@@ -28,7 +28,7 @@ pub(crate) fn sandbox(arguments: Sandbox) -> Result<u8, Failure> {
         Some(file) => {
             let agent = belljar_manifest::read_agent_file(file)?;
             let base = file.parent().unwrap_or(Path::new("."));
-            spec(&agent, base, None)?
+            spec(&agent, base, None, None)?
         }
         None => AgentSpec {
             name: default_name(&arguments.command),

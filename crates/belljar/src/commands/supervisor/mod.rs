@@ -3,15 +3,17 @@
 mod attached;
 mod board;
 mod hands;
+mod proposals;
 mod reach;
 mod records;
+mod rollouts;
 mod start;
 mod status;
 mod watch;
 
 use belljar_api::{
-    AgentView, Because, Kill, KillRequest, OutputStream, Quarantine, Release, ShutDown, StopAgent,
-    StopRequest,
+    AgentView, Because, Kill, KillRequest, OutputStream, Quarantine, Release, RestartAgent,
+    RestartRequest, ShutDown, StopAgent, StopRequest,
 };
 use std::borrow::Cow;
 use std::io::IsTerminal as _;
@@ -45,6 +47,20 @@ pub(crate) fn supervisor(command: Supervisor) -> Result<u8, Failure> {
             };
             let view = reached.client.call_on::<StopAgent>(&agent.id, &request)?;
             show(&on, &view, || format!("{} is asked to end\n", view.name));
+        }
+        Supervisor::Restart { on, grace } => {
+            let mut reached = Reached::usual()?;
+            let agent = reached.find(&on.agent)?;
+            let request = RestartRequest {
+                reason: said(on.reason.clone())?,
+                workdir: None,
+                grace_ms: grace.map(milliseconds),
+            };
+            let restarted = reached.client.call_on::<RestartAgent>(&agent.id, &request);
+            let view = restarted?;
+            show(&on, &view, || {
+                format!("{} is started anew as {}\n", view.name, view.id)
+            });
         }
         Supervisor::Kill { on, subtree } => {
             let mut reached = Reached::usual()?;

@@ -141,7 +141,7 @@ fn unreadable(fault: belljar_ledger::Fault) -> Problem {
         .hint("`belljar audit verify --log fleet` says what is wrong with it")
 }
 
-fn respond<R: Route>(
+pub(super) fn respond<R: Route>(
     asked: Asked<R>,
     answer: impl FnOnce(R::Request) -> Result<R::Response, Problem>,
 ) {
@@ -158,7 +158,7 @@ fn respond<R: Route>(
     }
 }
 
-fn now_ms() -> u64 {
+pub(super) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| {
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)

@@ -19,7 +19,9 @@ use belljar_web::{Settings, Tls, TokenFile, Web};
 use super::attached::capability_text;
 use super::board::Board;
 use super::hands::{ByRule, RuleHands};
+use super::proposals::Proposals;
 use super::records::Records;
+use super::rollouts::Rollouts;
 use super::watch::Watch;
 use crate::cli::supervisor::Start;
 use crate::exit::{self, Failure};
@@ -70,6 +72,7 @@ fn serve(plan: Plan, signals: &SignalWatch) -> Result<u8, Failure> {
     let observer = Arc::new(Watch {
         monitor: Arc::clone(&monitor),
         records: Records::of(plan.state.path().to_owned()),
+        proposals: Proposals::of(plan.state.path().to_owned()),
         by_rule: Arc::clone(&by_rule),
     });
     // Before anybody is started: a port that is taken must not cost a life.
@@ -99,6 +102,12 @@ fn serve(plan: Plan, signals: &SignalWatch) -> Result<u8, Failure> {
             }
         }
     }
+    // After those that are declared were started, each from the release it is to run.
+    let rollouts = Rollouts::start(plan.state.path().to_owned(), Arc::clone(&monitor));
+    let rollouts = rollouts.map_err(|source| RunError::System {
+        doing: "starting to look at rollouts",
+        source,
+    })?;
     let ready = format!("supervisor ready at {}", daemon.control_socket().display());
     print::line(Line::Summary, &ready);
     if let Some(web) = &web {
@@ -125,6 +134,8 @@ fn serve(plan: Plan, signals: &SignalWatch) -> Result<u8, Failure> {
             break None;
         }
     };
+    // Nobody looks at agents that are about to be ended.
+    drop(rollouts);
     let left = daemon.shut_down(grace);
     // Whoever watches sees the end; then nobody asks any more, and what is known is written.
     drop(web);
@@ -188,11 +199,14 @@ fn plan(arguments: &Start) -> Result<Plan, Failure> {
     set(&mut settings.restart.crash_loop, file.crash_loop);
     set(&mut settings.restart.window, file.crash_window);
     let enabled = file.agents.iter().filter(|agent| agent.enabled);
-    let agents = enabled.map(|agent| spec(agent, &base, arguments.config.as_deref()));
+    let config = arguments.config.as_deref();
+    let agents = enabled
+        .map(|agent| spec(agent, &base, config, Some(state.path())))
+        .collect::<Result<_, _>>()?;
     Ok(Plan {
         state,
         settings,
-        agents: agents.collect::<Result<_, _>>()?,
+        agents,
         web: web(arguments, &file, &base),
         monitor,
     })
@@ -272,6 +286,7 @@ pub(super) fn spec(
     agent: &DeclaredAgent,
     base: &Path,
     declared_in: Option<&Path>,
+    state: Option<&Path>,
 ) -> Result<AgentSpec, Failure> {
     let at = |path: &Path| std::path::absolute(base.join(path)).map_err(no_directory);
     let mut protected: Vec<PathBuf> = declared_in.map(Path::to_owned).into_iter().collect();
@@ -284,10 +299,20 @@ pub(super) fn spec(
         }
         None => (None, ServerFiles::default()),
     };
+    let work = match (&agent.project, state) {
+        (Some(project), Some(state)) => {
+            let project = at(project)?;
+            let work = released(&project, state, &agent.name)?;
+            // Before the first release it runs from the project, which is nobody's to change who runs from it.
+            protected.push(project);
+            work
+        }
+        _ => at(agent.workdir.as_deref().unwrap_or(Path::new(".")))?,
+    };
     Ok(AgentSpec {
         name: agent.name.clone(),
         command: agent.command.clone(),
-        workdir: Some(at(agent.workdir.as_deref().unwrap_or(Path::new(".")))?),
+        workdir: Some(work),
         capability,
         profile: agent.profile.clone(),
         restart: match agent.restart {
@@ -298,6 +323,19 @@ pub(super) fn spec(
         protected,
         servers,
     })
+}
+
+/// Where an agent of a project works: the release that its place shows, or the project before the first one.
+fn released(project: &Path, state: &Path, agent: &str) -> Result<PathBuf, Failure> {
+    let project = project.canonicalize().map_err(|error| {
+        Failure::Invalid(
+            format!("agent {agent}: project {}: {error}", project.display()),
+            "name a directory that exists".into(),
+        )
+    })?;
+    let name = project.display().to_string();
+    let shown = belljar_evolve::rollout::place_of(state, &name, agent);
+    Ok(shown.unwrap_or(project))
 }
 
 /// Starts the daemon in the background, and waits until it answers.

@@ -8,12 +8,14 @@ use belljar_monitor::Monitor;
 use belljar_supervisor::daemon::Observer;
 
 use super::hands::ByRule;
+use super::proposals::Proposals;
 use super::records::Records;
 
 /// The daemon's observer.
 pub(super) struct Watch {
     pub(super) monitor: Arc<Monitor>,
     pub(super) records: Records,
+    pub(super) proposals: Proposals,
     pub(super) by_rule: Arc<ByRule>,
 }
 
@@ -35,7 +37,8 @@ impl Observer for Watch {
 
     fn answer(&self, by: &str, call: OperatorCall) -> Option<OperatorCall> {
         let call = self.monitor.answer(by, call)?;
-        self.records.answer(call)
+        let call = self.records.answer(call)?;
+        self.proposals.answer(call)
     }
 
     fn open_alerts(&self) -> HashMap<AgentId, u32> {

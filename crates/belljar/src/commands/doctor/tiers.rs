@@ -1,0 +1,169 @@
+//! The tiers of this host: which can be had, what getting out of each takes, and how fast it starts.
+
+use crate::print;
+use belljar_sandbox::gvisor::Runtime;
+use belljar_sandbox::{Host, Tier, trial};
+use serde::Serialize;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// One tier.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    /// As policies name it.
+    tier: &'static str,
+    available: bool,
+    /// What was found, or why it can't be had.
+    found: String,
+    /// What getting out takes.
+    escape_needs: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+    /// From the first step to the end of a box whose program ends at once, in the middle of several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    start_ms: Option<f64>,
+}
+
+/// How closely to look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effort {
+    /// Whether a box stands.
+    Once,
+    /// How fast, too.
+    Timed,
+}
+
+impl Effort {
+    fn boxes(self) -> usize {
+        match self {
+            Effort::Once => 1,
+            Effort::Timed => 9,
+        }
+    }
+}
+
+/// Tries every tier: one that is told to be there has just carried a box.
+pub(super) fn all(host: &Host, effort: Effort) -> Vec<Report> {
+    vec![native(host, effort), gvisor(host, effort), firecracker()]
+}
+
+fn native(host: &Host, effort: Effort) -> Report {
+    const NEEDS: &str = "a fault in the host's kernel, behind a filter of its calls";
+    let found = "namespaces, Landlock, seccomp".to_owned();
+    let tried = try_tier(host, &|| Ok(Tier::Native), effort);
+    report("seccomp", found, NEEDS, tried)
+}
+
+fn gvisor(host: &Host, effort: Effort) -> Report {
+    const NEEDS: &str = "a fault in gVisor's kernel, and then one in the host's behind two filters";
+    let runtime = Runtime::find().and_then(|runtime| {
+        let version = runtime.version()?;
+        Ok((runtime, version))
+    });
+    match runtime {
+        Err(missing) => Report {
+            tier: "gvisor",
+            available: false,
+            found: missing.what,
+            escape_needs: NEEDS,
+            hint: Some(missing.hint),
+            start_ms: None,
+        },
+        Ok((runtime, version)) => {
+            let found = format!(
+                "{}, release {version}, by {}",
+                runtime.path().display(),
+                version.platform()
+            );
+            // Found anew for every box, as a run does.
+            let find = || match Runtime::find() {
+                Ok(runtime) => Ok(Tier::Gvisor(Arc::new(runtime))),
+                Err(missing) => Err(missing.what),
+            };
+            report("gvisor", found, NEEDS, try_tier(host, &find, effort))
+        }
+    }
+}
+
+fn firecracker() -> Report {
+    Report {
+        tier: "firecracker",
+        available: false,
+        found: "not in this version: refused, never replaced by another".into(),
+        escape_needs: "a fault in a guest's kernel or its virtual machine, and then one in the host's",
+        hint: Some("set sandbox_tier: gvisor or seccomp".into()),
+        start_ms: None,
+    }
+}
+
+type Tried = Result<Option<f64>, String>;
+
+fn report(tier: &'static str, found: String, escape_needs: &'static str, tried: Tried) -> Report {
+    match tried {
+        Ok(start_ms) => Report {
+            tier,
+            available: true,
+            found,
+            escape_needs,
+            hint: None,
+            start_ms,
+        },
+        Err(why) => Report {
+            tier,
+            available: false,
+            found: format!("{found}; a trial failed: {why}"),
+            escape_needs,
+            hint: Some(
+                "boxes of this tier are refused; the lines above say what the host lacks".into(),
+            ),
+            start_ms: None,
+        },
+    }
+}
+
+/// Puts boxes of this tier up around our own program.
+fn try_tier(host: &Host, find: &dyn Fn() -> Result<Tier, String>, effort: Effort) -> Tried {
+    let program = PathBuf::from("/proc/self/exe");
+    let mut times = Vec::new();
+    for _ in 0..effort.boxes() {
+        let begun = std::time::Instant::now();
+        let outcome = trial(find()?, host, &program, &["--version"]);
+        outcome.map_err(|error| chain(&error))?;
+        times.push(begun.elapsed().as_secs_f64() * 1000.0);
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(match effort {
+        Effort::Once => None,
+        Effort::Timed => times.get(times.len() / 2).copied(),
+    })
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {}", chain(source)),
+        None => error.to_string(),
+    }
+}
+
+/// For people.
+pub(super) fn show(tiers: &[Report], colours: bool) {
+    for tier in tiers {
+        let mark = match tier.available {
+            true => print::styled("ok     ", "32", colours),
+            false => print::styled("missing", "31", colours),
+        };
+        let name = format!("tier {}", tier.tier);
+        let start = match tier.start_ms {
+            Some(ms) => format!("; starts and ends in {ms:.1} ms"),
+            None => String::new(),
+        };
+        print::out(&format!("{mark}  {name:<18} {}{start}\n", tier.found));
+        print::out(&format!(
+            "         {:<18}   getting out takes {}\n",
+            "", tier.escape_needs
+        ));
+        if let Some(hint) = &tier.hint {
+            print::out(&format!("         {:<18} → {hint}\n", ""));
+        }
+    }
+}

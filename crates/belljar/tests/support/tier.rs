@@ -1,0 +1,91 @@
+//! Which tier a test's boxes are of, and what is known to be different there.
+
+use std::cell::Cell;
+
+/// As policies name it.
+pub(crate) const GVISOR: &str = "gvisor";
+
+thread_local! {
+    static TIER: Cell<Option<&'static str>> = const { Cell::new(None) };
+}
+
+/// The tier of boxes that this thread's test makes, where it is not the native one.
+pub(crate) fn tier() -> Option<&'static str> {
+    TIER.get()
+}
+
+/// Runs a test with its boxes on gVisor.
+pub(crate) fn on_gvisor(test: impl FnOnce()) {
+    TIER.set(Some(GVISOR));
+    test();
+    TIER.set(None);
+}
+
+/// Where a box on gVisor is known to be different. A test that meets one asserts what holds there instead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Difference {
+    UserZero,
+    EndsWithItsProgram,
+    FirstProcess,
+    SignalsAsCodes,
+    Unreported,
+    PermissionBits,
+    OwnDevices,
+    OwnProcesses,
+    SampledPeak,
+    ShortStatus,
+}
+
+impl Difference {
+    pub(crate) const ALL: &[Difference] = &[
+        Difference::UserZero,
+        Difference::EndsWithItsProgram,
+        Difference::FirstProcess,
+        Difference::SignalsAsCodes,
+        Difference::Unreported,
+        Difference::PermissionBits,
+        Difference::OwnDevices,
+        Difference::OwnProcesses,
+        Difference::SampledPeak,
+        Difference::ShortStatus,
+    ];
+
+    /// Why, as docs/tiers.md tells users.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Difference::UserZero => {
+                "The program is user 0 to gVisor's kernel, without any capability; to the host it is the box's user"
+            }
+            Difference::EndsWithItsProgram => {
+                "A box ends with its program, not with the last process that it left in the background"
+            }
+            Difference::FirstProcess => {
+                "The program is process 1 in the box; there is no init before it"
+            }
+            Difference::SignalsAsCodes => {
+                "A program that a signal ended is told as exit code 128 and the signal's number"
+            }
+            Difference::Unreported => {
+                "What gVisor's kernel refuses is refused without being counted among the violations"
+            }
+            Difference::PermissionBits => {
+                "`access(2)` answers by permission bits alone; writing to what is read-only fails when it is tried"
+            }
+            Difference::OwnDevices => {
+                "`/dev` and `/sys` are gVisor's own, `/dev/fuse` and `/dev/net/tun` included"
+            }
+            Difference::OwnProcesses => {
+                "The program's processes are not processes of the host: `ps` outside shows gVisor's"
+            }
+            Difference::SampledPeak => {
+                "Without a control group the peak of memory is the largest of the looks at it"
+            }
+            Difference::ShortStatus => "`/proc/self/status` has fewer lines",
+        }
+    }
+}
+
+/// Whether this test's boxes are different in this.
+pub(crate) fn differs(in_what: Difference) -> bool {
+    Difference::ALL.contains(&in_what) && tier() == Some(GVISOR)
+}

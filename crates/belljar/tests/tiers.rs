@@ -1,0 +1,258 @@
+//! What a box on gVisor is and is not, where that has no like in the native tier.
+
+mod support;
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+use rustix::process::{Pid, Signal, kill_process};
+use support::{
+    Attempt, Difference, Jail, Who, assert_all_allowed, assert_all_refused, eventually, finish,
+    for_each_user, on_gvisor,
+};
+
+const REFUSED: i32 = 122;
+
+fn jail(who: Who) -> Jail {
+    let mut made = None;
+    on_gvisor(|| made = Some(Jail::new(who)));
+    made.expect("a jail")
+}
+
+/// The kernel that the program calls is not the host's, and the result and the record say which tier it was.
+fn the_program_calls_another_kernel(who: Who) {
+    let jail = jail(who);
+    let outcome = jail.run(&["/bin/cat", "/proc/version"]);
+    outcome.assert_exit(0);
+    let own = fs::read_to_string("/proc/version").expect("the host's version");
+    assert_ne!(outcome.stdout(), own);
+    assert_eq!(outcome.json["tier"], "gvisor");
+    let shown = finish(
+        jail.belljar(&["audit", "export"])
+            .spawn()
+            .expect("the record"),
+    );
+    assert!(
+        shown.stdout().contains("\"tier\":\"gvisor\""),
+        "{}{}",
+        shown.stdout(),
+        shown.stderr()
+    );
+}
+
+/// gVisor's kernel, file server and stubs are ended with the keeper, whatever they do.
+fn nothing_of_gvisor_outlives_a_killed_keeper(who: Who) {
+    let jail = jail(who);
+    let mark = jail.work_file("mark");
+    let script = format!("setsid sleep 600 & echo up > '{mark}'; sleep 600");
+    let child = jail
+        .json_command(&["/bin/sh", "-c", &script])
+        .spawn()
+        .expect("start a box");
+    eventually("the program runs", || {
+        Path::new(&mark).exists().then_some(())
+    });
+    let born = descendants(child.id());
+    let names: Vec<String> = born.iter().map(|(pid, _)| name_of(*pid)).collect();
+    assert!(
+        names.iter().any(|name| name == "runsc-sandbox")
+            && names.iter().any(|name| name == "runsc-gofer"),
+        "{names:?}"
+    );
+    kill_process(Pid::from_child(&child), Signal::KILL).expect("kill the keeper");
+    finish(child);
+    eventually("everything is gone", || {
+        born.iter()
+            .all(|(pid, started)| start_of(*pid).is_none_or(|now| now != *started))
+            .then_some(())
+    });
+    // What a killed keeper could not clear away, the next run does.
+    jail.run(&["/bin/true"]).assert_exit(0);
+}
+
+/// All processes below this one, with the time they were started at.
+fn descendants(of: u32) -> Vec<(u32, u64)> {
+    let mut found = vec![of];
+    let mut next = 0;
+    while next < found.len() {
+        let tasks = fs::read_dir(format!("/proc/{}/task", found[next]));
+        for task in tasks.into_iter().flatten().flatten() {
+            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            found.extend(children.split_whitespace().flat_map(str::parse::<u32>));
+        }
+        next += 1;
+    }
+    found
+        .into_iter()
+        .filter_map(|pid| Some((pid, start_of(pid)?)))
+        .collect()
+}
+
+fn start_of(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let rest = stat.rsplit_once(')')?.1;
+    // A zombie runs no more.
+    let mut words = rest.split_whitespace();
+    match words.next()? {
+        "Z" | "X" => None,
+        _ => words.nth(18)?.parse().ok(),
+    }
+}
+
+fn name_of(pid: u32) -> String {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let first = line.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(first).into_owned()
+}
+
+/// A kernel of the program's own would write to a file from its beginning on.
+fn output_to_a_file_is_added_to_it(who: Who) {
+    let jail = jail(who);
+    let path = jail.base.join("output");
+    let mut file = fs::File::create(&path).expect("a file");
+    std::io::Write::write_all(&mut file, b"before\n").expect("write");
+    let mut command = jail.text_command(&["/bin/sh", "-c", "echo within; echo error >&2"]);
+    command
+        .stdout(file.try_clone().expect("the same file"))
+        .stderr(file.try_clone().expect("the same file"));
+    let finished = finish(command.spawn().expect("start a box"));
+    assert!(finished.status.success());
+    std::io::Write::write_all(&mut file, b"after\n").expect("write");
+    let text = fs::read_to_string(&path).expect("the file");
+    assert!(
+        text.starts_with("before\n") && text.ends_with("after\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("\nwithin\n") && text.contains("\nerror\n"),
+        "{text}"
+    );
+}
+
+/// gVisor is told that it may connect to sockets of the host; which ones is init's to say.
+fn the_door_is_the_one_socket_of_the_host_within_reach(who: Who) {
+    let mut jail = jail(who);
+    let contract = jail.base.join("contract.yaml");
+    jail.put(&contract, "max_depth: 1\nmax_replicas: 1\n");
+    jail.option(&["--contract", &contract.to_string_lossy()]);
+    let path = jail.work.join("host.sock");
+    let socket = UnixListener::bind(&path).expect("a socket of the host's");
+    socket.set_nonblocking(true).expect("do not wait");
+    jail.own(&path);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).expect("open it to all");
+    let path = path.to_string_lossy().into_owned();
+    assert_all_allowed(&jail.control(&["connect-unix", "stream", &path]));
+    socket.accept().expect("the control's connection");
+    let program = jail.probe_path();
+    let script = format!(
+        "'{0}' connect-unix stream '{path}'; echo; '{0}' connect-unix stream /belljar/agent.sock",
+        program.display()
+    );
+    let finished = finish(
+        jail.text_command(&["/bin/sh", "-c", &script])
+            .spawn()
+            .expect("start a box"),
+    );
+    let attempts = Attempt::parse(&finished.stdout());
+    assert_eq!(
+        attempts.len(),
+        2,
+        "{}{}",
+        finished.stdout(),
+        finished.stderr()
+    );
+    assert_all_refused(&attempts[..1]);
+    assert_all_allowed(&attempts[1..]);
+    assert!(socket.accept().is_err(), "the host's socket was reached");
+    assert!(
+        finished.stderr().contains("Unix sockets of the host"),
+        "{}",
+        finished.stderr()
+    );
+}
+
+/// What the tier can't hold is refused by name.
+fn what_gvisor_cannot_do_is_refused(who: Who) {
+    let jail = jail(who);
+    let mut command = jail.json_command(&["/bin/echo"]);
+    command.arg(std::ffi::OsStr::from_bytes(b"not \xff UTF-8"));
+    let outcome = support::Outcome::from_json(finish(command.spawn().expect("start")));
+    assert_eq!(outcome.code(), REFUSED, "{outcome:#?}");
+    let message = outcome.json["error"]["message"].to_string();
+    assert!(
+        message.contains("gvisor") && message.contains("UTF-8"),
+        "{message}"
+    );
+    let policy = jail.base.join("learn.yaml");
+    jail.put(&policy, "extends: moderate\nsandbox_tier: gvisor\n");
+    let learned = finish(
+        jail.belljar(&["learn", "--config", &policy.to_string_lossy(), "--", "true"])
+            .spawn()
+            .expect("start"),
+    );
+    assert_eq!(learned.code(), REFUSED, "{}", learned.stderr());
+    assert!(learned.stderr().contains("gvisor"), "{}", learned.stderr());
+}
+
+fn a_tier_that_is_not_there_is_refused_and_never_replaced(who: Who) {
+    let mut jail = Jail::new(who);
+    jail.policy("extends: moderate\nsandbox_tier: firecracker\n");
+    let outcome = jail.run(&["/bin/sh", "-c", "echo ran > ran"]);
+    assert_eq!(outcome.code(), REFUSED, "{outcome:#?}");
+    assert!(!jail.work.join("ran").exists());
+}
+
+/// Each tier is tried when it is asked for, and doctor says what getting out takes.
+fn doctor_tries_each_tier(who: Who) {
+    let jail = jail(who);
+    let said = finish(
+        jail.belljar(&["doctor", "--bench", "--output", "json"])
+            .spawn()
+            .expect("start"),
+    );
+    let report: serde_json::Value = serde_json::from_str(&said.stdout()).expect("JSON");
+    let tier = |name: &str| {
+        let all = report["tiers"].as_array().expect("tiers");
+        all.iter()
+            .find(|tier| tier["tier"] == name)
+            .unwrap_or_else(|| panic!("{name}: {report}"))
+    };
+    for name in ["seccomp", "gvisor"] {
+        assert_eq!(tier(name)["available"], true, "{report:#}");
+        assert!(tier(name)["start_ms"].as_f64().is_some_and(|ms| ms > 0.0));
+        assert!(
+            tier(name)["escape_needs"]
+                .as_str()
+                .is_some_and(|text| !text.is_empty())
+        );
+    }
+    assert_eq!(tier("firecracker")["available"], false);
+    jail.assert_nothing_left(None);
+}
+
+/// A difference that users are not told of is a fault.
+#[test]
+fn every_known_difference_is_documented() {
+    let page = include_str!("../../../docs/tiers.md");
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for difference in Difference::ALL {
+        assert!(
+            words(page).contains(&words(difference.reason())),
+            "docs/tiers.md does not say: {}",
+            difference.reason()
+        );
+    }
+}
+
+for_each_user!(
+    the_program_calls_another_kernel,
+    nothing_of_gvisor_outlives_a_killed_keeper,
+    output_to_a_file_is_added_to_it,
+    the_door_is_the_one_socket_of_the_host_within_reach,
+    what_gvisor_cannot_do_is_refused,
+    a_tier_that_is_not_there_is_refused_and_never_replaced,
+    doctor_tries_each_tier,
+);

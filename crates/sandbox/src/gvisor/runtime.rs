@@ -1,0 +1,206 @@
+//! The `runsc` of this host.
+
+use crate::host::Missing;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// Where it is looked for: where Debian's package and upstream's instructions put it. Not along a `PATH`, which may begin
+/// with somebody's workspace.
+const PLACES: &[&str] = &[
+    "/usr/local/bin/runsc",
+    "/usr/bin/runsc",
+    "/usr/local/sbin/runsc",
+];
+
+const INSTALL: &str = "install runsc (Debian: apt install runsc; other systems: https://gvisor.dev/docs/user_guide/install), or set sandbox_tier: seccomp";
+
+/// An installed `runsc`.
+#[derive(Debug)]
+pub struct Runtime {
+    path: PathBuf,
+    asked: Mutex<Option<Child>>,
+    version: OnceLock<Result<Version, Missing>>,
+}
+
+/// The day of a release, such as 20221219.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version(pub(super) u32);
+
+impl Version {
+    /// Which release day a `runsc --version` names: `release-20240102.0` upstream, `0.0~20221219.0` in Debian.
+    pub fn parse(said: &str) -> Option<Self> {
+        let line = said
+            .lines()
+            .find(|line| line.starts_with("runsc version"))?;
+        let mut numbers = line.split(|c: char| !c.is_ascii_digit());
+        let day = numbers.find(|digits| digits.len() == 8 && digits.starts_with("20"))?;
+        day.parse().ok().map(Self)
+    }
+
+    /// How it runs the program's instructions and stops at its calls.
+    pub fn platform(self) -> &'static str {
+        match self >= SYSTRAP {
+            true => "systrap",
+            false => "ptrace",
+        }
+    }
+
+    /// Whether its kernel may have `clone3`.
+    pub(super) fn has_clone3(self) -> bool {
+        self >= CLONE3
+    }
+
+    /// What must be said to this version and would not be understood by others.
+    pub(super) fn flags(self) -> &'static [&'static str] {
+        match self {
+            // Its kernel would open the host's files itself; its file server is one more process to break out of.
+            version if version >= DIRECT_FILES => &["--platform=systrap", "--directfs=false"],
+            version if version >= SYSTRAP => &["--platform=systrap"],
+            _ => &["--platform=ptrace"],
+        }
+    }
+}
+
+/// The first release whose systrap platform is complete.
+const SYSTRAP: Version = Version(20_230_501);
+/// The first after the last release that is known to lack it.
+const CLONE3: Version = Version(20_221_220);
+/// The first whose kernel opens files itself unless told not to.
+const DIRECT_FILES: Version = Version(20_230_620);
+/// The first that knows `--overlay2` and `--host-uds`.
+const OLDEST: Version = Version(20_221_212);
+
+impl std::fmt::Display for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl Runtime {
+    /// Finds it and asks for its version, whose answer is waited for when it is needed.
+    pub fn find() -> Result<Self, Missing> {
+        let found = PLACES
+            .iter()
+            .find_map(|place| Path::new(place).canonicalize().ok());
+        let path = found.ok_or_else(|| Missing {
+            what: format!(
+                "sandbox_tier gvisor needs runsc, which is not in {}",
+                PLACES.join(", ")
+            ),
+            hint: INSTALL.into(),
+        })?;
+        check_owner(&path)?;
+        let asked = Command::new(&path)
+            .arg("--version")
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn();
+        let asked = asked.map_err(|error| unusable(&path, &error.to_string()))?;
+        Ok(Self {
+            path,
+            asked: Mutex::new(Some(asked)),
+            version: OnceLock::new(),
+        })
+    }
+
+    /// Where it is, with no link on the way.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its version, if it is one that can be used.
+    pub fn version(&self) -> Result<Version, Missing> {
+        let hear = || match self.asked().take() {
+            Some(child) => hear(child, &self.path),
+            None => Err(unusable(&self.path, "it said nothing")),
+        };
+        self.version.get_or_init(hear).clone()
+    }
+
+    fn asked(&self) -> std::sync::MutexGuard<'_, Option<Child>> {
+        // Taking it is all that is ever done.
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.asked().take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn hear(mut child: Child, path: &Path) -> Result<Version, Missing> {
+    const LONGEST: u64 = 4096;
+    let mut said = String::new();
+    let heard = match child.stdout.take() {
+        Some(stdout) => stdout.take(LONGEST).read_to_string(&mut said),
+        None => Ok(0),
+    };
+    let _ = child.wait();
+    heard.map_err(|error| unusable(path, &error.to_string()))?;
+    let version = Version::parse(&said).ok_or_else(|| unusable(path, "it tells no version"))?;
+    match version >= OLDEST {
+        true => Ok(version),
+        false => Err(unusable(
+            path,
+            &format!("release {version} is older than {OLDEST}"),
+        )),
+    }
+}
+
+fn unusable(path: &Path, why: &str) -> Missing {
+    Missing {
+        what: format!("sandbox_tier gvisor can't use {}: {why}", path.display()),
+        hint: INSTALL.into(),
+    }
+}
+
+/// It is to be the wall, so nobody but root and its user may have written it.
+fn check_owner(path: &Path) -> Result<(), Missing> {
+    let metadata = std::fs::metadata(path).map_err(|error| unusable(path, &error.to_string()))?;
+    let own = rustix::process::geteuid().as_raw();
+    let is_trusted = [0, own].contains(&metadata.uid()) && metadata.mode() & 0o022 == 0;
+    match is_trusted {
+        true => Ok(()),
+        false => Err(unusable(path, "others may write to it")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_from_debians_and_from_upstreams_words() {
+        let check = |said: &str, day: Option<u32>| {
+            assert_eq!(Version::parse(said), day.map(Version), "{said}");
+        };
+        check(
+            "runsc version 0.0~20221219.0\nspec: 1.0.2-dev\n",
+            Some(20_221_219),
+        );
+        check(
+            "runsc version release-20240102.0\nspec: 1.1.0-rc.1\n",
+            Some(20_240_102),
+        );
+        check("runsc version VERSION_MISSING\nspec: 20221219\n", None);
+        check("", None);
+    }
+
+    #[test]
+    fn flags_are_those_that_a_version_knows() {
+        assert_eq!(Version(20_221_219).flags(), ["--platform=ptrace"]);
+        assert_eq!(
+            Version(20_240_102).flags(),
+            ["--platform=systrap", "--directfs=false"]
+        );
+    }
+}

@@ -1,0 +1,160 @@
+//! The seam between tiers: what is the wall's, and what is the box's.
+//!
+//! Every tier stands in the same box: init, its namespaces, its control group, its view of the files, its network and what
+//! leads out of it, its keeper's hold on it. So limits, usage, signals, freezing, killing and the way out are one code. A
+//! tier says only what stands between the program and the host's kernel: what init executes in the end, which calls and
+//! rights that has, and what it needs to be in place. The choice is made when the box is begun and costs the native tier
+//! nothing: no process, no system call, no copy.
+
+use crate::gvisor::{self, Runtime};
+use crate::host::Missing;
+use crate::native::{LaunchError, Rule, resource_limits, rules};
+use crate::plan::{Identity, Limits, Plan, Spawn};
+use crate::sample::Accounting;
+use std::borrow::Cow;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What stands between a program and the host's kernel.
+#[derive(Debug, Clone)]
+pub enum Tier {
+    /// The host kernel's own walls: the program calls that kernel through a filter, under Landlock.
+    Native,
+    /// A kernel of its own in user space: the program calls gVisor's, and only that calls the host's.
+    Gvisor(Arc<Runtime>),
+}
+
+/// Who a box's user is in the box's own user namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Inside {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+/// What init executes, and how.
+pub(crate) struct Wall<'p> {
+    pub(crate) program: Cow<'p, Path>,
+    pub(crate) argv: Cow<'p, [OsString]>,
+    pub(crate) env: Cow<'p, [(OsString, OsString)]>,
+    pub(crate) workdir: &'p Path,
+    /// The calls that fail or are answered for.
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) limits: Vec<(libc::__rlimit_resource_t, u64)>,
+    /// How many open files each process may have unless it asks for more.
+    pub(crate) usual_files: Option<u64>,
+    pub(crate) landlock: Landlocked,
+    /// What must be there for it, out of the program's sight.
+    pub(crate) furniture: Vec<Furniture>,
+}
+
+/// Whether Landlock stands around what is executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Landlocked {
+    Yes,
+    /// No: it makes mounts, which Landlock allows nobody.
+    No,
+}
+
+/// Something a tier puts in place.
+pub(crate) enum Furniture {
+    /// A program of the host's, whose path has no link in it.
+    Program { at: PathBuf, source: PathBuf },
+    /// A file.
+    Text { at: PathBuf, bytes: Vec<u8> },
+    /// A directory to write in.
+    Private { at: PathBuf },
+}
+
+impl Tier {
+    /// A stable word for records: as policies name it.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Tier::Native => "seccomp",
+            Tier::Gvisor(_) => "gvisor",
+        }
+    }
+
+    /// Whether it can carry out this plan; the first thing it can't, otherwise.
+    pub(crate) fn can_carry(&self, plan: &Plan) -> Result<(), Missing> {
+        match self {
+            Tier::Native => Ok(()),
+            Tier::Gvisor(runtime) => gvisor::can_carry(plan, runtime),
+        }
+    }
+
+    /// Who the plan's user is inside. To the host it is the plan's user in every tier.
+    pub(crate) fn inside(&self, identity: Identity) -> Inside {
+        match self {
+            Tier::Native => Inside {
+                uid: identity.uid,
+                gid: identity.gid,
+            },
+            Tier::Gvisor(_) => gvisor::INSIDE,
+        }
+    }
+
+    /// The capabilities, in the box's own user namespace, of what init executes.
+    pub(crate) fn rights(&self) -> u32 {
+        match self {
+            Tier::Native => 0,
+            Tier::Gvisor(_) => gvisor::RIGHTS,
+        }
+    }
+
+    /// What its processes on the host are.
+    pub(crate) fn accounting(&self) -> Accounting {
+        match self {
+            Tier::Native => Accounting::OfTheProgram,
+            Tier::Gvisor(_) => Accounting::OfItsKernel,
+        }
+    }
+
+    /// What the box's control group is to hold.
+    pub(crate) fn group_limits(&self, limits: &Limits) -> Limits {
+        match self {
+            Tier::Native => limits.clone(),
+            Tier::Gvisor(_) => gvisor::group_limits(limits),
+        }
+    }
+
+    /// The wall of this tier, for this plan. `sampled`: memory is counted by looking, not by the kernel.
+    pub(crate) fn wall<'p>(
+        &self,
+        plan: &'p Plan,
+        sampled: bool,
+        terminal: Console,
+    ) -> Result<Wall<'p>, LaunchError> {
+        match self {
+            Tier::Native => Ok(Wall {
+                program: Cow::Borrowed(&plan.program),
+                argv: Cow::Borrowed(&plan.argv),
+                env: Cow::Borrowed(&plan.env),
+                workdir: &plan.workdir,
+                rules: rules(plan.spawn, sampled && plan.limits.memory_bytes.is_some()),
+                limits: resource_limits(plan, sampled),
+                usual_files: match plan.limits.open_files {
+                    None => crate::descriptors::usual_limit(),
+                    Some(_) => None,
+                },
+                landlock: Landlocked::Yes,
+                furniture: Vec::new(),
+            }),
+            Tier::Gvisor(runtime) => gvisor::wall(plan, runtime, terminal),
+        }
+    }
+}
+
+/// Whether the program's input is a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Console {
+    Terminal,
+    None,
+}
+
+/// The rules of the native filter that a wall which starts others can live with. What is not named here is kept.
+pub(crate) fn rules_without(names: &[&str]) -> Vec<Rule> {
+    let mut kept = rules(Spawn::Allow, false);
+    kept.retain(|rule| !names.contains(&rule.name));
+    kept
+}

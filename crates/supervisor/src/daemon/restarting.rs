@@ -1,0 +1,94 @@
+//! The same agent anew: the same name, command and capability, in the same place or another.
+
+use std::time::{Duration, Instant};
+
+use belljar_api::{AgentPhase, AgentView, Problem, RestartRequest, Status, StopRequest};
+use belljar_replication::WorkerId;
+
+use super::calls::unknown;
+use super::roster::is_over;
+use super::{Inner, PATIENCE, views};
+use crate::fleet::Refused;
+
+/// How often it is looked whether an end is on the books.
+const LOOK: Duration = Duration::from_millis(10);
+
+impl Inner {
+    /// Ends an agent, waits until nothing is left of it, and starts it anew. One that has ended is just started.
+    pub(super) fn restart(
+        &self,
+        by: &str,
+        worker: WorkerId,
+        request: &RestartRequest,
+    ) -> Result<AgentView, Refused> {
+        let found = self.roster.with(worker, |agent| {
+            let spec = views::spec(&agent.employed, &agent.card);
+            (spec, agent.view.phase, agent.view.parent.is_some())
+        });
+        let (mut spec, phase, is_replica) = found.ok_or_else(unknown)?;
+        let conflict = |code: &'static str, message: &str, hint: &'static str| {
+            let problem = Problem::new(code, message).hint(hint);
+            Err(Refused(Status::CONFLICT, problem))
+        };
+        if is_replica {
+            return conflict(
+                "replica",
+                "its parent was granted it, and only its parent has another one started",
+                "restart its root",
+            );
+        }
+        if phase == AgentPhase::Quarantined {
+            return conflict(
+                "quarantined",
+                "it is held in quarantine",
+                "release it or kill it first",
+            );
+        }
+        if let Some(place) = &request.workdir {
+            spec.workdir = Some(place.into());
+        }
+        // What can't be started is refused while the old one lives.
+        self.candidate(spec.clone())?;
+        if !is_over(phase) {
+            self.stop_and_wait(by, worker, request)?;
+        }
+        let worker = self.start(spec)?;
+        self.view(worker)
+    }
+
+    fn stop_and_wait(
+        &self,
+        by: &str,
+        worker: WorkerId,
+        request: &RestartRequest,
+    ) -> Result<(), Refused> {
+        let stop = StopRequest {
+            reason: request.reason.clone(),
+            grace_ms: request.grace_ms,
+        };
+        match self.stop(by, worker, &stop) {
+            // It ended by itself meanwhile.
+            Err(Refused(Status::CONFLICT, _)) | Ok(_) => {}
+            Err(refused) => return Err(refused),
+        }
+        let grace = request.grace_ms.map(Duration::from_millis);
+        let grace = grace.unwrap_or(self.settings.stop_grace);
+        let until = Instant::now() + grace.saturating_add(PATIENCE);
+        let is_there = || {
+            let phase = self.roster.with(worker, |agent| agent.view.phase);
+            phase.is_some_and(|phase| !is_over(phase))
+        };
+        self.post()
+            .crew
+            .await_end_of(&[worker], grace.saturating_add(PATIENCE));
+        while is_there() {
+            if Instant::now() > until {
+                let problem = Problem::new("unavailable", "it does not end")
+                    .hint("`belljar supervisor kill` ends it");
+                return Err(Refused(Status::UNAVAILABLE, problem));
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+}
