@@ -37,9 +37,11 @@ mkdir -p "$place/projects/six"
 "$place/venv/bin/pip" download --quiet --disable-pip-version-check --no-deps --no-binary :all: --dest "$place/projects" "$PROJECT"
 tar --extract --gzip --strip-components 1 --directory "$place/projects/six" --file "$place"/projects/six-*.tar.gz
 # Cargo fetches what something depends on, and checks what it fetched.
-cargo new --quiet --lib --vcs none --name fetches "$place/projects/fetches"
-printf '%s = "=%s"\n[workspace]\n' "$CRATE" "$CRATE_VERSION" >>"$place/projects/fetches/Cargo.toml"
-cargo vendor --quiet --manifest-path "$place/projects/fetches/Cargo.toml" "$place/projects/crates" >/dev/null
+fetches=$place/projects/fetches
+mkdir -p "$fetches/src"
+touch "$fetches/src/lib.rs"
+printf '[package]\nname = "fetches"\nedition = "2024"\n[dependencies]\n%s = "=%s"\n[workspace]\n' "$CRATE" "$CRATE_VERSION" >"$fetches/Cargo.toml"
+cargo vendor --quiet --manifest-path "$fetches/Cargo.toml" "$place/projects/crates" >/dev/null
 npm install --silent --no-audit --no-fund --no-save --prefix "$place/node" "${NODE_PACKAGES[@]}"
 # Beside the others, which run on the system's.
 npm install --silent --no-audit --no-fund --no-save --prefix "$place/newer" "$NODE_FOR_INSPECTOR"

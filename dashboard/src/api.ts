@@ -942,7 +942,7 @@ export type StartRequest = {
   /** What happens when it ends by itself. */
   restart?: RestartPolicy;
   /** The texts of the capability files that its `mcp.servers` name, by the names that stand there. */
-  server_capabilities?: Record<string, never>;
+  server_capabilities?: Record<string, string>;
   /** Where; the daemon's own working directory where absent. */
   workdir?: string | null;
 };

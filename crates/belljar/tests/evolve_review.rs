@@ -112,6 +112,15 @@ impl Place {
         String::from_utf8(output.stderr).unwrap()
     }
 
+    /// Stages are asked for, and do not run.
+    fn not_judged(&self, id: &str) -> String {
+        let output = self.belljar(&["evolve", "check", id]);
+        assert!(!output.status.success() && output.stdout.is_empty());
+        let why = String::from_utf8(output.stderr).unwrap();
+        assert!(why.contains("people have decided"), "{why}");
+        why
+    }
+
     /// A proposal with what stages would have found, as the pipeline keeps it.
     fn propose(&self, risk: Risk, verdict: Verdict) -> Proposal {
         self.propose_as("agent:worker-7", risk, verdict)
@@ -261,14 +270,14 @@ fn a_high_risk_is_approved_by_one_rolled_out_and_in_git_with_the_working_tree_un
     // What runs is not judged anew: its status and its evidence stay.
     let store = Store::of(&place.state());
     let evidence = store.evidence(&proposal.id).unwrap();
-    let why = place.refused(&["evolve", "check", id]);
+    let why = place.not_judged(id);
     assert!(why.contains("is deployed"), "{why}");
     assert_eq!(store.read(&proposal.id).unwrap().status, Status::Deployed);
     assert_eq!(store.evidence(&proposal.id).unwrap(), evidence);
     // Back again, to the very tree, and in the history too.
     let status = place.json(&["evolve", "rollback", id, "--reason", "second thoughts"]);
     assert_eq!(status["stage"], "rolled back");
-    place.refused(&["evolve", "check", id]);
+    place.not_judged(id);
     assert_eq!(store.read(&proposal.id).unwrap().status, Status::RolledBack);
     assert_eq!(status["current"], proposal.base_tree);
     let current = Path::new(status["releases"].as_str().unwrap()).join("current/agent.py");
@@ -424,7 +433,7 @@ fn revoking_a_reviewer_voids_what_they_approved_and_rejecting_says_why() {
         .collect();
     assert_eq!(codes, ["review_tests", "review_scope"], "the agent is told");
     // Stages do not overrule people.
-    place.refused(&["evolve", "check", id]);
+    place.not_judged(id);
     let read = Store::of(&place.state()).read(&proposal.id).unwrap();
     assert_eq!(read.status, Status::Rejected);
     assert_eq!(place.json(&["evolve", "stats"])["rejected_for"]["tests"], 1);

@@ -277,7 +277,7 @@ async fn accept(hub: &Rc<Hub>, listening: Listening, open: &Rc<Cell<usize>>) {
                 match listener.accept().await {
                     // Counted before a word is said: whoever says nothing has a descriptor of ours too.
                     Ok((stream, _)) => {
-                        let Some(place) = Place::take(&open) else {
+                        let Some(place) = Place::take(open) else {
                             continue;
                         };
                         let hub = hub.clone();

@@ -161,7 +161,7 @@ fn the_page_says_how_regularly_agents_are_sampled() {
     monitor.sampled(&agent);
     agent.phase = AgentPhase::Running;
     monitor.sampled(&agent);
-    let series = read(&monitor.prometheus(&[agent], &status()));
+    let series = read(&monitor.prometheus(&[agent], &status(), &[]));
     let get = |part: &str, most: Option<&str>| {
         let labels = most.map(|most| ("le".to_owned(), most.to_owned()));
         let key = (

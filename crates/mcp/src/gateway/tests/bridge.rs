@@ -163,10 +163,8 @@ fn a_client_that_refuses_and_a_server_that_never_stops_are_told_so() {
 #[test]
 fn a_client_that_says_it_all_itself_hears_what_the_server_says() {
     let mut table = met();
-    let own = format!(
-        r#"{{"jsonrpc":"2.0","id":8,"method":"tools/call","params":{{"name":"t","_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}}}}"#
-    );
-    table.client(&own);
+    let own = r#"{"jsonrpc":"2.0","id":8,"method":"tools/call","params":{"name":"t","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
+    table.client(own);
     let said = table.server(&wants(3, r#"{"k":{"method":"roots/list"}}"#));
     assert!(said[0].contains("input_required"), "{said:?}");
 }
