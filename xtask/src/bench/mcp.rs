@@ -373,7 +373,10 @@ fn measure(belljar: &Path, base: &Path) -> Result<Value, Failure> {
     let mut proxied = match mcp_proxy() {
         Some(program) => {
             let words = ["--transport", "streamablehttp", &url];
-            Some(Pipe::start(command(&program, &words))?)
+            let mut proxy = command(&program, &words);
+            // It tells of every request.
+            proxy.stderr(Stdio::null());
+            Some(Pipe::start(proxy)?)
         }
         None => {
             println!("mcp-proxy is not there: scripts/setup.sh bench installs it");
