@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::glob::{self, Glob};
 use crate::lang::{Ast, AstNode, Lang, is_name};
 use crate::path::TreePath;
-use crate::scope::Change;
+use crate::scope::{Change, MANIFESTS};
 use crate::tree::{Entry, Tree};
 
 /// Python's own modules.
@@ -51,23 +51,6 @@ const ALIASES: [(&str, &str); 16] = [
     ("skimage", "scikit-image"),
     ("sklearn", "scikit-learn"),
     ("yaml", "pyyaml"),
-];
-
-/// What says which packages a project has.
-const MANIFESTS: [&str; 13] = [
-    "pyproject.toml",
-    "setup.py",
-    "setup.cfg",
-    "requirements*.txt",
-    "constraints*.txt",
-    "Pipfile",
-    "*.lock",
-    "package.json",
-    "package-lock.json",
-    "npm-shrinkwrap.json",
-    "pnpm-lock.yaml",
-    "Cargo.toml",
-    "environment.yml",
 ];
 
 /// An import that no manifest knows.

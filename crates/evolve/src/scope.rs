@@ -34,8 +34,25 @@ pub const NEVER: &[&str] = &[
     ".gitconfig",
 ];
 
+/// What says which packages a project has. Guarded like the rest: who could change one could declare what they import.
+pub const MANIFESTS: &[&str] = &[
+    "pyproject.toml",
+    "setup.py",
+    "setup.cfg",
+    "requirements*.txt",
+    "constraints*.txt",
+    "Pipfile",
+    "*.lock",
+    "package.json",
+    "package-lock.json",
+    "npm-shrinkwrap.json",
+    "pnpm-lock.yaml",
+    "Cargo.toml",
+    "environment.yml",
+];
+
 /// What only a proposal that says it is critical touches: what it is tested with, built with and made of.
-pub const GUARDED: &[&str] = &[
+const GUARDED: &[&str] = &[
     // What it is tested with.
     "**/tests/**",
     "**/test/**",
@@ -67,20 +84,8 @@ pub const GUARDED: &[&str] = &[
     "sitecustomize/**",
     "usercustomize/**",
     // How it is built, and of what.
-    "setup.py",
-    "setup.cfg",
-    "pyproject.toml",
-    "requirements*.txt",
-    "constraints*.txt",
-    "Pipfile",
-    "*.lock",
-    "package.json",
-    "package-lock.json",
-    "npm-shrinkwrap.json",
-    "pnpm-lock.yaml",
     ".npmrc",
     ".yarnrc*",
-    "Cargo.toml",
     "**/.cargo/**",
     "build.rs",
     "rust-toolchain*",
@@ -113,6 +118,11 @@ pub const GUARDED: &[&str] = &[
     ".envrc",
     ".editorconfig",
 ];
+
+/// Everything that only such a proposal touches.
+pub(crate) fn guarded<'a>() -> impl Iterator<Item = &'a str> {
+    GUARDED.iter().chain(MANIFESTS).copied()
+}
 
 /// One entry that differs.
 #[derive(Clone, Debug)]
@@ -221,9 +231,7 @@ pub fn judge(base: &Tree, candidate: &Tree, config: &Config, claimed: Option<Ris
         .chain(config.never.iter().map(String::as_str))
         .map(Glob::new)
         .collect();
-    let guarded: Vec<Glob> = GUARDED
-        .iter()
-        .copied()
+    let guarded: Vec<Glob> = guarded()
         .chain(config.immutable.iter().map(String::as_str))
         .chain(config.test_files.iter().map(String::as_str))
         .map(Glob::new)
@@ -426,6 +434,7 @@ mod tests {
             "requirements-dev.txt",
             "CONFTEST.py",
             "sitecustomize/__init__.py",
+            "environment.yml",
         ] {
             let candidate = tree(&[("a.py", "1\n"), ("tests/test_a.py", "x\n"), (path, "x\n")]);
             assert_eq!(

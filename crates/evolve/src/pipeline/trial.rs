@@ -12,7 +12,7 @@ use super::runner::{self, Outcome, Suite, Told};
 use crate::config::Case;
 use crate::glob::{self, Glob};
 use crate::lang::{Lang, code_lines};
-use crate::scope::{self, GUARDED};
+use crate::scope;
 use crate::tree::Tree;
 
 /// The candidate with everything that it is tested and built with as it was before.
@@ -34,7 +34,7 @@ pub(super) fn trusted(base: &Tree, candidate: &Tree, test_files: &[String]) -> T
 /// What is taken from the tree before, whatever a candidate makes of it.
 fn kept(test_files: &[String]) -> Vec<Glob> {
     let own = test_files.iter().map(String::as_str);
-    GUARDED.iter().copied().chain(own).map(Glob::new).collect()
+    scope::guarded().chain(own).map(Glob::new).collect()
 }
 
 /// Runs tests of every kind on the tree before and on the tree after, and compares.
