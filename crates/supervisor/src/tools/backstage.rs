@@ -40,10 +40,13 @@ impl ServerFiles {
         Ok(files)
     }
 
-    /// Keeps a box from changing them.
+    /// Keeps a box from changing them, and whom its servers are known by.
     pub fn protect_from(&self, capability: &mut Capability) {
-        let rules = self.paths.iter();
-        let rules = rules.map(|path| Rule::new(PathRule::Root(path.clone()), Origin::built_in()));
+        let paths = self.paths.iter().cloned().map(PathRule::Root);
+        let rules = paths.chain(authorities(capability));
+        let rules: Vec<_> = rules
+            .map(|path| Rule::new(path, Origin::built_in()))
+            .collect();
         capability.filesystem.protected.extend(rules);
     }
 }
@@ -55,6 +58,16 @@ fn named(capability: &Capability) -> impl Iterator<Item = &str> {
         McpServer::Command { capability, .. } => capability.as_deref(),
         McpServer::Url { .. } | McpServer::Unix { .. } => None,
     })
+}
+
+/// The files of certificates that a policy's servers are known by. Each replica's gateway reads them anew.
+fn authorities(capability: &Capability) -> Vec<PathRule> {
+    let servers = capability.tools.all_servers().into_values();
+    let named = servers.filter_map(|rule| match &rule.value {
+        McpServer::Url { ca, .. } => ca.clone(),
+        McpServer::Command { .. } | McpServer::Unix { .. } => None,
+    });
+    named.collect()
 }
 
 /// What servers are given and agents do not see, though their manifests carry the policy: values of variables are withheld there.
@@ -185,6 +198,25 @@ mod tests {
         let disguised = "mcp: {servers: {one: {command: [x], env: {A: \"tu\\x6cip\"}}}}\n";
         assert!(!shown(disguised).contains("ip"), "{}", shown(disguised));
         assert_eq!(shown("extends: strict\n"), "extends: strict\n");
+    }
+
+    #[test]
+    fn nobody_changes_whom_a_server_is_known_by() {
+        let text = "extends: moderate\nmcp: {servers: {web: {url: 'https://mcp.example/x', ca: ./ca.pem}}}\n";
+        let mut capability = policy(text);
+        let places = belljar_policy::Places {
+            home: "/home/ada".into(),
+            work: "/home/ada/project".into(),
+            homes: Vec::new(),
+        };
+        let may_write = |capability: &Capability| {
+            let table = belljar_policy::PathTable::resolve(&capability.filesystem, &places);
+            let file = Path::new("/home/ada/project/ca.pem");
+            table.decide(file, belljar_policy::FileOp::Write).is_allow()
+        };
+        assert!(may_write(&capability));
+        Backstage::behind(&mut capability, ServerFiles::default()).unwrap();
+        assert!(!may_write(&capability));
     }
 
     #[test]
