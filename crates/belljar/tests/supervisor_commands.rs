@@ -6,7 +6,9 @@ use rustix::process::Signal;
 use support::{Supervised, Who, eventually, for_each_user, text};
 
 const PLAIN: &str = "[supervisor]\nmax_agents = 4\nstop_grace_seconds = 30\n";
-const COUNTING: &str = "n=0; while :; do n=$((n + 1)); echo $n > counted; sleep 0.02; done";
+/// Frozen anywhere, it leaves a whole number behind.
+const COUNTING: &str =
+    "n=0; while :; do n=$((n + 1)); echo $n > next; mv next counted; sleep 0.02; done";
 
 fn agents_are_started_seen_frozen_released_stopped_and_killed(who: Who) {
     let supervised = Supervised::start(who, PLAIN);
