@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::decode::{replace, seconds, text, whole};
 use crate::node::{Node, Problem, Value, quoted};
-use crate::shape::{Case, Choice, Object, Shape, field, required};
+use crate::shape::{Case, Choice, Field, Object, Shape, field, required};
 
 const MOST_AGENTS: u64 = 10_000;
 const MOST_NAME: usize = 64;
@@ -24,7 +24,7 @@ pub(crate) static SUPERVISOR_FILE: Object = Object {
         field(
             "agents",
             Shape::List {
-                item: &Shape::Object(&AGENT),
+                item: &Shape::Object(&DECLARED),
                 most: MOST_AGENTS as usize,
             },
             "Agents that are started with it.",
@@ -183,28 +183,65 @@ static RESTARTS: Choice = Choice {
     refused: &[],
 };
 
+const NAME: Field = required(
+    "name",
+    Shape::Text { most: MOST_NAME },
+    "What people call it.",
+);
+const COMMAND: Field = required("command", WORDS, "The program and its arguments.");
+const WORDS: Shape = Shape::List {
+    item: &Shape::Text { most: MOST_WORD },
+    most: MOST_WORDS,
+};
+const WORKDIR: Field = field(
+    "workdir",
+    PATH,
+    "Where it works. Without it, where this file is.",
+);
+const CAPABILITY: Field = field(
+    "capability",
+    PATH,
+    "A capability.yaml or sandbox.toml that it runs under.",
+);
+const PROFILE: Field = field(
+    "profile",
+    Shape::Text { most: MOST_NAME },
+    "A shipped profile, where no capability is named. Without either, moderate.",
+);
+const AGENT_RESTART: Field = field(
+    "restart",
+    Shape::Choice(&RESTARTS),
+    "What happens when it ends by itself. Without it, never.",
+);
+const ENABLED: Field = field(
+    "enabled",
+    Shape::Bool,
+    "Whether it is started with the supervisor. Without it, true.",
+);
+
+/// One that is started now.
 static AGENT: Object = Object {
+    name: "agent",
+    doc: "An agent.",
+    fields: &[
+        NAME,
+        COMMAND,
+        WORKDIR,
+        CAPABILITY,
+        PROFILE,
+        AGENT_RESTART,
+        ENABLED,
+    ],
+};
+
+/// One that is always there.
+static DECLARED: Object = Object {
     name: "agents",
     doc: "An agent.",
     fields: &[
-        required(
-            "name",
-            Shape::Text { most: MOST_NAME },
-            "What people call it.",
-        ),
-        required(
-            "command",
-            Shape::List {
-                item: &Shape::Text { most: MOST_WORD },
-                most: MOST_WORDS,
-            },
-            "The program and its arguments.",
-        ),
-        field(
-            "workdir",
-            PATH,
-            "Where it works. Without it, where this file is.",
-        ),
+        NAME,
+        COMMAND,
+        WORKDIR,
         field(
             "project",
             PATH,
@@ -218,26 +255,10 @@ static AGENT: Object = Object {
             },
             "So many of it, called NAME-1, NAME-2 and so on.",
         ),
-        field(
-            "capability",
-            PATH,
-            "A capability.yaml or sandbox.toml that it runs under.",
-        ),
-        field(
-            "profile",
-            Shape::Text { most: MOST_NAME },
-            "A shipped profile, where no capability is named. Without either, moderate.",
-        ),
-        field(
-            "restart",
-            Shape::Choice(&RESTARTS),
-            "What happens when it ends by itself. Without it, never.",
-        ),
-        field(
-            "enabled",
-            Shape::Bool,
-            "Whether it is started with the supervisor. Without it, true.",
-        ),
+        CAPABILITY,
+        PROFILE,
+        AGENT_RESTART,
+        ENABLED,
     ],
 };
 
@@ -354,7 +375,6 @@ pub(crate) fn decode(root: &Node<'_>) -> Result<SupervisorFile, Problem> {
 }
 
 pub(crate) fn decode_agent_file(root: &Node<'_>) -> Result<DeclaredAgent, Problem> {
-    Shape::Object(&AGENT_FILE).check(root, "an agent file")?;
     let node = root.get("agent").unwrap_or(root);
     // Such a file is for one agent that is started now; what is released is for those that are always there.
     for key in ["count", "project"] {
@@ -363,6 +383,7 @@ pub(crate) fn decode_agent_file(root: &Node<'_>) -> Result<DeclaredAgent, Proble
             return Err(Problem::new(given.span, message).with_hint("declare it there"));
         }
     }
+    Shape::Object(&AGENT_FILE).check(root, "an agent file")?;
     decode_agent(node)
 }
 

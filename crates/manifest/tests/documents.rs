@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use belljar_manifest::{PROFILES, parse_capability, profile, profile_source, read_capability_file};
+use belljar_manifest::{
+    PROFILES, parse_capability, profile, profile_source, read_agent_file, read_capability_file,
+};
 use belljar_policy::{
     Capability, Degraded, EgressEffect, EnvAllow, FsMode, Permission, Source, Tier, Workspace,
 };
@@ -272,6 +274,23 @@ fn the_same_document_reads_the_same_in_every_dress() {
     }
     let looked = parse_capability("policy", b"# c\n[sandbox]\nmode = 'Strict'").unwrap();
     assert_eq!(looked.filesystem.mode, FsMode::None);
+}
+
+#[test]
+fn what_only_a_supervisor_can_keep_is_not_for_one_agent() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("agent.toml");
+    let agent = "[agent]\nname = 'a'\ncommand = ['x']\n";
+    std::fs::write(&path, agent).unwrap();
+    assert_eq!(read_agent_file(&path).unwrap().name, "a");
+    for more in ["count = 3", "project = '.'"] {
+        std::fs::write(&path, format!("{agent}{more}\n")).unwrap();
+        let error = read_agent_file(&path).unwrap_err().to_string();
+        assert!(
+            error.contains("is for agents of a supervisor.toml"),
+            "{error}"
+        );
+    }
 }
 
 #[test]
