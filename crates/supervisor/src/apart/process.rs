@@ -28,7 +28,7 @@ use crate::reins::Reins;
 use crate::result::{RunResult, Violation};
 use crate::rotation::Rotated;
 use crate::state::StateDir;
-use crate::tools::{Tally, ToolCount, Way, Whose};
+use crate::tools::{Tally, ToolCalls, Way, Whose};
 
 /// How often a box's usage is told.
 const LOOK: Duration = Duration::from_secs(1);
@@ -282,7 +282,7 @@ struct Teller<'a> {
     disk: Disk,
     tally: Option<Arc<Tally>>,
     /// What was last told of it.
-    told: Vec<ToolCount>,
+    told: Vec<ToolCalls>,
 }
 
 impl Teller<'_> {

@@ -9,7 +9,7 @@ use belljar_policy::{Budget, Limits};
 use serde::{Deserialize, Serialize};
 
 use crate::result::RunResult;
-use crate::tools::{Backstage, ServerFiles, ToolCount};
+use crate::tools::{Backstage, ServerFiles, ToolCalls};
 
 /// The version of all this. A keeper of another one is not adopted.
 pub(crate) const VERSION: u32 = 1;
@@ -174,7 +174,7 @@ pub(crate) enum Word {
     Started(Started),
     Sample(Sample),
     /// What it called of MCP servers, all since its start.
-    Tools(Vec<ToolCount>),
+    Tools(Vec<ToolCalls>),
     Refused(RefusedHost),
     Violated(Breach),
     /// So much is set aside for a replica.

@@ -31,10 +31,6 @@ use belljar_api::{AgentId, AgentView, NewEvent, OperatorCall, RestartPolicy};
 use belljar_gate::keyring::KeySource;
 use belljar_policy::Contract;
 
-pub use restart::RestartRules;
-use rustix::fd::OwnedFd;
-pub use tool_totals::ToolCalls;
-
 use crate::apart::words::Order;
 use crate::apart::{Keepers, Setup};
 use crate::fleet::{
@@ -42,8 +38,11 @@ use crate::fleet::{
 };
 use crate::state::StateDir;
 use crate::tools::ServerFiles;
+pub use crate::tools::ToolCalls;
 use clock::Clock;
+pub use restart::RestartRules;
 use roster::Roster;
+use rustix::fd::OwnedFd;
 
 /// How long agents that do not end by themselves are waited for after they were killed.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,49 +1,32 @@
 //! What all agents together called of MCP servers, since the daemon started.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use belljar_replication::WorkerId;
 
-use crate::tools::ToolCount;
+use crate::tools::{ByTool, OTHER, ToolCalls, rows};
 
 /// The most tools that are counted by name: operators name servers, and servers name tools.
 const MOST_NAMED: usize = 500;
-/// What all others are called.
-const OTHER: &str = "other";
-
-/// Calls of one tool with one verdict.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToolCalls {
-    /// The operator's name for the server.
-    pub server: String,
-    /// The server's name for the tool; `other` for those that are not told apart.
-    pub tool: String,
-    /// `allow`, `deny`, `hold_allowed` or `hold_refused`.
-    pub verdict: String,
-    /// How many.
-    pub calls: u64,
-    /// How long they took together, in microseconds.
-    pub micros: u64,
-}
 
 #[derive(Debug, Default)]
 pub(super) struct ToolTotals(Mutex<Totals>);
 
 #[derive(Debug, Default)]
 struct Totals {
-    by_tool: BTreeMap<(String, String, String), (u64, u64)>,
+    by_tool: ByTool,
     /// What each agent's keeper told last, which is what it called since its start.
-    told: HashMap<WorkerId, Vec<ToolCount>>,
+    told: HashMap<WorkerId, Vec<ToolCalls>>,
 }
 
 impl ToolTotals {
     /// Adds what is new in what a keeper tells.
-    pub(super) fn add(&self, worker: WorkerId, counts: Vec<ToolCount>) {
+    pub(super) fn add(&self, worker: WorkerId, counts: Vec<ToolCalls>) {
         let mut totals = self.totals();
         let before = totals.told.remove(&worker).unwrap_or_default();
         for now in &counts {
-            let is_same = |old: &&ToolCount| {
+            let is_same = |old: &&ToolCalls| {
                 old.server == now.server && old.tool == now.tool && old.verdict == now.verdict
             };
             let old = before.iter().find(is_same);
@@ -65,16 +48,7 @@ impl ToolTotals {
     }
 
     pub(super) fn all(&self) -> Vec<ToolCalls> {
-        let totals = self.totals();
-        let all = totals.by_tool.iter();
-        all.map(|((server, tool, verdict), (calls, micros))| ToolCalls {
-            server: server.clone(),
-            tool: tool.clone(),
-            verdict: verdict.clone(),
-            calls: *calls,
-            micros: *micros,
-        })
-        .collect()
+        rows(&self.totals().by_tool)
     }
 
     fn totals(&self) -> MutexGuard<'_, Totals> {
@@ -84,7 +58,7 @@ impl ToolTotals {
 }
 
 impl Totals {
-    fn of(&mut self, count: &ToolCount) -> &mut (u64, u64) {
+    fn of(&mut self, count: &ToolCalls) -> &mut (u64, u64) {
         let mut key = (
             count.server.clone(),
             count.tool.clone(),
@@ -101,8 +75,8 @@ impl Totals {
 mod tests {
     use super::*;
 
-    fn count(tool: &str, calls: u64) -> ToolCount {
-        ToolCount {
+    fn count(tool: &str, calls: u64) -> ToolCalls {
+        ToolCalls {
             server: "s".to_owned(),
             tool: tool.to_owned(),
             verdict: "allow".to_owned(),

@@ -10,7 +10,7 @@ use super::roster::{Roster, is_over, turn};
 use super::views::{self, Text, cause_of};
 use crate::apart::words::{Breach, Card, RefusedHost, Sample, Started};
 use crate::fleet::{Employed, Over, Watch};
-use crate::tools::ToolCount;
+use crate::tools::ToolCalls;
 
 impl Watch for Roster {
     fn hired(&self, employed: &Arc<Employed>, card: &Card) {
@@ -58,7 +58,7 @@ impl Watch for Roster {
         }
     }
 
-    fn tools(&self, worker: WorkerId, counts: Vec<ToolCount>) {
+    fn tools(&self, worker: WorkerId, counts: Vec<ToolCalls>) {
         self.tools.add(worker, counts);
     }
 

@@ -7,7 +7,7 @@ use belljar_replication::WorkerId;
 
 use super::crew::Employed;
 use crate::apart::words::{Breach, Card, Ending, Failed, RefusedHost, Sample, Started};
-use crate::tools::ToolCount;
+use crate::tools::ToolCalls;
 
 /// How a box is over.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub(crate) trait Watch: std::fmt::Debug + Send + Sync {
     /// What it uses.
     fn sampled(&self, worker: WorkerId, sample: &Sample);
     /// What it called of MCP servers, all since its start.
-    fn tools(&self, worker: WorkerId, counts: Vec<ToolCount>);
+    fn tools(&self, worker: WorkerId, counts: Vec<ToolCalls>);
     /// The gateway refused something.
     fn refused(&self, worker: WorkerId, refusal: &RefusedHost);
     /// A wall stopped something.

@@ -20,6 +20,7 @@ pub use backstage::{Backstage, ServerFiles};
 pub use boxed::Boxed;
 pub use listed::{Around, servers};
 pub use record::recorder;
-pub(crate) use tally::{Tally, ToolCount};
+pub use tally::ToolCalls;
+pub(crate) use tally::{ByTool, OTHER, Tally, rows};
 pub(crate) use way::socket_name;
 pub use way::{Way, Whose};

@@ -16,17 +16,37 @@ use serde::{Deserialize, Serialize};
 /// The most tools of an agent that are counted by name.
 const MOST_NAMED: usize = 64;
 /// What all others are called.
-const OTHER: &str = "other";
+pub(crate) const OTHER: &str = "other";
 
-/// Calls of one tool with one verdict, all since the agent's start.
+/// Calls of one tool with one verdict: all since an agent's start, or of all agents since the daemon's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ToolCount {
-    pub(crate) server: String,
-    pub(crate) tool: String,
+pub struct ToolCalls {
+    /// The operator's name for the server.
+    pub server: String,
+    /// The server's name for the tool; `other` for those that are not told apart.
+    pub tool: String,
     /// `allow`, `deny`, `hold_allowed` or `hold_refused`.
-    pub(crate) verdict: String,
-    pub(crate) calls: u64,
-    pub(crate) micros: u64,
+    pub verdict: String,
+    /// How many.
+    pub calls: u64,
+    /// How long they took together, in microseconds.
+    pub micros: u64,
+}
+
+/// How many calls and how many microseconds, by server, tool and verdict.
+pub(crate) type ByTool = BTreeMap<(String, String, String), (u64, u64)>;
+
+/// The same as a list.
+pub(crate) fn rows(by_tool: &ByTool) -> Vec<ToolCalls> {
+    let all = by_tool.iter();
+    all.map(|((server, tool, verdict), (calls, micros))| ToolCalls {
+        server: server.clone(),
+        tool: tool.clone(),
+        verdict: verdict.clone(),
+        calls: *calls,
+        micros: *micros,
+    })
+    .collect()
 }
 
 /// Counts the calls of one agent.
@@ -40,7 +60,7 @@ pub(crate) struct Tally {
 #[derive(Debug, Default)]
 struct Counts {
     named: BTreeSet<(String, String)>,
-    by_tool: BTreeMap<(String, String, String), (u64, u64)>,
+    by_tool: ByTool,
 }
 
 impl Tally {
@@ -56,17 +76,8 @@ impl Tally {
     }
 
     /// Everything so far.
-    pub(crate) fn counts(&self) -> Vec<ToolCount> {
-        let counted = self.counted();
-        let all = counted.by_tool.iter();
-        all.map(|((server, tool, verdict), (calls, micros))| ToolCount {
-            server: server.clone(),
-            tool: tool.clone(),
-            verdict: verdict.clone(),
-            calls: *calls,
-            micros: *micros,
-        })
-        .collect()
+    pub(crate) fn counts(&self) -> Vec<ToolCalls> {
+        rows(&self.counted().by_tool)
     }
 
     fn count(&self, server: &str, tool: &str, verdict: &str, micros: u64) {
