@@ -4,15 +4,15 @@
 
 #[path = "../../evolve/tests/common/git.rs"]
 mod git;
+#[path = "support/judged.rs"]
+mod judged;
 
 use git::{git, repository};
+use judged::judged;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use belljar_evolve::evidence::{
-    PREDICATE, STATEMENT, StageResult, Statement, Subject, TreeDigests, Verdict,
-};
-use belljar_evolve::pipeline::Outcome;
+use belljar_evolve::evidence::Verdict;
 use belljar_evolve::proposal::Proposal;
 use belljar_evolve::review::totp::{STEP_S, TotpSecret};
 use belljar_evolve::store::Store;
@@ -131,35 +131,7 @@ impl Place {
         let mut proposal = store
             .propose(&self.project(), "request.yaml", REQUEST.as_bytes(), by)
             .unwrap();
-        let stage = StageResult {
-            proposal: proposal.id.clone(),
-            stage: "3-unit".into(),
-            verdict,
-            reasons: Vec::new(),
-            facts: Value::Null,
-            raised: Vec::new(),
-            inputs_sha256: "0".repeat(64),
-            cached: false,
-            duration_ms: 12,
-        };
-        let statement = Statement {
-            kind: STATEMENT.into(),
-            subject: vec![Subject {
-                name: "candidate".into(),
-                digest: TreeDigests {
-                    sha256: proposal.candidate_tree.clone(),
-                    git_tree: proposal.git_tree.clone(),
-                },
-            }],
-            predicate_type: PREDICATE.into(),
-            predicate: stage,
-        };
-        let outcome = Outcome {
-            passed: verdict == Verdict::Pass,
-            risk,
-            reasons: Vec::new(),
-            statements: vec![statement],
-        };
+        let outcome = judged(&proposal, risk, verdict);
         store.settle(&mut proposal, &outcome).unwrap();
         proposal
     }

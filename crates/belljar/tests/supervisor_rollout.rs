@@ -1,6 +1,8 @@
 //! Evolved code over agents that a supervisor keeps: it takes over a few at a time, goes back by itself, and whatever is killed
 //! on the way, everybody runs one exact tree in the end.
 
+#[path = "support/judged.rs"]
+mod judged;
 mod support;
 
 use std::collections::BTreeSet;
@@ -11,14 +13,12 @@ use belljar_api::{
     CallError, Client, Empty, ListProposals, ProposalStatus, ReadProposal, WorkerId,
 };
 use belljar_evolve::Risk;
-use belljar_evolve::evidence::{
-    PREDICATE, STATEMENT, StageResult, Statement, Subject, TreeDigests, Verdict,
-};
-use belljar_evolve::pipeline::Outcome;
+use belljar_evolve::evidence::Verdict;
 use belljar_evolve::proposal::Proposal;
 use belljar_evolve::rollout::directory_of;
 use belljar_evolve::store::Store;
 use belljar_evolve::tree::Tree;
+use judged::judged;
 use serde_json::Value;
 use support::{Supervised, Who, eventually, for_each_user, text};
 
@@ -101,35 +101,7 @@ impl Rollout {
             "agent:worker-1",
         );
         let mut proposal = proposed.expect("a proposal");
-        let stage = StageResult {
-            proposal: proposal.id.clone(),
-            stage: "3-unit".into(),
-            verdict: Verdict::Pass,
-            reasons: Vec::new(),
-            facts: Value::Null,
-            raised: Vec::new(),
-            inputs_sha256: "0".repeat(64),
-            cached: false,
-            duration_ms: 1,
-        };
-        let statement = Statement {
-            kind: STATEMENT.into(),
-            subject: vec![Subject {
-                name: "candidate".into(),
-                digest: TreeDigests {
-                    sha256: proposal.candidate_tree.clone(),
-                    git_tree: proposal.git_tree.clone(),
-                },
-            }],
-            predicate_type: PREDICATE.into(),
-            predicate: stage,
-        };
-        let outcome = Outcome {
-            passed: true,
-            risk: Risk::Low,
-            reasons: Vec::new(),
-            statements: vec![statement],
-        };
+        let outcome = judged(&proposal, Risk::Low, Verdict::Pass);
         store.settle(&mut proposal, &outcome).expect("settled");
         self.supervised.jail.own(state);
         proposal

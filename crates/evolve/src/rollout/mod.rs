@@ -8,12 +8,14 @@ pub mod machine;
 pub mod plan;
 
 mod driver;
+mod error;
 mod hook;
 mod supervised;
 mod view;
 mod watched;
 
-pub use driver::{Driver, RolloutError, Tick, directory_of};
+pub use driver::{Driver, Tick, directory_of};
+pub use error::RolloutError;
 pub use machine::{Next, Rollout, Stage};
 pub use plan::{InvalidPlan, Plan};
 pub use supervised::Supervised;

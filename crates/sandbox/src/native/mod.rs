@@ -13,6 +13,7 @@ mod init;
 mod launch;
 mod message;
 mod netlink;
+mod own;
 mod peer;
 mod restrictions;
 mod rules;

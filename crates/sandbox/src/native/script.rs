@@ -4,6 +4,7 @@
 
 use super::filter;
 use super::message::{LaunchError, Stage};
+use super::own::{Own, is_all_own, is_in_own, is_own};
 use super::restrictions::{Landlock, handled_rights, right, scopes};
 use super::rules::Rule;
 use super::shown::FileId;
@@ -14,7 +15,6 @@ use crate::show::MOST_DOORS;
 use crate::sys::{CStrings, Published, SharedMemory, SockFilter, mount_flag};
 use crate::tier::{Furniture, Landlocked, Wall};
 use rustix::io::Errno;
-use std::collections::HashMap;
 use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -571,40 +571,6 @@ fn writable(entry: &View) -> bool {
                 ..
             }
     )
-}
-
-/// For each path of the view, whether it is a directory made by us, so that we can make entries in it.
-type Own<'a> = HashMap<&'a [u8], bool>;
-
-fn is_own(entry: &View) -> bool {
-    matches!(entry.shows, Shows::Frame | Shows::Private { .. })
-}
-
-/// Whether the closest entry that contains `path` is made by us. By bytes: comparing paths as paths is slow.
-fn is_in_own(path: &Path, own: &Own<'_>) -> bool {
-    let mut rest = path.as_os_str().as_bytes();
-    while let Some(slash) = rest.iter().rposition(|byte| *byte == b'/') {
-        let parent = if slash == 0 {
-            &b"/"[..]
-        } else {
-            &rest[..slash]
-        };
-        if let Some(own) = own.get(parent) {
-            return *own;
-        }
-        if slash == 0 {
-            break;
-        }
-        rest = &rest[..slash];
-    }
-    false
-}
-
-/// Whether every entry of the view that contains `path` is made by us.
-fn is_all_own(path: &Path, own: &Own<'_>) -> bool {
-    path.ancestors()
-        .skip(1)
-        .all(|above| own.get(above.as_os_str().as_bytes()).is_none_or(|own| *own))
 }
 
 fn c_string(text: &OsStr, what: &'static str) -> Result<CString, LaunchError> {
