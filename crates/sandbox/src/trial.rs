@@ -6,6 +6,7 @@ use crate::plan::{Entry, Freezer, Identity, Limits, Network, Plan, Shows, Spawn,
 use crate::show::{Show, ShowName};
 use crate::tier::Tier;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -42,16 +43,32 @@ pub fn trial(
     arguments: &[&str],
 ) -> Result<Duration, TrialError> {
     let system = |errno: Errno| TrialError::System(errno.into());
-    let null = || rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    let null = || null().map_err(system);
     let stdio = Stdio {
-        stdin: null().map_err(system)?,
-        stdout: null().map_err(system)?,
-        stderr: null().map_err(system)?,
+        stdin: null()?,
+        stdout: null()?,
+        stderr: null()?,
     };
+    run(tier, host, program, arguments, &stdio)
+}
+
+pub(crate) fn null() -> Result<OwnedFd, Errno> {
+    rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// The same with these streams.
+pub(crate) fn run(
+    tier: Tier,
+    host: &Host,
+    program: &Path,
+    arguments: &[&str],
+    stdio: &Stdio,
+) -> Result<Duration, TrialError> {
+    let system = |errno: Errno| TrialError::System(errno.into());
     let plan = plan(program, arguments)?;
     host.can_carry(&plan, &tier).map_err(LaunchError::from)?;
     let begun = Instant::now();
-    let starting = start(&plan, tier, host, &stdio)?;
+    let starting = start(&plan, tier, host, stdio)?;
     starting.go_on()?;
     let mut launched = starting.stand()?.go()?;
     let mut status = None;

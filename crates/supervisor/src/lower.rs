@@ -14,7 +14,7 @@ use belljar_policy::{
 use belljar_sandbox::Host;
 use belljar_sandbox::gvisor::Runtime;
 use belljar_sandbox::host::Missing;
-use belljar_sandbox::microvm::{Emulation, Parts};
+use belljar_sandbox::microvm::{Emulation, Parts, firecracker};
 use belljar_sandbox::native::Outline;
 use belljar_sandbox::plan::{Freezer, Limits, Plan, Spawn, Watch};
 use belljar_sandbox::show::Show;
@@ -158,6 +158,8 @@ pub(crate) struct Sketch {
     pub(crate) tier: belljar_sandbox::Tier,
     pub(crate) places: Places,
     principal: Principal,
+    /// Things the user should know.
+    notes: Vec<String>,
 }
 
 impl Sketch {
@@ -167,8 +169,11 @@ impl Sketch {
         capability: &Capability,
         command: &Command,
         freezer: Freezer,
+        host: &Host,
+        state: &StateDir,
     ) -> Result<Self, RunError> {
-        let tier = find_tier(capability)?;
+        let limits = limits(capability);
+        let (tier, notes) = find_tier(capability, &limits, host, state)?;
         let work = match (&command.workdir, &capability.workdir) {
             (Some(path), _) => path.clone(),
             (None, Some(rule)) => rule_directory(rule)?,
@@ -180,7 +185,7 @@ impl Sketch {
                 id: id.to_owned(),
                 identity: principal.identity,
                 private_bytes: private_bytes(capability),
-                limits: limits(capability),
+                limits,
                 freezer,
                 network: network_of(capability),
                 answered_port: command.answered.as_ref().map(|answered| answered.port),
@@ -188,6 +193,7 @@ impl Sketch {
             tier,
             places,
             principal,
+            notes,
         })
     }
 }
@@ -205,6 +211,7 @@ pub(crate) fn lower(
         tier,
         places,
         principal,
+        mut notes,
     } = sketch;
     let id = outline.id.as_str();
     let table = hide_state(capability, state, &places).path_table(&places);
@@ -215,7 +222,6 @@ pub(crate) fn lower(
         Some(outlook) => outlook.fittings(capability, is_seen)?,
         None => Fittings::default(),
     };
-    let mut notes = Vec::new();
     let mut env = environment(capability, &principal, &places, id);
     for (name, value) in fittings.env.into_iter().chain(command.env.iter().cloned()) {
         env.retain(|(known, _)| *known != name);
@@ -286,7 +292,11 @@ pub(crate) fn lower(
 fn hide_state(capability: &Capability, state: &StateDir, places: &Places) -> Capability {
     let mut capability = capability.clone();
     let key_file = std::env::var_os(crate::environment::KEY_FILE).map(PathBuf::from);
-    let ours = [Some(state.path().to_owned()), key_file];
+    let ours = [
+        Some(state.path().to_owned()),
+        Some(state.guests()),
+        key_file,
+    ];
     let secrets = secret_files(&capability).filter_map(|rule| rule.resolve(places));
     let hidden: Vec<PathBuf> = ours.into_iter().flatten().chain(secrets).collect();
     for path in hidden.into_iter().flat_map(|path| path.canonicalize()) {
@@ -298,31 +308,41 @@ fn hide_state(capability: &Capability, state: &StateDir, places: &Places) -> Cap
     capability
 }
 
-/// A tier that is not there is refused, never replaced by another.
-fn find_tier(capability: &Capability) -> Result<belljar_sandbox::Tier, RunError> {
-    match capability.tier {
-        Tier::Native => Ok(belljar_sandbox::Tier::Native),
-        Tier::Gvisor => match Runtime::find() {
-            Ok(runtime) => Ok(belljar_sandbox::Tier::Gvisor(Arc::new(runtime))),
-            Err(missing) => Err(refused(missing)),
-        },
+/// A tier that is not there is refused, never replaced by another. What comes with it is for the user to know.
+fn find_tier(
+    capability: &Capability,
+    limits: &belljar_sandbox::plan::Limits,
+    host: &Host,
+    state: &StateDir,
+) -> Result<(belljar_sandbox::Tier, Vec<String>), RunError> {
+    let mut notes = Vec::new();
+    let tier = match capability.tier {
+        Tier::Native => belljar_sandbox::Tier::Native,
+        Tier::Gvisor => belljar_sandbox::Tier::Gvisor(Arc::new(Runtime::find().map_err(refused)?)),
         Tier::Microvm => {
             let emulation = match capability.emulation {
                 belljar_policy::Emulation::Allow => Emulation::Allowed,
                 belljar_policy::Emulation::Refuse => Emulation::Refused,
             };
-            let parts = Parts::find(emulation, crate::environment::guest_kernel().as_deref());
-            match parts {
-                Ok(parts) => Ok(belljar_sandbox::Tier::Microvm(Arc::new(parts))),
-                Err(missing) => Err(refused(missing)),
-            }
+            let find = || Parts::find(emulation, crate::environment::guest_kernel().as_deref());
+            let parts = find().map_err(refused)?;
+            let parts = match parts.resuming(&state.guests(), host, limits) {
+                Ok(parts) => parts,
+                // Slower, with the same walls.
+                Err(error) => {
+                    let source = std::error::Error::source(&error);
+                    let source = source.map_or(String::new(), |source| format!(": {source}"));
+                    notes.push(format!(
+                        "the guest starts from nothing: none could be kept: {error}{source}"
+                    ));
+                    find().map_err(refused)?
+                }
+            };
+            belljar_sandbox::Tier::Microvm(Arc::new(parts))
         }
-        Tier::Firecracker => Err(RunError::Refused {
-            what: "sandbox_tier firecracker is not available on this host".into(),
-            hint: "set sandbox_tier: microvm, gvisor or seccomp; this version has no other tier"
-                .into(),
-        }),
-    }
+        Tier::Firecracker => return Err(refused(firecracker())),
+    };
+    Ok((tier, notes))
 }
 
 fn refused(Missing { what, hint }: Missing) -> RunError {

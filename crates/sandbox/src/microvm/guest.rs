@@ -86,6 +86,7 @@ fn go_through(channel: &mut Option<Channel>) -> Result<(), Trouble> {
     send(&sender, Kind::Up, &[]);
     let (order, surroundings) =
         take_order(&mut heard).ok_or_else(|| trouble("no order came")(Errno::PROTO))?;
+    draw_anew(surroundings.entropy).map_err(trouble("/dev/random"))?;
     std::fs::create_dir("/dev/pts").map_err(trouble("/dev/pts"))?;
     mount("devpts", "/dev/pts", "ptmxmode=0666,mode=620")?;
     // While there is one thread: a copy of this process may do as it likes.
@@ -108,7 +109,7 @@ fn go_through(channel: &mut Option<Channel>) -> Result<(), Trouble> {
     std::thread::spawn(move || hearing.hear(heard));
     let requests = Arc::clone(&sender);
     std::thread::spawn(move || pass_requests(fuse, &requests));
-    furnish(&order, &surroundings)?;
+    furnish(&order)?;
     program.let_go().map_err(trouble("the program's start"))?;
     if let Some(errno) = program.failed_to_start() {
         send(&sender, Kind::NotStarted, &numbers(&[errno as u32]));
@@ -138,6 +139,22 @@ fn take_order(channel: &mut File) -> Option<(Order, Surroundings)> {
     }
     let (order, surroundings) = Surroundings::split(&frame.body)?;
     Some((Order::decode(order)?, surroundings))
+}
+
+/// Gives the kernel what to draw its random numbers from. Until here they may be those of every guest that was kept in the
+/// same file.
+fn draw_anew(entropy: [u8; 64]) -> std::io::Result<()> {
+    let random = File::options().write(true).open("/dev/random")?;
+    sys::add_entropy(random.as_fd(), entropy)?;
+    Ok(sys::reseed(random.as_fd())?)
+}
+
+fn set_clock([low, high, nanoseconds]: [u32; 3]) {
+    let now = rustix::time::Timespec {
+        tv_sec: i64::from(high) << 32 | i64::from(low),
+        tv_nsec: i64::from(nanoseconds),
+    };
+    let _ = rustix::time::clock_settime(rustix::time::ClockId::Realtime, now);
 }
 
 /// How many processes the kernel killed for want of memory.
@@ -226,12 +243,7 @@ fn pass_requests(mut fuse: File, channel: &Channel) {
 }
 
 /// What a box has and the bridge does not serve: devices, processes.
-fn furnish(order: &Order, surroundings: &Surroundings) -> Result<(), Trouble> {
-    let random = File::options()
-        .write(true)
-        .open("/dev/random")
-        .map_err(trouble("/dev/random"))?;
-    sys::add_entropy(random.as_fd(), surroundings.entropy).map_err(trouble("/dev/random"))?;
+fn furnish(order: &Order) -> Result<(), Trouble> {
     mount("proc", &format!("{BOX}/proc"), "")?;
     let devices = format!("{BOX}/dev");
     mount("tmpfs", &devices, "mode=755,size=64k")?;
@@ -319,6 +331,7 @@ impl Hearing {
                         program::resize(terminal.as_fd(), rows as u16, columns as u16);
                     }
                 }
+                Kind::Clock => drop(frame.numbers().map(set_clock)),
                 Kind::Forget => drop(std::fs::write("/proc/sys/vm/drop_caches", "2")),
                 _ => {}
             }

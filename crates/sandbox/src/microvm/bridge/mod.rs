@@ -6,6 +6,7 @@
 
 mod files;
 mod image;
+mod keeping;
 mod machine;
 mod streams;
 
@@ -13,8 +14,12 @@ use super::order::{Order, Surroundings};
 use super::wire::{self, Frame, Kind, Sender, WireError};
 use super::{FAILED_SIGNAL, OUT_OF_MEMORY_SIGNAL, place};
 use crate::sys;
+pub(super) use keeping::keep;
+pub(super) use machine::{Hardware, fixed_arguments};
+
 use files::{Outcome, Server};
-use machine::Machine;
+use machine::{Machine, Source};
+use std::fs::File;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,6 +64,15 @@ fn said(console: &str) -> String {
     }
 }
 
+/// How this bridge's guest comes to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Begin {
+    /// It starts.
+    Boot,
+    /// It goes on from where one was kept: it is up.
+    Resume,
+}
+
 /// The channel to the guest: whole frames, one at a time.
 type Channel = Arc<Mutex<UnixStream>>;
 
@@ -69,8 +83,8 @@ fn send(channel: &Channel, kind: Kind, body: &[u8]) {
 }
 
 /// Runs a guest to its end, and ends this process as the guest's program did.
-pub(super) fn run(megabytes: u64) -> u8 {
-    match guest(megabytes) {
+pub(super) fn run(hardware: Hardware, begin: Begin) -> u8 {
+    match guest(hardware, begin) {
         Ok(End::Program { status, killed }) => end_as(status, killed),
         Ok(End::NotStarted(errno)) => {
             let error = std::io::Error::from_raw_os_error(errno);
@@ -81,12 +95,17 @@ pub(super) fn run(megabytes: u64) -> u8 {
             }
         }
         Err(failure) => {
-            let mut text = failure.to_string();
-            if let Failure::Start(error) = &failure {
-                text = format!("{text}: {error}");
-            }
-            complain(&text);
+            complain(&failure.in_full());
             sys::die_by(FAILED_SIGNAL)
+        }
+    }
+}
+
+impl Failure {
+    fn in_full(&self) -> String {
+        match self {
+            Failure::Start(error) => format!("{self}: {error}"),
+            other => other.to_string(),
         }
     }
 }
@@ -110,21 +129,29 @@ fn end_as(status: i32, killed: u32) -> u8 {
     libc::WEXITSTATUS(status) as u8
 }
 
-fn guest(megabytes: u64) -> Result<End, Failure> {
+fn guest(hardware: Hardware, begin: Begin) -> Result<End, Failure> {
     let io = |error: rustix::io::Errno| Failure::Start(error.into());
     // A file that grows too large is an error to the guest, not our end; so is a reader that went away.
     sys::ignore_signals(&[libc::SIGXFSZ, libc::SIGPIPE, libc::SIGTTOU]);
     let signals = sys::watch_signals(streams::SIGNALS).map_err(io)?;
     sys::raise_soft_limit(libc::RLIMIT_NOFILE).map_err(io)?;
     let mut order = std::fs::read(place("order")).map_err(Failure::Start)?;
-    let program = std::path::Path::new("/proc/self/exe");
-    let image = image::assemble(program, &place("modules")).map_err(Failure::Start)?;
+    hardware.demand()?;
+    let beginning = match begin {
+        Begin::Boot => first_files(),
+        Begin::Resume => File::open(place("kept")),
+    };
+    let beginning = beginning.map_err(Failure::Start)?;
     limit_files(&order).map_err(io)?;
     let _terminal = streams::PlainTerminal::take();
     order.extend(surroundings().map_err(io)?.encode());
     let server = Arc::new(Server::new(std::path::Path::new("/")).map_err(io)?);
-    let (mut machine, mut heard) = Machine::start(&image, megabytes).map_err(Failure::Start)?;
-    drop(image);
+    let source = match begin {
+        Begin::Boot => Source::Image(&beginning),
+        Begin::Resume => Source::Kept(&beginning),
+    };
+    let (mut machine, mut heard) = Machine::start(&source, hardware).map_err(Failure::Start)?;
+    drop(beginning);
     let channel = Arc::new(Mutex::new(heard.try_clone().map_err(Failure::Start)?));
     let streams = Streams {
         outputs: [
@@ -141,6 +168,7 @@ fn guest(megabytes: u64) -> Result<End, Failure> {
         Some(signals),
         &streams,
         &requests,
+        begin,
     );
     for output in streams.outputs {
         output.finish();
@@ -152,6 +180,12 @@ fn guest(megabytes: u64) -> Result<End, Failure> {
         }
         end => end,
     }
+}
+
+/// The first file system of a guest that starts.
+fn first_files() -> std::io::Result<File> {
+    let program = std::path::Path::new("/proc/self/exe");
+    image::assemble(program, &place("modules"))
 }
 
 /// No file that we write for the guest may be larger than its program's may be.
@@ -177,6 +211,16 @@ fn surroundings() -> Result<Surroundings, rustix::io::Errno> {
         umask: umask.as_raw_mode(),
         entropy,
     })
+}
+
+/// The time, for a guest whose own clock began some other day.
+fn time() -> Vec<u8> {
+    let now = std::time::SystemTime::now();
+    let now = now
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
+    let seconds = now.as_secs();
+    wire::numbers(&[seconds as u32, (seconds >> 32) as u32, now.subsec_nanos()])
 }
 
 /// Starts who serves files.
@@ -225,10 +269,24 @@ fn attend(
     signals: Option<rustix::fd::OwnedFd>,
     streams: &Streams,
     requests: &mpsc::SyncSender<Vec<u8>>,
+    begin: Begin,
 ) -> Result<End, Failure> {
     let mut signals = signals;
     let mut is_up = false;
+    let mut has_time = false;
     let _ = heard.set_read_timeout(Some(SLOWEST_START));
+    let mut instruct = || {
+        send(channel, Kind::Order, order);
+        // Whoever passes no signals on has no input either.
+        if let Some(signals) = signals.take() {
+            streams::pass_signals(signals, channel);
+            streams.input.start(channel);
+        }
+    };
+    if begin == Begin::Resume {
+        is_up = true;
+        instruct();
+    }
     let garbage = |what: &str| Failure::Garbage(what.to_owned());
     loop {
         let frame = match wire::receive(heard, Sender::Guest) {
@@ -245,13 +303,7 @@ fn attend(
                 if std::mem::replace(&mut is_up, true) {
                     return Err(garbage("it came up twice"));
                 }
-                let _ = heard.set_read_timeout(None);
-                send(channel, Kind::Order, order);
-                // Whoever passes no signals on has no input either.
-                if let Some(signals) = signals.take() {
-                    streams::pass_signals(signals, channel);
-                    streams.input.start(channel);
-                }
+                instruct();
             }
             _ if !is_up && *kind != Kind::Failed => {
                 return Err(garbage("it speaks before it is up"));
@@ -272,6 +324,11 @@ fn attend(
                 }
             }
             Kind::Request => {
+                // The first, which nothing of the program's can come before: now the guest runs.
+                if !std::mem::replace(&mut has_time, true) {
+                    let _ = heard.set_read_timeout(None);
+                    send(channel, Kind::Clock, &time());
+                }
                 if requests.send(frame.body).is_err() {
                     return Err(garbage("requests after the end"));
                 }
@@ -304,7 +361,8 @@ fn attend(
             | Kind::Signal
             | Kind::Window
             | Kind::Answer
-            | Kind::Forget => return Err(garbage("a word of ours")),
+            | Kind::Forget
+            | Kind::Clock => return Err(garbage("a word of ours")),
         }
     }
 }
@@ -336,7 +394,15 @@ mod tests {
             let _ = guest.write_all(&words);
             let _ = guest.shutdown(std::net::Shutdown::Write);
         });
-        let end = attend(&mut heard, &channel, b"", None, &streams, &requests);
+        let end = attend(
+            &mut heard,
+            &channel,
+            b"",
+            None,
+            &streams,
+            &requests,
+            Begin::Boot,
+        );
         drop(heard);
         let _ = channel.lock().unwrap().shutdown(std::net::Shutdown::Both);
         talker.join().unwrap();
