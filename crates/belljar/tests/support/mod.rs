@@ -44,7 +44,9 @@ pub(crate) use record::{Record, with_flipped};
 pub(crate) use scratch::Scratch;
 pub(crate) use supervised::{Supervised, pid as supervised_pid};
 pub(crate) use talk::{Talk, text_of};
-pub(crate) use tier::{Difference, GVISOR, differs, on_gvisor, tier};
+pub(crate) use tier::{
+    Difference, GVISOR, MICROVM, differs, lines_for, on_gvisor, on_microvm, tier,
+};
 pub(crate) use watch::{Finished, eventually, finish, finish_with_input};
 pub(crate) use world::{
     NODE_MODULES, PLACE, PYTHON, World, assert_recorded, codes, for_each_user_in_a_world,
@@ -134,7 +136,8 @@ macro_rules! for_each_user {
 pub(crate) use for_each_user;
 
 /// The same for every tier: `as_root::name` and `as_user::name` natively, `gvisor::as_root::name` and
-/// `gvisor::as_user::name` on gVisor. Where that is known to differ, the test says so by a [`Difference`].
+/// `gvisor::as_user::name` on gVisor, and `microvm::as_root::name` with a guest. Where a tier is known to differ, the test says
+/// so by a [`Difference`].
 macro_rules! for_each_user_and_tier {
     ($($name:ident),+ $(,)? $(; prepared by root: $($prepared:ident),+ $(,)?)?) => {
         $crate::support::for_each_user!($($name),+ $(; prepared by root: $($prepared),+)?);
@@ -151,6 +154,13 @@ macro_rules! for_each_user_and_tier {
             mod as_user {
                 use $crate::support::{Who, on_gvisor};
                 $(#[test] fn $name() { on_gvisor(|| super::super::$name(Who::User)) })+
+            }
+        }
+        mod microvm {
+            mod as_root {
+                use $crate::support::{Who, on_microvm};
+                $(#[test] fn $name() { Who::Root.require(); on_microvm(|| super::super::$name(Who::Root)) })+
+                $($(#[test] fn $prepared() { Who::Root.require(); on_microvm(|| super::super::$prepared(Who::Root)) })+)?
             }
         }
     };

@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 /// As policies name it.
 pub(crate) const GVISOR: &str = "gvisor";
+pub(crate) const MICROVM: &str = "microvm";
 
 thread_local! {
     static TIER: Cell<Option<&'static str>> = const { Cell::new(None) };
@@ -16,12 +17,29 @@ pub(crate) fn tier() -> Option<&'static str> {
 
 /// Runs a test with its boxes on gVisor.
 pub(crate) fn on_gvisor(test: impl FnOnce()) {
-    TIER.set(Some(GVISOR));
+    on(GVISOR, test);
+}
+
+/// Runs a test with a guest in each of its boxes.
+pub(crate) fn on_microvm(test: impl FnOnce()) {
+    on(MICROVM, test);
+}
+
+fn on(tier: &'static str, test: impl FnOnce()) {
+    TIER.set(Some(tier));
     test();
     TIER.set(None);
 }
 
-/// Where a box on gVisor is known to be different. A test that meets one asserts what holds there instead.
+/// The lines of a policy that ask for a tier.
+pub(crate) fn lines_for(tier: &str) -> String {
+    match tier {
+        MICROVM => format!("sandbox_tier: {MICROVM}\nallow_emulation: true\n"),
+        tier => format!("sandbox_tier: {tier}\n"),
+    }
+}
+
+/// Where a box of another tier is known to be different. A test that meets one asserts what holds there instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Difference {
     UserZero,
@@ -34,6 +52,8 @@ pub(crate) enum Difference {
     OwnProcesses,
     SampledPeak,
     ShortStatus,
+    MachinesTime,
+    MachinesMemory,
 }
 
 impl Difference {
@@ -48,44 +68,79 @@ impl Difference {
         Difference::OwnProcesses,
         Difference::SampledPeak,
         Difference::ShortStatus,
+        Difference::MachinesTime,
+        Difference::MachinesMemory,
     ];
 
-    /// Why, as docs/tiers.md tells users.
-    pub(crate) fn reason(self) -> &'static str {
+    /// In which tiers, and why, as docs/tiers.md tells users.
+    pub(crate) fn reasons(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Difference::UserZero => {
-                "The program is user 0 to gVisor's kernel, without any capability; to the host it is the box's user"
-            }
-            Difference::EndsWithItsProgram => {
-                "A box ends with its program, not with the last process that it left in the background"
-            }
-            Difference::FirstProcess => {
-                "The program is process 1 in the box; there is no init before it"
-            }
-            Difference::SignalsAsCodes => {
-                "A program that a signal ended is told as exit code 128 and the signal's number"
-            }
-            Difference::Unreported => {
-                "What gVisor's kernel refuses is refused without being counted among the violations"
-            }
-            Difference::PermissionBits => {
-                "`access(2)` answers by permission bits alone; writing to what is read-only fails when it is tried"
-            }
-            Difference::OwnDevices => {
-                "`/dev` and `/sys` are gVisor's own, `/dev/fuse` and `/dev/net/tun` included"
-            }
-            Difference::OwnProcesses => {
-                "The program's processes are not processes of the host: `ps` outside shows gVisor's"
-            }
-            Difference::SampledPeak => {
-                "Without a control group the peak of memory is the largest of the looks at it"
-            }
-            Difference::ShortStatus => "`/proc/self/status` has fewer lines",
+            Difference::UserZero => &[(
+                GVISOR,
+                "The program is user 0 to gVisor's kernel, without any capability; to the host it is the box's user",
+            )],
+            Difference::EndsWithItsProgram => &[(
+                GVISOR,
+                "A box ends with its program, not with the last process that it left in the background",
+            )],
+            Difference::FirstProcess => &[(
+                GVISOR,
+                "The program is process 1 in the box; there is no init before it",
+            )],
+            Difference::SignalsAsCodes => &[(
+                GVISOR,
+                "A program that a signal ended is told as exit code 128 and the signal's number",
+            )],
+            Difference::Unreported => &[
+                (
+                    GVISOR,
+                    "What gVisor's kernel refuses is refused without being counted among the violations",
+                ),
+                (
+                    MICROVM,
+                    "What the guest's filter refuses is refused without being counted among the violations; so are \
+                     processes beyond `max_processes`",
+                ),
+            ],
+            Difference::PermissionBits => &[(
+                GVISOR,
+                "`access(2)` answers by permission bits alone; writing to what is read-only fails when it is tried",
+            )],
+            Difference::OwnDevices => &[(
+                GVISOR,
+                "`/dev` and `/sys` are gVisor's own, `/dev/fuse` and `/dev/net/tun` included",
+            )],
+            Difference::OwnProcesses => &[
+                (
+                    GVISOR,
+                    "The program's processes are not processes of the host: `ps` outside shows gVisor's",
+                ),
+                (
+                    MICROVM,
+                    "The program's processes are not processes of the host: `ps` outside shows QEMU's",
+                ),
+            ],
+            Difference::SampledPeak => &[(
+                GVISOR,
+                "Without a control group the peak of memory is the largest of the looks at it",
+            )],
+            Difference::ShortStatus => &[(GVISOR, "`/proc/self/status` has fewer lines")],
+            Difference::MachinesTime => &[(
+                MICROVM,
+                "CPU time and the wall clock are those of the whole machine: the guest's start counts, and emulation \
+                 multiplies what the program uses",
+            )],
+            Difference::MachinesMemory => &[(
+                MICROVM,
+                "The host's control group allows the emulator and the guest's kernel half a gigabyte more, and \
+                 `peak_memory_mb` is theirs together",
+            )],
         }
     }
 }
 
 /// Whether this test's boxes are different in this.
 pub(crate) fn differs(in_what: Difference) -> bool {
-    Difference::ALL.contains(&in_what) && tier() == Some(GVISOR)
+    let mut tiers = in_what.reasons().iter().map(|(tier, _)| *tier);
+    tiers.any(|there| tier() == Some(there))
 }
