@@ -54,6 +54,7 @@ pub(crate) enum Difference {
     ShortStatus,
     MachinesTime,
     MachinesMemory,
+    KernelThreads,
 }
 
 impl Difference {
@@ -70,6 +71,7 @@ impl Difference {
         Difference::ShortStatus,
         Difference::MachinesTime,
         Difference::MachinesMemory,
+        Difference::KernelThreads,
     ];
 
     /// In which tiers, and why, as docs/tiers.md tells users.
@@ -102,10 +104,17 @@ impl Difference {
                      processes beyond `max_processes`",
                 ),
             ],
-            Difference::PermissionBits => &[(
-                GVISOR,
-                "`access(2)` answers by permission bits alone; writing to what is read-only fails when it is tried",
-            )],
+            Difference::PermissionBits => &[
+                (
+                    GVISOR,
+                    "`access(2)` answers by permission bits alone; writing to what is read-only fails when it is tried",
+                ),
+                (
+                    MICROVM,
+                    "`access(2)` answers by the permission bits that the guest sees; writing to what is read-only fails when \
+                     it is tried",
+                ),
+            ],
             Difference::OwnDevices => &[(
                 GVISOR,
                 "`/dev` and `/sys` are gVisor's own, `/dev/fuse` and `/dev/net/tun` included",
@@ -135,6 +144,9 @@ impl Difference {
                 "The host's control group allows the emulator and the guest's kernel half a gigabyte more, and \
                  `peak_memory_mb` is theirs together",
             )],
+            Difference::KernelThreads => {
+                &[(MICROVM, "Its kernel's threads are to be seen in `/proc`")]
+            }
         }
     }
 }
