@@ -260,7 +260,7 @@ fn a_kept_guest_is_resumed_and_its_next_shares_no_number_with_it(who: Who) {
     let words: Vec<&str> = words.split('\0').collect();
     let of = |option: &str| words.iter().filter(|word| **word == option).count();
     assert_eq!((of("-device"), of("-nodefaults")), (2, 1), "{words:?}");
-    for option in ["-netdev", "-nic", "-net", "-drive", "-blockdev"] {
+    for option in ["-netdev", "-nic", "-net", "-drive", "-blockdev", "-mon"] {
         assert_eq!(of(option), 0, "{words:?}");
     }
     let script = "cat /proc/sys/kernel/random/uuid /proc/sys/kernel/random/boot_id; od -An -tx1 -N16 /dev/urandom; \
