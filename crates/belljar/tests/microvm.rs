@@ -247,7 +247,8 @@ fn a_kept_guest_is_resumed_and_its_next_shares_no_number_with_it(who: Who) {
             filters_around(emulator) > filters_around(*bridge),
             "the emulator has no filter of its own"
         );
-        kill_process(Pid::from_child(&child), Signal::TERM).expect("end the keeper");
+        // Its program ignores what is kinder.
+        kill_process(Pid::from_child(&child), Signal::KILL).expect("end the keeper");
         finish(child);
         words
     };

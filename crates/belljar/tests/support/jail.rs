@@ -170,9 +170,14 @@ impl Jail {
         let profile = profile.unwrap_or_else(|| "moderate".into());
         let path = self.base.join("tier.yaml");
         let document = format!(
-            "extends: {}\n{}",
+            "extends: {}\n{}{}",
             profile.to_string_lossy(),
-            lines_for(tier)
+            lines_for(tier),
+            // A small guest is sooner there.
+            match tier {
+                MICROVM => "resource_limits: {max_memory_mb: 512}\n",
+                _ => "",
+            }
         );
         self.put(&path, &document);
         options.extend(["--config".into(), path.into_os_string()]);
