@@ -12,6 +12,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("experiment", &["policy", "manifest", "replication"]),
     ("gate", &["policy", "manifest", "ledger", "replication"]),
     ("sandbox", &[]),
+    ("image", &[]),
     ("egress", &["policy"]),
     ("mcp", &["policy"]),
     (
@@ -44,6 +45,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "experiment",
             "gate",
             "sandbox",
+            "image",
             "egress",
             "mcp",
             "supervisor",

@@ -1,0 +1,144 @@
+//! Making an image, or finding that it is made already.
+
+use crate::bounds::Bounds;
+use crate::directory::Directory;
+use crate::disk::{Lock, Share, passable_directory};
+use crate::error::ImageError;
+use crate::name::{Digest, ImageName};
+use crate::record::{ImageConfig, Record};
+use crate::staging::Staging;
+use crate::store::{Image, Store};
+use crate::tree::Tree;
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Where an image comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A directory, copied.
+    Directory(PathBuf),
+}
+
+/// Whether an image that was made of the same source will do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Freshness {
+    /// It will.
+    Cached,
+    /// It is made anew.
+    Refresh,
+}
+
+/// What became of a build.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Built {
+    /// The image was made.
+    Made(Image),
+    /// It was there already.
+    Cached(Image),
+}
+
+impl Built {
+    /// The image, either way.
+    #[must_use]
+    pub fn image(&self) -> &Image {
+        match self {
+            Built::Made(image) | Built::Cached(image) => image,
+        }
+    }
+}
+
+/// What unpacking a source gave.
+pub(crate) struct Unpacked {
+    pub(crate) digest: Digest,
+    pub(crate) config: ImageConfig,
+}
+
+impl Store {
+    /// Makes an image of a source and gives it that name, which another image may have had. If the name's image was made of
+    /// the same source and that has not changed, nothing is done. Whoever builds the same name meanwhile is waited for.
+    pub fn build(
+        &self,
+        name: &ImageName,
+        source: &Source,
+        freshness: Freshness,
+    ) -> Result<Built, ImageError> {
+        let names = self.root.join("names");
+        passable_directory(&self.root)
+            .and_then(|()| passable_directory(&names))
+            .map_err(ImageError::store(&names))?;
+        let path = names.join(format!("{name}.lock"));
+        let _turn = Lock::wait(&path, Share::Alone).map_err(ImageError::store(&path))?;
+        match source {
+            Source::Directory(path) => {
+                let directory = Directory::open(path, &self.root)?;
+                let key = directory.key()?;
+                self.build_if_new(name, key, freshness, source, |tree, _| {
+                    let digest = directory.copy_to(tree)?;
+                    let config = ImageConfig::default();
+                    Ok(Unpacked { digest, config })
+                })
+            }
+        }
+    }
+
+    fn build_if_new(
+        &self,
+        name: &ImageName,
+        key: String,
+        freshness: Freshness,
+        source: &Source,
+        unpack: impl FnOnce(&mut Tree, &Staging<'_>) -> Result<Unpacked, ImageError>,
+    ) -> Result<Built, ImageError> {
+        if freshness == Freshness::Cached
+            && let Some(image) = self.made_before(name, &key)?
+        {
+            return Ok(Built::Cached(image));
+        }
+        let staging = Staging::new(self)?;
+        let mut tree = Tree::new(&staging.tree(), Bounds::USUAL)?;
+        let unpacked = unpack(&mut tree, &staging)?;
+        let extent = tree.extent();
+        let record = Record {
+            digest: unpacked.digest,
+            source: source.to_string(),
+            size: extent.bytes,
+            entries: extent.entries,
+            left_out: extent.left_out,
+            created_ms: now_ms(),
+            config: unpacked.config,
+        };
+        staging.publish(record, name, key).map(Built::Made)
+    }
+
+    /// The image that was made when the source looked the same, whoever has its name.
+    fn made_before(&self, name: &ImageName, key: &str) -> Result<Option<Image>, ImageError> {
+        if let Some(naming) = self.naming(name)?
+            && naming.key == key
+            && let Some(record) = self.record(&naming.digest)?
+        {
+            return Ok(Some(self.image(name.to_string(), record)));
+        }
+        let _moment = self.lock(Share::Alone)?;
+        for naming in self.namings()? {
+            if naming.key == key
+                && let Some(record) = self.record(&naming.digest)?
+            {
+                return self.call(name, &record, key.to_owned()).map(Some);
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Source::Directory(path) => write!(f, "directory {}", path.display()),
+        }
+    }
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0))
+}
