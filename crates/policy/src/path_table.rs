@@ -194,6 +194,12 @@ impl PathTable {
         }
     }
 
+    /// What an agent may do at a path, whatever for.
+    #[must_use]
+    pub fn access(&self, path: &Path) -> Access {
+        self.lookup(&normal(path)).access
+    }
+
     /// What holds at a normal absolute path.
     pub(crate) fn lookup(&self, path: &Path) -> Entry {
         let Some((at, entry)) = self.entries.longest_prefix(path) else {

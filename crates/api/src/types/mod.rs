@@ -12,7 +12,7 @@ mod supervisor;
 pub(crate) mod text;
 
 pub use agent::{
-    Child, ChildUsage, Done, Empty, HeartbeatReply, ManifestReply, Narrowing, ProposalView,
+    Child, ChildUsage, Done, Empty, HeartbeatReply, ManifestReply, Narrowing, ProposalView, TierName,
     ProposalsReply, ProposeRequest, Proposed, ReplicasReply, ReplicateRequest, Replicated,
     ShutdownRequest, StateText, UsageReply, UsageReport,
 };
