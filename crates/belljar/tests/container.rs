@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 use belljar_image::ImageConfig;
 use support::{
-    Difference, Family, IMAGE, IMAGE_MARK, Jail, Who, assert_all_allowed, assert_all_refused,
-    differs, finish, for_each_user, in_container, picture, provide_image, put_image,
+    Difference, Family, IMAGE, IMAGE_MARK, Jail, Outcome, Who, assert_all_allowed,
+    assert_all_refused, differs, finish, for_each_user, in_container, picture, provide_image,
+    put_image,
 };
 
 const REFUSED: i32 = 122;
@@ -119,7 +120,7 @@ fn the_image_is_never_changed(who: Who) {
 /// Wherever the box mounts or makes something, the image may have a link that leads to something of the host's.
 fn links_of_an_image_lead_nowhere_outside(who: Who) {
     let mut target = PathBuf::new();
-    let (mut jail, tree) = jail_with(who, ImageConfig::default(), |tree| {
+    let (jail, tree) = jail_with(who, ImageConfig::default(), |tree| {
         let base = tree.parent().expect("the jail's directory");
         let outside = base.join("outside");
         fs::create_dir_all(outside.join("tmp")).expect("a directory of the host's");
@@ -153,7 +154,11 @@ fn links_of_an_image_lead_nowhere_outside(who: Who) {
         let config = jail.base.join(policy);
         let run = |words: &[&str]| {
             let mut command = jail.belljar(&["run", "--output", "json", "--config"]);
-            command.arg(&config).arg("--").arg(jail.probe_path()).args(words);
+            command
+                .arg(&config)
+                .arg("--")
+                .arg(jail.probe_path())
+                .args(words);
             jail.conclude(command.spawn().expect("start belljar"))
         };
         for path in [
@@ -182,7 +187,6 @@ fn links_of_an_image_lead_nowhere_outside(who: Who) {
         }
     }
     assert_eq!((picture(&tree), picture(&target)), before);
-    jail.option(&[]);
 }
 
 /// Programs, their interpreters and the links to them are the image's.
@@ -231,7 +235,9 @@ fn an_images_wishes_go_through_the_policy(who: Who) {
         let text = format!("{policy}sandbox_tier: container\nimage: {IMAGE}\n");
         jail.put(&file, &text);
         let file = file.to_string_lossy().into_owned();
-        let command = jail.belljar(&["run", "--output", "json", "--config", &file]).spawn();
+        let command = jail
+            .belljar(&["run", "--output", "json", "--config", &file])
+            .spawn();
         jail.conclude(command.expect("start belljar"))
     };
     let listed = "env_allowlist: [LISTED, API_TOKEN]\n";
@@ -239,26 +245,50 @@ fn an_images_wishes_go_through_the_policy(who: Who) {
     outcome.assert_exit(0);
     let said: Vec<String> = outcome.attempts().into_iter().map(|a| a.detail).collect();
     let has = |start: &str| said.iter().any(|line| line.starts_with(start));
-    assert!(has("LISTED=2") && !has("PLAIN") && !has("API_TOKEN"), "{said:?}");
+    assert!(
+        has("LISTED=2") && !has("PLAIN") && !has("API_TOKEN"),
+        "{said:?}"
+    );
     assert!(!has("HOME=/opt"), "{said:?}");
     let record = jail.belljar(&["audit", "show", "--output", "json"]).spawn();
-    assert!(finish(record.expect("start")).stdout().contains("/usr/bin/probe"));
+    assert!(
+        finish(record.expect("start"))
+            .stdout()
+            .contains("/usr/bin/probe")
+    );
     // Nothing of the host's is shown: the image says where to start. As whom, it does not.
     let closed = "extends: strict\nfilesystem_config: {mode: none, readable_paths: []}\n";
     let outcome = run(closed);
     outcome.assert_exit(0);
     let file = jail.base.join("wishes.yaml").to_string_lossy().into_owned();
-    let there = jail.belljar(&["run", "--output", "json", "--config", &file, "--", "probe", "caps"]);
+    let there = jail.belljar(&[
+        "run", "--output", "json", "--config", &file, "--", "probe", "caps",
+    ]);
     let outcome = jail.conclude({ there }.spawn().expect("start belljar"));
     outcome.assert_exit(0);
-    let uid = outcome.stdout().lines().find(|line| line.starts_with("Uid:")).map(str::to_owned);
-    assert!(uid.is_some_and(|line| !line.contains("\t0")), "{outcome:#?}");
+    let uid = outcome
+        .stdout()
+        .lines()
+        .find(|line| line.starts_with("Uid:"))
+        .map(str::to_owned);
+    assert!(
+        uid.is_some_and(|line| !line.contains("\t0")),
+        "{outcome:#?}"
+    );
     // Without an image there is nothing to run.
     let plain = jail.base.join("plain.yaml");
     jail.put(&plain, "extends: moderate\n");
     let plain = plain.to_string_lossy().into_owned();
-    let said = finish(jail.belljar(&["run", "--config", &plain]).spawn().expect("start"));
-    assert!(said.code() != 0 && said.stderr().contains("no command"), "{}", said.stderr());
+    let said = finish(
+        jail.belljar(&["run", "--config", &plain])
+            .spawn()
+            .expect("start"),
+    );
+    assert!(
+        said.code() != 0 && said.stderr().contains("no command"),
+        "{}",
+        said.stderr()
+    );
 }
 
 fn an_image_that_is_not_there_is_refused(who: Who) {
@@ -267,7 +297,10 @@ fn an_image_that_is_not_there_is_refused(who: Who) {
     let outcome = jail.run(&["/bin/true"]);
     assert_eq!(outcome.code(), REFUSED, "{outcome:#?}");
     let said = outcome.json["error"].to_string();
-    assert!(said.contains("no image nobody") && said.contains("belljar image"), "{said}");
+    assert!(
+        said.contains("no image nobody") && said.contains("belljar image"),
+        "{said}"
+    );
 }
 
 /// Paths that a program names in an image are no paths of the host's.
@@ -286,7 +319,9 @@ fn other_tiers_take_an_image_too(who: Who) {
         let mut jail = Jail::new(who);
         provide_image(&jail.state, ImageConfig::default());
         jail.own(&jail.state);
-        jail.policy(&format!("extends: moderate\nsandbox_tier: {tier}\nimage: {IMAGE}\n"));
+        jail.policy(&format!(
+            "extends: moderate\nsandbox_tier: {tier}\nimage: {IMAGE}\n"
+        ));
         let script = format!("cat {IMAGE_MARK} && [ ! -e /etc/hosts ] && echo made > made");
         let outcome = jail.run(&["/bin/sh", "-c", &script]);
         outcome.assert_exit(0);
@@ -298,7 +333,7 @@ fn other_tiers_take_an_image_too(who: Who) {
 
 /// Paths of the policy are the host's, at their own places; hidden ones are hidden wherever they are.
 fn paths_of_the_policy_are_the_hosts(who: Who) {
-    let (mut jail, tree) = jail_with(who, ImageConfig::default(), |tree| {
+    let (jail, tree) = jail_with(who, ImageConfig::default(), |tree| {
         fs::create_dir_all(tree.join("opt/deep/er")).expect("a directory of the image");
         fs::write(tree.join("opt/deep/er/file"), "the image's").expect("a file");
         symlink("/opt/deep", tree.join("shallow")).expect("a link");
@@ -307,11 +342,12 @@ fn paths_of_the_policy_are_the_hosts(who: Who) {
     jail.put(&shared.join("seen.txt"), "the host's");
     jail.put(&shared.join("kept/unseen.txt"), "the host's");
     let before = picture(&tree);
-    jail.policy(&format!(
+    let policy = format!(
         "extends: moderate\nsandbox_tier: container\nimage: {IMAGE}\nfilesystem_config:\n  mode: read_write\n  \
          writable_paths: ['.', {0}]\n  readable_paths: [/opt/deep/er/file]\n  hidden_paths: [{0}/kept, /shallow/er, /etc/motd]\n",
         shared.display()
-    ));
+    );
+    jail.put(&jail.base.join("policy.yaml"), &policy);
     let file = |name: &str| shared.join(name).to_string_lossy().into_owned();
     assert_all_allowed(&jail.inside(&["read", &file("seen.txt")]).attempts());
     assert_all_allowed(&jail.inside(&["create", &file("made")]).attempts());
@@ -324,7 +360,10 @@ fn paths_of_the_policy_are_the_hosts(who: Who) {
         assert_all_refused(&jail.inside(&["read", hidden]).attempts());
     }
     let motd = jail.inside(&["read", "/etc/motd"]).attempts();
-    assert!(motd.iter().all(|a| !a.allowed || a.detail.is_empty()), "{motd:?}");
+    assert!(
+        motd.iter().all(|a| !a.allowed || a.detail.is_empty()),
+        "{motd:?}"
+    );
     assert_eq!(picture(&tree), before);
 }
 
@@ -332,7 +371,9 @@ fn paths_of_the_policy_are_the_hosts(who: Who) {
 fn changes_can_be_kept_aside(who: Who) {
     let mut jail = jail(who);
     jail.option(&["--workspace", "overlay"]);
-    let outcome = jail.run(&["/bin/sh", "-c", "echo changed > main.txt; echo new > new.txt"]);
+    let script = "echo changed > main.txt; echo new > new.txt";
+    let child = jail.json_command(&["/bin/sh", "-c", script]).spawn();
+    let outcome = Outcome::from_json(finish(child.expect("start belljar")));
     outcome.assert_exit(0);
     assert!(!jail.work.join("new.txt").exists());
     let id = outcome.sandbox_id().to_owned();
@@ -340,7 +381,10 @@ fn changes_can_be_kept_aside(who: Who) {
     assert!(said.stdout().contains("new.txt"), "{}", said.stderr());
     let applied = finish(jail.belljar(&["apply", &id]).spawn().expect("start"));
     assert_eq!(applied.code(), 0, "{}", applied.stderr());
-    assert_eq!(fs::read_to_string(jail.work.join("main.txt")).expect("it"), "changed\n");
+    assert_eq!(
+        fs::read_to_string(jail.work.join("main.txt")).expect("it"),
+        "changed\n"
+    );
 }
 
 /// A replica's wall is as strong as its parent's or stronger, never weaker.
@@ -351,13 +395,17 @@ fn replicas_move_to_stronger_tiers_alone(who: Who) {
         provide_image(&family.jail.state, ImageConfig::default());
         family.jail.own(&family.jail.state);
         let capability = family.jail.base.join("capability.yaml");
-        family.jail.put(&capability, &format!("extends: moderate\n{lines}"));
+        family
+            .jail
+            .put(&capability, &format!("extends: moderate\n{lines}"));
         family.start_puppet();
         family
     };
     let kernel = |family: &Family, name: &str| family.order(name, "cat /proc/version").out;
     let family = start("sandbox_tier: seccomp\n");
-    family.replicate("root", "ann", "--tier gvisor").expect("a stronger tier");
+    family
+        .replicate("root", "ann", "--tier gvisor")
+        .expect("a stronger tier");
     assert_ne!(kernel(&family, "root"), kernel(&family, "ann"));
     // From there, there is no way back, neither by name nor to what is as strong as where its parent is.
     for weaker in ["seccomp", "container"] {
@@ -372,7 +420,9 @@ fn replicas_move_to_stronger_tiers_alone(who: Who) {
     let family = start(&format!("sandbox_tier: container\n{image}"));
     let mark = format!("cat {IMAGE_MARK}");
     for (child, tier) in [("ann", "seccomp"), ("bob", "gvisor")] {
-        family.replicate("root", child, &format!("--tier {tier}")).expect("as strong, or stronger");
+        family
+            .replicate("root", child, &format!("--tier {tier}"))
+            .expect("as strong, or stronger");
         assert_eq!(family.order(child, &mark).out, "the image's\n");
     }
 }

@@ -299,7 +299,9 @@ pub(crate) fn decode(
         (capability.tier, &capability.image, root.get("sandbox_tier"))
     {
         let problem = Problem::new(node.span, "sandbox_tier container needs an image");
-        return Err(problem.with_hint("add `image: NAME`; `belljar image list` shows what there is"));
+        return Err(
+            problem.with_hint("add `image: NAME`; `belljar image list` shows what there is")
+        );
     }
     replace(&mut capability.degraded, root.get("degraded"), degraded)?;
     replace(

@@ -8,8 +8,8 @@ use belljar_policy::{
 };
 
 use crate::capability_file::{
-    CONNECTIONS, COST, CPU_PERCENT, DEFAULT_RATE, IMAGE, OPEN_FILES, PATH, PATHS, PORTS, PROCESSES, RATE,
-    SECONDS, SIZE, TEXTS, TOKENS, WORKSPACE, workspace,
+    CONNECTIONS, COST, CPU_PERCENT, DEFAULT_RATE, IMAGE, OPEN_FILES, PATH, PATHS, PORTS, PROCESSES,
+    RATE, SECONDS, SIZE, TEXTS, TOKENS, WORKSPACE, workspace,
 };
 use crate::decode::{
     Written, add_withheld, domain, limit, mebibytes, number, ports, replace, seconds, text,

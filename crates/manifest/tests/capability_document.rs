@@ -15,9 +15,9 @@ use belljar_manifest::lineage::{CapabilityDocument, Envelope, Payload, Unreprese
 use belljar_manifest::{PROFILES, profile};
 use belljar_policy::{
     BlockedTool, CallRule, Capability, Condition, Degraded, DomainPattern, EgressEffect,
-    EgressRule, EgressTerms, Emulation, EnvAllow, EnvPolicy, Filesystem, FsMode, HttpTerms, ImageName, Limits,
-    LlmApi, LlmEndpointRule, LlmTerms, McpServer, NameRules, OnBudget, Origin, PathGlob,
-    PathPattern, PathRule, Permission, Places, Pointer, PrivateAddresses, ProxyPlace,
+    EgressRule, EgressTerms, Emulation, EnvAllow, EnvPolicy, Filesystem, FsMode, HttpTerms,
+    ImageName, Limits, LlmApi, LlmEndpointRule, LlmTerms, McpServer, NameRules, OnBudget, Origin,
+    PathGlob, PathPattern, PathRule, Permission, Places, Pointer, PrivateAddresses, ProxyPlace,
     ProxyResolution, ProxyTerms, PublishedPort, Reach, ResourcePattern, Rule, SecretPlace,
     SecretRule, SecretSource, ServerHeader, ServerRequests, Source, Test, Tier, ToolPattern,
     ToolRules, Verdict, WebSocket, WholeRegex, Workspace,
@@ -661,9 +661,8 @@ fn capabilities() -> impl Strategy<Value = Capability> {
                 tier,
                 degraded,
                 emulation,
-                image: image.map(|(name, origin)| {
-                    Rule::new(ImageName::parse(name).unwrap(), origin)
-                }),
+                image: image
+                    .map(|(name, origin)| Rule::new(ImageName::parse(name).unwrap(), origin)),
                 workdir: workdir.map(|(path, origin)| Rule::new(path, origin)),
                 filesystem,
                 egress,

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use belljar_policy::{
     BlockedTool, CallRule, Capability, Condition, Degraded, DomainPattern, EgressEffect,
-    EgressRule, EgressTerms, Emulation, EnvAllow, FsMode, ImageName, LlmApi, LlmEndpointRule, McpServer,
-    OnBudget, Origin, PathGlob, PathRule, Permission, Places, Pointer, ProxyPlace, ProxyResolution,
-    ProxyTerms, PublishedPort, Rule, SecretPlace, SecretRule, SecretSource, Source, Test, Tier,
-    ToolPattern, Verdict, Workspace,
+    EgressRule, EgressTerms, Emulation, EnvAllow, FsMode, ImageName, LlmApi, LlmEndpointRule,
+    McpServer, OnBudget, Origin, PathGlob, PathRule, Permission, Places, Pointer, ProxyPlace,
+    ProxyResolution, ProxyTerms, PublishedPort, Rule, SecretPlace, SecretRule, SecretSource,
+    Source, Test, Tier, ToolPattern, Verdict, Workspace,
 };
 
 fn places() -> Places {
@@ -139,7 +139,9 @@ fn isolation() {
             c.filesystem.hidden = vec![path("/usr/share")];
         },
         |c| c.image = image("agent"),
-        &["filesystem_config.readable_paths: the child asks for the image's /usr/share (built-in), the parent has no access"],
+        &[
+            "filesystem_config.readable_paths: the child asks for the image's /usr/share (built-in), the parent has no access",
+        ],
     );
     check(
         |_| {},

@@ -30,13 +30,17 @@ pub(crate) struct BoxImage {
 
 impl BoxImage {
     /// Finds the image that a capability names, if it names one.
-    pub(crate) fn find(capability: &Capability, state: &StateDir) -> Result<Option<Self>, RunError> {
+    pub(crate) fn find(
+        capability: &Capability,
+        state: &StateDir,
+    ) -> Result<Option<Self>, RunError> {
         let Some(rule) = &capability.image else {
             return match capability.tier {
                 Tier::Container => Err(RunError::Refused {
                     what: "sandbox_tier container needs an image".into(),
-                    hint: "add `image: NAME` to the policy; `belljar image list` shows what there is"
-                        .into(),
+                    hint:
+                        "add `image: NAME` to the policy; `belljar image list` shows what there is"
+                            .into(),
                 }),
                 _ => Ok(None),
             };

@@ -10,8 +10,8 @@ use crate::shows;
 use crate::state::StateDir;
 use crate::view::{Builder, BuiltView, Changes, overlay_name};
 use belljar_policy::{
-    Access, Capability, FsMode, Origin, PathRule, PathTable, Permission, Places, Rule,
-    Tier, Workspace, decide_env,
+    Access, Capability, FsMode, Origin, PathRule, PathTable, Permission, Places, Rule, Tier,
+    Workspace, decide_env,
 };
 use belljar_sandbox::Host;
 use belljar_sandbox::gvisor::Runtime;
@@ -458,7 +458,8 @@ fn environment(
         names::STATE_DIR,
     ];
     // Where the host keeps its programs is of no use in an image.
-    let passes = |name: &str| !replaced.contains(&name) && !(image.is_some() && name == names::PATH);
+    let passes =
+        |name: &str| !replaced.contains(&name) && !(image.is_some() && name == names::PATH);
     let mut env: Vec<(OsString, OsString)> = std::env::vars_os()
         .filter(|(name, value)| {
             name.to_str().is_some_and(|name| {
@@ -466,7 +467,10 @@ fn environment(
             })
         })
         .collect();
-    for (name, value) in image.into_iter().flat_map(|image| image.env(&capability.env)) {
+    for (name, value) in image
+        .into_iter()
+        .flat_map(|image| image.env(&capability.env))
+    {
         let is_replaced = name.to_str().is_some_and(|name| replaced.contains(&name));
         if !is_replaced && !env.iter().any(|(known, _)| *known == name) {
             env.push((name, value));

@@ -33,7 +33,11 @@ enum Candidate {
 
 impl Search<'_> {
     /// The program's path inside.
-    pub(crate) fn find(&self, command: &Command, name: Option<&OsStr>) -> Result<PathBuf, RunError> {
+    pub(crate) fn find(
+        &self,
+        command: &Command,
+        name: Option<&OsStr>,
+    ) -> Result<PathBuf, RunError> {
         let Some(name) = name.filter(|name| !name.is_empty()) else {
             return Err(RunError::Invalid {
                 what: "no command given".into(),

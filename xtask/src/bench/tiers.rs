@@ -106,7 +106,14 @@ fn measure_image(stage: &Stage, native: f64) -> Result<Value, Failure> {
         println!("    docker run                 not measured: no engine answers");
         return Ok(json!({ "container_ms": container.json() }));
     }
-    let docker = vec!["docker", "run", "--rm", "--network=none", IMAGE, "/bin/true"];
+    let docker = vec![
+        "docker",
+        "run",
+        "--rm",
+        "--network=none",
+        IMAGE,
+        "/bin/true",
+    ];
     let raced = stage.race(&[("container", boxed), ("docker run", docker)], ROUNDS);
     let _ = stage.run(&["docker", "rmi", "--force", IMAGE]);
     let [container, docker] = raced?;
@@ -124,7 +131,9 @@ fn measure_image(stage: &Stage, native: f64) -> Result<Value, Failure> {
 fn has_engine(stage: &Stage, tree: &str) -> bool {
     let archive = format!("{tree}.tar");
     stage.run(&["docker", "version"]).is_ok()
-        && stage.run(&["tar", "-C", tree, "-cf", &archive, "."]).is_ok()
+        && stage
+            .run(&["tar", "-C", tree, "-cf", &archive, "."])
+            .is_ok()
         && stage.run(&["docker", "import", &archive, IMAGE]).is_ok()
 }
 
@@ -132,7 +141,9 @@ fn has_engine(stage: &Stage, tree: &str) -> bool {
 fn make_tree(tree: &Path) -> Result<String, Failure> {
     let linked = Command::new("ldd").arg("/bin/true").output()?;
     let linked = String::from_utf8_lossy(&linked.stdout).into_owned();
-    let files = linked.split_whitespace().filter(|word| word.starts_with('/'));
+    let files = linked
+        .split_whitespace()
+        .filter(|word| word.starts_with('/'));
     for file in files.chain(["/bin/true"]) {
         let to = tree.join(file.trim_start_matches('/'));
         std::fs::create_dir_all(to.parent().unwrap_or(tree))?;

@@ -223,7 +223,11 @@ pub(crate) struct Run {
     #[arg(long, short)]
     pub(crate) quiet: bool,
     /// The program and its arguments; where the policy names an image, what the image says if nothing is given
-    #[arg(last = true, required_unless_present = "config", value_name = "COMMAND")]
+    #[arg(
+        last = true,
+        required_unless_present = "config",
+        value_name = "COMMAND"
+    )]
     pub(crate) command: Vec<OsString>,
 }
 

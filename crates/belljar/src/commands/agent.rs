@@ -4,8 +4,8 @@ use std::io::Read as _;
 use std::path::Path;
 
 use belljar_api::{
-    Budget, CallError, Client, Command, Empty, Heartbeat, Manifest, Proposals, Propose,
-    Narrowing, ProposeRequest, Reason, Replicas, Replicate, ReplicateRequest, ReportUsage, Shutdown,
+    Budget, CallError, Client, Command, Empty, Heartbeat, Manifest, Narrowing, Proposals, Propose,
+    ProposeRequest, Reason, Replicas, Replicate, ReplicateRequest, ReportUsage, Shutdown,
     ShutdownRequest, StateText, Usage, UsageReport,
 };
 use serde_json::json;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use belljar_policy::{
-    Capability, Degraded, EgressRule, Emulation, EnvAllow, EnvPolicy, Filesystem, FsMode, ImageName,
-    LlmTerms, Origin, PathRule, Permission, Places, Rule, Source, Tier, Workspace,
+    Capability, Degraded, EgressRule, Emulation, EnvAllow, EnvPolicy, Filesystem, FsMode,
+    ImageName, LlmTerms, Origin, PathRule, Permission, Places, Rule, Source, Tier, Workspace,
 };
 use serde::{Deserialize, Serialize};
 

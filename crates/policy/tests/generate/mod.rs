@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use belljar_policy::{
     BlockedTool, CallRule, Capability, Condition, Degraded, DomainPattern, EgressEffect,
-    EgressRule, EgressTerms, Emulation, EnvAllow, EnvPolicy, Filesystem, FsMode, HttpTerms, ImageName, Limits,
-    LlmApi, LlmEndpointRule, LlmTerms, McpServer, NameRules, OnBudget, Origin, PathGlob,
-    PathPattern, PathRule, Permission, Places, Pointer, ProxyPlace, ProxyResolution, ProxyTerms,
-    PublishedPort, Reach, ResourcePattern, Rule, SecretPlace, SecretRule, SecretSource,
+    EgressRule, EgressTerms, Emulation, EnvAllow, EnvPolicy, Filesystem, FsMode, HttpTerms,
+    ImageName, Limits, LlmApi, LlmEndpointRule, LlmTerms, McpServer, NameRules, OnBudget, Origin,
+    PathGlob, PathPattern, PathRule, Permission, Places, Pointer, ProxyPlace, ProxyResolution,
+    ProxyTerms, PublishedPort, Reach, ResourcePattern, Rule, SecretPlace, SecretRule, SecretSource,
     ServerRequests, Source, Test, Tier, ToolPattern, ToolRules, Verdict, WebSocket, WholeRegex,
     Workspace,
 };
@@ -604,8 +604,7 @@ pub fn capabilities() -> impl Strategy<Value = Capability> {
                     tier,
                     degraded,
                     emulation,
-                    image: image
-                        .map(|(name, at)| Rule::new(ImageName::parse(name).unwrap(), at)),
+                    image: image.map(|(name, at)| Rule::new(ImageName::parse(name).unwrap(), at)),
                     workdir: workdir
                         .map(|(text, at)| Rule::new(PathRule::parse(text).unwrap(), at)),
                     filesystem,

@@ -3,8 +3,8 @@
 use super::ports::{self, OpenPort};
 use super::{secrets, trust};
 use crate::error::RunError;
-use belljar_egress::{Authority, LlmEndpoint};
 use crate::view::Tree;
+use belljar_egress::{Authority, LlmEndpoint};
 use belljar_policy::{
     Access, Capability, CompiledRules, EgressEffect, FileOp, PathRule, PathTable, Places,
     SecretSource, host_ports,

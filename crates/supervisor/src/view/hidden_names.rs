@@ -50,7 +50,10 @@ impl Builder<'_> {
         // What the box does not see needs no search; the home directory is built from parts it sees.
         let from_parts = |path: &Path| {
             path == self.places.home
-                && matches!(self.shown(path.as_os_str().as_encoded_bytes()), Some(Shows::Frame))
+                && matches!(
+                    self.shown(path.as_os_str().as_encoded_bytes()),
+                    Some(Shows::Frame)
+                )
         };
         starts.retain(|path| path.is_dir() && (from_parts(path) || self.sees(path)));
         starts.sort();

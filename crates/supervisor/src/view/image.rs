@@ -62,7 +62,12 @@ impl Builder<'_> {
             }
             Access::Private => {
                 self.make_seat(named, Kind::Directory);
-                self.show(named, Shows::Private { mode: self.private_mode(named) });
+                self.show(
+                    named,
+                    Shows::Private {
+                        mode: self.private_mode(named),
+                    },
+                );
                 Ok(())
             }
             Access::Read | Access::Write => self.place_from_host(named, access, source),
@@ -86,7 +91,9 @@ impl Builder<'_> {
         if real == Path::new("/") {
             return Err(no_root(named));
         }
-        if real != named && self.image.and_then(|tree| tree.real(named)) != Some((real.clone(), kind)) {
+        if real != named
+            && self.image.and_then(|tree| tree.real(named)) != Some((real.clone(), kind))
+        {
             self.open_up(named.parent().unwrap_or(named));
             self.show(named, Shows::Link(real.clone()));
         }
@@ -117,7 +124,10 @@ impl Builder<'_> {
             return;
         };
         self.open_up(parent);
-        match self.shown(directory.as_os_str().as_encoded_bytes()).cloned() {
+        match self
+            .shown(directory.as_os_str().as_encoded_bytes())
+            .cloned()
+        {
             Some(Shows::Host {
                 source,
                 kind: Kind::Directory,

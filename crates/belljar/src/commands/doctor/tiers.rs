@@ -64,7 +64,8 @@ fn native(host: &Host, effort: Effort) -> Report {
 
 /// The wall is the native one, which is tried here by itself; what the tier needs beside it is an image.
 fn container(host: &Host, effort: Effort) -> Report {
-    const NEEDS: &str = "what getting out of seccomp takes: the files are an image's, the walls are the same";
+    const NEEDS: &str =
+        "what getting out of seccomp takes: the files are an image's, the walls are the same";
     let images = StateDir::find()
         .map_err(|error| error.to_string())
         .and_then(|state| {
@@ -86,7 +87,11 @@ fn container(host: &Host, effort: Effort) -> Report {
             "make one: `belljar image build NAME --from-dir DIRECTORY`; see docs/images.md",
         ),
         Ok(images) => {
-            let names: Vec<&str> = images.iter().take(SHOWN).map(|image| &*image.name).collect();
+            let names: Vec<&str> = images
+                .iter()
+                .take(SHOWN)
+                .map(|image| &*image.name)
+                .collect();
             let more = match images.len() > SHOWN {
                 true => format!(" and {} more", images.len() - SHOWN),
                 false => String::new(),
