@@ -5,6 +5,7 @@ use crate::directory::Directory;
 use crate::disk::{Lock, Share, passable_directory};
 use crate::error::ImageError;
 use crate::name::{Digest, ImageName};
+use crate::oci::Layout;
 use crate::record::{ImageConfig, Record};
 use crate::staging::Staging;
 use crate::store::{Image, Store};
@@ -17,6 +18,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub enum Source {
     /// A directory, copied.
     Directory(PathBuf),
+    /// An image of an OCI layout on disk.
+    Oci {
+        /// The layout's directory.
+        layout: PathBuf,
+        /// Which of its images: by name or digest. The only one, if nothing is said.
+        reference: Option<String>,
+    },
 }
 
 /// Whether an image that was made of the same source will do.
@@ -78,6 +86,14 @@ impl Store {
                     Ok(Unpacked { digest, config })
                 })
             }
+            Source::Oci { layout, reference } => {
+                let layout = Layout::open(layout)?;
+                let chosen = layout.choose(reference.as_deref())?;
+                let key = format!("oci {}", chosen.digest);
+                self.build_if_new(name, key, freshness, source, |tree, _| {
+                    layout.unpack(&chosen, tree)
+                })
+            }
         }
     }
 
@@ -134,6 +150,11 @@ impl std::fmt::Display for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Source::Directory(path) => write!(f, "directory {}", path.display()),
+            Source::Oci { layout, reference } => {
+                let reference = reference.as_ref().map(|it| format!(":{it}"));
+                let reference = reference.unwrap_or_default();
+                write!(f, "OCI layout {}{reference}", layout.display())
+            }
         }
     }
 }

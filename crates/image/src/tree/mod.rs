@@ -307,7 +307,8 @@ impl Tree {
         }
     }
 
-    fn count(&mut self) -> Result<(), ImageError> {
+    /// Counts an entry, made or not.
+    pub(crate) fn count(&mut self) -> Result<(), ImageError> {
         self.entries += 1;
         if self.entries > self.bounds.entries {
             let most = self.bounds.entries;
