@@ -18,8 +18,10 @@
 
 mod bounds;
 mod build;
+mod debian;
 mod directory;
 mod disk;
+mod engine;
 mod error;
 mod layer;
 mod name;
