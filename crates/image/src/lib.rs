@@ -23,6 +23,7 @@ mod directory;
 mod disk;
 mod engine;
 mod error;
+mod hashed;
 mod layer;
 mod name;
 mod oci;

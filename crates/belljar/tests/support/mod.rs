@@ -15,6 +15,7 @@
 
 mod apart;
 mod build;
+mod dockerd;
 mod family;
 mod http;
 mod jail;
@@ -32,7 +33,8 @@ mod world;
 mod yard;
 
 pub(crate) use apart::{apart, for_each_user_apart, is_apart, on_gvisor_apart};
-pub(crate) use build::{belljar, probe};
+pub(crate) use build::{belljar, probe, reachable_by_others};
+pub(crate) use dockerd::Dockerd;
 pub(crate) use family::{AGENT, Family, Host, Refusal, Said, text};
 pub(crate) use http::{Answer, Http, Ready};
 pub(crate) use jail::{AWS_SECRET, DOTENV_SECRET, Jail, NETRC_SECRET, SSH_SECRET};

@@ -7,7 +7,8 @@ mod mirrors;
 use crate::build::Unpacked;
 use crate::directory::Directory;
 use crate::error::ImageError;
-use crate::layer::{Counted, Layered, unpack};
+use crate::hashed::Hashed;
+use crate::layer::{Layered, unpack};
 use crate::record::ImageConfig;
 use crate::tree::Tree;
 use mirrors::{Mirror, mirrors};
@@ -94,6 +95,9 @@ impl Suite {
     fn by_mmdebstrap(&self, scratch: &Path, tree: &mut Tree) -> Result<crate::Digest, ImageError> {
         let mut command = enclosed("mmdebstrap");
         command.args(["--quiet", "--variant=essential", "--format=tar"]);
+        // Nothing of it needs to survive a power cut before it is in the store, and then no trace of that.
+        command.arg("--dpkgopt=force-unsafe-io");
+        command.arg(r#"--customize-hook=rm "$1/etc/dpkg/dpkg.cfg.d/99mmdebstrap""#);
         if !self.include.is_empty() {
             command.arg(format!("--include={}", self.include.join(",")));
         }
@@ -113,7 +117,7 @@ impl Suite {
         let Some(output) = child.stdout.take() else {
             return Err(fail(io::ErrorKind::BrokenPipe.into()));
         };
-        let archive = Counted::new(output);
+        let archive = Hashed::new(output);
         let unpacked = unpack(tree, archive.clone(), Layered::No)
             .and_then(|()| io::copy(&mut archive.clone(), &mut io::sink()).map_err(fail));
         if unpacked.is_err() {

@@ -1,13 +1,12 @@
 //! A layer of an image: a tar archive, perhaps compressed, known by the digests of both forms.
 
 mod archive;
-mod hashed;
 mod zstd;
 
 pub(crate) use archive::{Layered, unpack};
-pub(crate) use hashed::Counted;
 
 use crate::error::ImageError;
+use crate::hashed::Hashed;
 use crate::name::Digest;
 use crate::tree::Tree;
 use std::io::{self, Read};
@@ -36,9 +35,9 @@ pub(crate) fn apply(
     blob: impl Read,
     expected: &Expected<'_>,
 ) -> Result<(), ImageError> {
-    let stored = Counted::new(blob);
+    let stored = Hashed::new(blob);
     let fail = || ImageError::read(expected.what.clone());
-    let plain = Counted::new(decompressed(stored.clone()).map_err(fail())?);
+    let plain = Hashed::new(decompressed(stored.clone()).map_err(fail())?);
     tree.begin_layer();
     unpack(tree, plain.clone(), Layered::Yes)?;
     for mut rest in [&mut plain.clone() as &mut dyn Read, &mut stored.clone()] {

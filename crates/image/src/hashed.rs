@@ -1,4 +1,4 @@
-//! Bytes that are hashed and counted while they are read.
+//! Bytes that are hashed while they are read.
 
 use crate::name::Digest;
 use sha2::Digest as _;
@@ -7,14 +7,14 @@ use std::io::{self, Read};
 use std::rc::Rc;
 
 /// A reader that several hold: a decoder takes one, and whoever made it asks the other what went through.
-pub(crate) struct Counted<R>(Rc<RefCell<Inner<R>>>);
+pub(crate) struct Hashed<R>(Rc<RefCell<Inner<R>>>);
 
 struct Inner<R> {
     reader: R,
     hasher: sha2::Sha256,
 }
 
-impl<R> Counted<R> {
+impl<R> Hashed<R> {
     pub(crate) fn new(reader: R) -> Self {
         Self(Rc::new(RefCell::new(Inner {
             reader,
@@ -28,13 +28,13 @@ impl<R> Counted<R> {
     }
 }
 
-impl<R> Clone for Counted<R> {
+impl<R> Clone for Hashed<R> {
     fn clone(&self) -> Self {
         Self(Rc::clone(&self.0))
     }
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for Hashed<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let inner = &mut *self.0.borrow_mut();
         let read = inner.reader.read(buffer)?;
