@@ -59,6 +59,7 @@ bench: ## launch time against bare processes and bubblewrap; replication from me
 	$(STEP) bench-egress cargo xtask bench egress
 	$(STEP) bench-supervisor cargo xtask bench supervisor
 	$(STEP) bench-evolve cargo xtask bench evolve
+	$(STEP) bench-image cargo xtask bench image
 
 # Every run draws new cases; one of each is part of `make test`.
 fuzz: ## random input for whatever reads files and the wire, again and again (FOR=10m)

@@ -1,22 +1,47 @@
 //! Making an image, or finding that it is made already.
 
 use crate::bounds::Bounds;
+use crate::debian::Suite;
 use crate::directory::Directory;
 use crate::disk::{Lock, Share, passable_directory};
+use crate::engine::EngineImage;
 use crate::error::ImageError;
 use crate::name::{Digest, ImageName};
-use crate::record::{ImageConfig, Record};
-use crate::staging::Staging;
+use crate::oci::Layout;
+use crate::record::{ImageConfig, Naming, Record};
+use crate::staging::{Staging, now_ms};
 use crate::store::{Image, Store};
 use crate::tree::Tree;
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// Where an image comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// A directory, copied.
     Directory(PathBuf),
+    /// An image of an OCI layout on disk.
+    Oci {
+        /// The layout's directory.
+        layout: PathBuf,
+        /// Which of its images: by name or digest. The only one, if nothing is said.
+        reference: Option<String>,
+    },
+    /// An image of a container engine.
+    Engine {
+        /// What the engine calls it.
+        reference: String,
+        /// Where the engine listens; the usual places, if nothing is said.
+        socket: Option<PathBuf>,
+    },
+    /// A suite of Debian's or a relative's, from the host's own mirror. What was made of the same a week ago or longer is
+    /// made anew.
+    Debian {
+        /// Its name.
+        suite: String,
+        /// Packages besides those that are essential.
+        include: Vec<String>,
+    },
 }
 
 /// Whether an image that was made of the same source will do.
@@ -78,6 +103,28 @@ impl Store {
                     Ok(Unpacked { digest, config })
                 })
             }
+            Source::Oci { layout, reference } => {
+                let layout = Layout::open(layout)?;
+                let chosen = layout.choose(reference.as_deref())?;
+                let key = format!("oci {}", chosen.digest);
+                self.build_if_new(name, key, freshness, source, |tree, _| {
+                    layout.unpack(&chosen, tree)
+                })
+            }
+            Source::Engine { reference, socket } => {
+                let found = EngineImage::find(reference, socket.as_deref())?;
+                let key = format!("engine {}", found.id);
+                self.build_if_new(name, key, freshness, source, |tree, staging| {
+                    found.unpack(&staging.scratch()?, tree)
+                })
+            }
+            Source::Debian { suite, include } => {
+                let suite = Suite::new(suite, include)?;
+                let key = suite.key();
+                self.build_if_new(name, key, freshness, source, |tree, staging| {
+                    suite.unpack(&staging.scratch()?, tree)
+                })
+            }
         }
     }
 
@@ -90,7 +137,7 @@ impl Store {
         unpack: impl FnOnce(&mut Tree, &Staging<'_>) -> Result<Unpacked, ImageError>,
     ) -> Result<Built, ImageError> {
         if freshness == Freshness::Cached
-            && let Some(image) = self.made_before(name, &key)?
+            && let Some(image) = self.made_before(name, &key, source.good_for())?
         {
             return Ok(Built::Cached(image));
         }
@@ -111,22 +158,44 @@ impl Store {
     }
 
     /// The image that was made when the source looked the same, whoever has its name.
-    fn made_before(&self, name: &ImageName, key: &str) -> Result<Option<Image>, ImageError> {
+    fn made_before(
+        &self,
+        name: &ImageName,
+        key: &str,
+        good_for: Option<Duration>,
+    ) -> Result<Option<Image>, ImageError> {
+        let now = now_ms();
+        let is_same = |naming: &Naming| {
+            let age = Duration::from_millis(now.saturating_sub(naming.made_ms));
+            naming.key == key && good_for.is_none_or(|most| age <= most)
+        };
         if let Some(naming) = self.naming(name)?
-            && naming.key == key
+            && is_same(&naming)
             && let Some(record) = self.record(&naming.digest)?
         {
             return Ok(Some(self.image(name.to_string(), record)));
         }
         let _moment = self.lock(Share::Alone)?;
         for naming in self.namings()? {
-            if naming.key == key
+            if is_same(&naming)
                 && let Some(record) = self.record(&naming.digest)?
             {
-                return self.call(name, &record, key.to_owned()).map(Some);
+                let again = Naming {
+                    name: name.clone(),
+                    ..naming
+                };
+                return self.call(again, record).map(Some);
             }
         }
         Ok(None)
+    }
+}
+
+impl Source {
+    /// How long what was made of it will do, where it can't be seen whether it changed.
+    fn good_for(&self) -> Option<Duration> {
+        const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+        matches!(self, Source::Debian { .. }).then_some(WEEK)
     }
 }
 
@@ -134,11 +203,16 @@ impl std::fmt::Display for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Source::Directory(path) => write!(f, "directory {}", path.display()),
+            Source::Oci { layout, reference } => {
+                let reference = reference.as_ref().map(|it| format!(":{it}"));
+                let reference = reference.unwrap_or_default();
+                write!(f, "OCI layout {}{reference}", layout.display())
+            }
+            Source::Engine { reference, .. } => write!(f, "engine's image {reference}"),
+            Source::Debian { suite, include } if include.is_empty() => write!(f, "suite {suite}"),
+            Source::Debian { suite, include } => {
+                write!(f, "suite {suite} with {}", include.join(", "))
+            }
         }
     }
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0))
 }

@@ -21,7 +21,7 @@ pub enum ImageError {
     #[error("image {0} is in use")]
     InUse(String),
     /// The store can't be read or written.
-    #[error("the image store can't be used: {}: {source}", path.display())]
+    #[error("the image store can't be used: {}", path.display())]
     Store {
         /// Which file or directory.
         path: PathBuf,
@@ -29,7 +29,7 @@ pub enum ImageError {
         source: io::Error,
     },
     /// The source can't be read.
-    #[error("can't read {what}: {source}")]
+    #[error("can't read {what}")]
     Read {
         /// What of the source.
         what: String,
@@ -37,7 +37,7 @@ pub enum ImageError {
         source: io::Error,
     },
     /// Something in the source can't be made in the tree.
-    #[error("can't unpack {entry}: {source}")]
+    #[error("can't unpack {entry}")]
     Unpack {
         /// Its path in the image.
         entry: String,

@@ -18,10 +18,15 @@
 
 mod bounds;
 mod build;
+mod debian;
 mod directory;
 mod disk;
+mod engine;
 mod error;
+mod hashed;
+mod layer;
 mod name;
+mod oci;
 mod prune;
 mod record;
 mod staging;

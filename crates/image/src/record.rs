@@ -58,4 +58,6 @@ pub(crate) struct Naming {
     pub(crate) digest: Digest,
     /// What the source looked like when the image was made of it: the same again, and nothing needs doing.
     pub(crate) key: String,
+    /// When that was, in milliseconds since 1970.
+    pub(crate) made_ms: u64,
 }

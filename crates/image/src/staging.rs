@@ -7,6 +7,7 @@ use crate::record::{Naming, Record};
 use crate::store::{Image, Store};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A directory of one builder's. What is still in it when this is dropped is removed; what a killed builder left is
 /// found by `prune`, because nobody holds its lock.
@@ -47,6 +48,13 @@ impl<'s> Staging<'s> {
         self.place.join("tree")
     }
 
+    /// A place for what is needed only while the tree is made.
+    pub(crate) fn scratch(&self) -> Result<PathBuf, ImageError> {
+        let path = self.place.join("scratch");
+        fs::create_dir(&path).map_err(ImageError::store(&path))?;
+        Ok(path)
+    }
+
     /// Puts the tree into the store, on disk, under its digest, unless the same is there already; and names it.
     pub(crate) fn publish(
         self,
@@ -69,7 +77,15 @@ impl<'s> Staging<'s> {
             let trees = self.store.root.join("trees");
             sync_directory(&trees).map_err(ImageError::store(&trees))?;
         }
-        self.store.call(name, &record, key)
+        let naming = Naming {
+            name: name.clone(),
+            digest: record.digest.clone(),
+            key,
+            made_ms: record.created_ms,
+        };
+        // As it is recorded: the same tree may have come from elsewhere first.
+        let there = self.store.record(&record.digest)?;
+        self.store.call(naming, there.unwrap_or(record))
     }
 }
 
@@ -81,23 +97,10 @@ impl Drop for Staging<'_> {
 
 impl Store {
     /// Gives a name to what is there. The caller holds the store's lock.
-    pub(crate) fn call(
-        &self,
-        name: &ImageName,
-        record: &Record,
-        key: String,
-    ) -> Result<Image, ImageError> {
-        let naming = Naming {
-            name: name.clone(),
-            digest: record.digest.clone(),
-            key,
-        };
-        let file = self.name_file(name);
+    pub(crate) fn call(&self, naming: Naming, record: Record) -> Result<Image, ImageError> {
+        let file = self.name_file(&naming.name);
         write_json(&file, &naming).map_err(ImageError::store(&file))?;
-        // As it is recorded: the same tree may have come from elsewhere first.
-        let there = self.record(&record.digest)?;
-        let record = there.ok_or_else(|| ImageError::NotFound(name.to_string()))?;
-        Ok(self.image(name.to_string(), record))
+        Ok(self.image(naming.name.into(), record))
     }
 }
 
@@ -105,6 +108,11 @@ fn sync_all(place: &Path) -> std::io::Result<()> {
     let directory = fs::File::open(place)?;
     rustix::fs::syncfs(&directory)?;
     Ok(())
+}
+
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0))
 }
 
 pub(crate) fn random_name() -> Result<String, ImageError> {

@@ -177,7 +177,10 @@ impl Image {
         if !path.is_file() {
             return Err(gone());
         }
-        let lock = Lock::wait(&path, Share::Shared).map_err(ImageError::store(&path))?;
+        let lock = match Lock::wait(&path, Share::Shared) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(gone()),
+            lock => lock.map_err(ImageError::store(&path))?,
+        };
         // Whoever removed it meanwhile had the lock before us, and what we have is a lock on what is gone.
         let ours = lock.file().metadata().map_err(ImageError::store(&path))?;
         match fs::metadata(&path) {

@@ -166,7 +166,7 @@ fn an_image_in_use_is_not_removed() {
     assert_eq!(text(&image, "a"), "one");
     drop(held);
     let pruned = scene.store.prune(&Scope::Unnamed).expect("pruned");
-    assert_eq!(pruned.trees, [image.digest.clone()]);
+    assert_eq!(pruned.trees, std::slice::from_ref(&image.digest));
     assert!(!image.tree.exists());
     assert!(matches!(image.hold(), Err(ImageError::NotFound(_))));
     let pruned = scene

@@ -4,6 +4,7 @@ pub(crate) mod doctor;
 pub(crate) mod evolve;
 pub(crate) mod evolve_review;
 pub(crate) mod experiment;
+pub(crate) mod image;
 mod learn;
 pub(crate) mod mcp;
 pub(crate) mod monitor;
@@ -142,6 +143,9 @@ pub(crate) enum Command {
     /// The tokens of the web API and the dashboard
     #[command(subcommand)]
     Token(Token),
+    /// Root file systems for boxes of the tier `container`
+    #[command(subcommand)]
+    Image(image::Image),
     /// Show what a box with `workspace: overlay` changed
     Diff(Kept),
     /// Make those changes in the workspace

@@ -15,6 +15,7 @@
 
 mod apart;
 mod build;
+mod dockerd;
 mod family;
 mod http;
 mod image;
@@ -33,7 +34,8 @@ mod world;
 mod yard;
 
 pub(crate) use apart::{apart, for_each_user_apart, is_apart, on_other_tiers_apart};
-pub(crate) use build::{belljar, probe};
+pub(crate) use build::{belljar, probe, reachable_by_others};
+pub(crate) use dockerd::Dockerd;
 pub(crate) use family::{AGENT, Family, Host, Refusal, Said, text};
 pub(crate) use http::{Answer, Http, Ready};
 pub(crate) use image::{IMAGE, MARK as IMAGE_MARK, provide as provide_image, put as put_image};

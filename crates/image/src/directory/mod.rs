@@ -3,6 +3,7 @@
 mod walk;
 
 use crate::error::ImageError;
+use crate::hashed::Hashed;
 use crate::name::Digest;
 use crate::tree::{EntryPath, Meta, Tree};
 use rustix::fd::{AsFd as _, OwnedFd};
@@ -10,7 +11,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use sha2::Digest as _;
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -97,7 +98,7 @@ impl Directory {
         };
         let root = EntryPath::default();
         copy.tree.directory(&root, self.mode)?;
-        copy.note(b'd', &root, self.mode & 0o1777, b"");
+        copy.note(b'd', &root, 0, b"");
         walk(self.root.as_fd(), &root, self.skipped, &mut |found| {
             copy.one(found)
         })?;
@@ -154,17 +155,14 @@ impl Copy<'_> {
             let changed = io::Error::other("it changed while it was being read");
             return Err(ImageError::read(found.path.shown())(changed));
         }
-        let mut contents = Hashed {
-            inner: file,
-            hasher: sha2::Sha256::new(),
-        };
+        let contents = Hashed::new(file);
         let meta = Meta {
             mode,
             mtime: found.stat.st_mtime,
         };
-        self.tree.file(found.path, meta, &mut contents)?;
-        let contents = contents.hasher.finalize();
-        self.note(b'f', found.path, mode & 0o777, &contents);
+        self.tree.file(found.path, meta, &mut contents.clone())?;
+        let digest = contents.digest();
+        self.note(b'f', found.path, mode & 0o777, digest.hex().as_bytes());
         Ok(())
     }
 
@@ -176,18 +174,5 @@ impl Copy<'_> {
             self.hasher.update((bytes.len() as u64).to_le_bytes());
             self.hasher.update(bytes);
         }
-    }
-}
-
-struct Hashed<R> {
-    inner: R,
-    hasher: sha2::Sha256,
-}
-
-impl<R: Read> Read for Hashed<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.inner.read(buffer)?;
-        self.hasher.update(buffer.get(..read).unwrap_or_default());
-        Ok(read)
     }
 }

@@ -118,7 +118,8 @@ impl Tree {
         self.count()?;
         let mode = mode & DIRECTORY_BITS | DIRECTORY_LEAST;
         let Some((parent, name)) = path.split() else {
-            return rustix::fs::fchmod(&self.root, Mode::from_raw_mode(mode))
+            // A root that its user can't enter is no use to anybody.
+            return rustix::fs::fchmod(&self.root, Mode::from_raw_mode(mode | IMPLIED))
                 .map_err(|errno| failed(path, errno));
         };
         self.enter(&parent)?;
@@ -307,7 +308,8 @@ impl Tree {
         }
     }
 
-    fn count(&mut self) -> Result<(), ImageError> {
+    /// Counts an entry, made or not.
+    pub(crate) fn count(&mut self) -> Result<(), ImageError> {
         self.entries += 1;
         if self.entries > self.bounds.entries {
             let most = self.bounds.entries;
