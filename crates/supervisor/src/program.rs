@@ -129,6 +129,10 @@ impl Search<'_> {
                 }
                 Access::Hidden => return hidden(&next, &decision),
             };
+            if self.is_opened_up(&next) {
+                here = next;
+                continue;
+            }
             match std::fs::read_link(&at) {
                 Ok(target) if links < MOST_LINKS => {
                     links += 1;
@@ -151,6 +155,17 @@ impl Search<'_> {
             Ok(_) if is_program(&at) => Candidate::Good,
             Ok(_) => Candidate::NotExecutable,
         }
+    }
+}
+
+impl Search<'_> {
+    /// Whether something of the host's or the box's own is shown below: then a directory is there, whatever the image has.
+    fn is_opened_up(&self, path: &Path) -> bool {
+        self.table.iter().any(|(shown, entry)| {
+            !matches!(entry.access, Access::Image | Access::Hidden)
+                && shown != path
+                && shown.starts_with(path)
+        })
     }
 }
 

@@ -44,7 +44,7 @@ pub(crate) fn put(state: &Path, tree: &Path, config: ImageConfig) {
     symlink(tree, home.join("tree")).expect("lead to the tree");
     fs::write(home.join("held"), "").expect("a file to hold it by");
     let name = ImageName::new(IMAGE).expect("a name");
-    let naming = serde_json::json!({"name": name, "digest": digest, "key": "tests"});
+    let naming = serde_json::json!({"name": name, "digest": digest, "key": "tests", "made_ms": 0});
     fs::write(names.join(format!("{IMAGE}.json")), naming.to_string()).expect("a name");
     let record = Record {
         digest,
