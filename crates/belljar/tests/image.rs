@@ -266,6 +266,7 @@ fn an_oci_layout_is_named_with_its_reference(who: Who) {
 /// An engine that says which image it has and then sends the beginning of it, and no more for as long as it is kept.
 struct Stalling {
     listener: UnixListener,
+    place: PathBuf,
 }
 
 impl Stalling {
@@ -276,7 +277,10 @@ impl Stalling {
         if runner_is_root() {
             chown(&path, id, id).expect("given away");
         }
-        (Self { listener }, path)
+        // What is sent ends in the middle of this.
+        place.put("large", &"x".repeat(64 * 1024));
+        let place = place.at("");
+        (Self { listener, place }, path)
     }
 
     /// Serves one build until it waits for the rest.
@@ -292,12 +296,18 @@ impl Stalling {
         stream.write_all(head.as_bytes()).expect("sent");
         read_request(&mut stream);
         let tar = Command::new("tar")
-            .args(["--create", "--file=-", "/etc/os-release"])
+            .args([
+                "--create",
+                "--file=-",
+                "--directory",
+                text(&self.place),
+                "large",
+            ])
             .output()
             .expect("tar");
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 1 << 30);
         stream.write_all(head.as_bytes()).expect("sent");
-        stream.write_all(&tar.stdout[..1024]).expect("sent");
+        stream.write_all(&tar.stdout[..8192]).expect("sent");
         stream
     }
 }
