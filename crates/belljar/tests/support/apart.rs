@@ -80,11 +80,10 @@ macro_rules! for_each_user_apart {
 }
 pub(crate) use for_each_user_apart;
 
-/// The same on gVisor and in an image.
+/// The same on other tiers.
 macro_rules! on_other_tiers_apart {
     ($($name:ident),+ $(,)?) => {
         $crate::support::on_other_tiers_apart!(@ gvisor, on_gvisor, $($name),+);
-        $crate::support::on_other_tiers_apart!(@ container, in_container, $($name),+);
     };
     (@ $tier:ident, $on:ident, $($name:ident),+) => {
         mod $tier {

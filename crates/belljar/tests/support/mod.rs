@@ -140,13 +140,12 @@ macro_rules! for_each_user {
 pub(crate) use for_each_user;
 
 /// The same for every tier: `as_root::name` and `as_user::name` natively, `gvisor::as_root::name` and
-/// `gvisor::as_user::name` on gVisor, `container::as_root::name` and `container::as_user::name` in an image. Where one is
+/// `gvisor::as_user::name` on gVisor. Where one is
 /// known to differ, the test says so by a [`Difference`].
 macro_rules! for_each_user_and_tier {
     ($($name:ident),+ $(,)? $(; prepared by root: $($prepared:ident),+ $(,)?)?) => {
         $crate::support::for_each_user!($($name),+ $(; prepared by root: $($prepared),+)?);
         $crate::support::tier_of_tests!(gvisor, on_gvisor, $($name),+ $(; prepared by root: $($prepared),+)?);
-        $crate::support::tier_of_tests!(container, in_container, $($name),+ $(; prepared by root: $($prepared),+)?);
     };
 }
 pub(crate) use for_each_user_and_tier;
