@@ -85,9 +85,9 @@ impl Capability {
     }
 }
 
-/// How much a path opens. A private directory is the box's own and opens nothing; an image's files are less than the
-/// host's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// What a path opens. A private directory is the box's own and opens nothing. An image's files and the host's are not the
+/// same: neither is more than the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exposure {
     Nothing,
     Image,
@@ -102,6 +102,25 @@ impl Exposure {
             Access::Image => Self::Image,
             Access::Read | Access::Protected => Self::Reading,
             Access::Write => Self::Writing,
+        }
+    }
+
+    /// Whether who has `other` has this.
+    pub(crate) fn is_within(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Nothing, _) | (Self::Reading, Self::Writing) => true,
+            (own, other) => own == other,
+        }
+    }
+
+    /// The most that is within both.
+    pub(crate) fn meet(self, other: Self) -> Self {
+        if self.is_within(other) {
+            self
+        } else if other.is_within(self) {
+            other
+        } else {
+            Self::Nothing
         }
     }
 
@@ -220,7 +239,7 @@ impl Report {
             Exposure::of(parent.lookup(path).access),
             Exposure::of(entry.access),
         );
-        if wants > has {
+        if !wants.is_within(has) {
             let field = match wants {
                 Exposure::Writing => "filesystem_config.writable_paths",
                 _ => "filesystem_config.readable_paths",

@@ -93,18 +93,16 @@ fn meet_filesystem(a: &Capability, b: &Capability, places: &Places) -> Filesyste
         let mut settled = true;
         for path in breakpoints([first, second, &reached]) {
             let entries = tables.each_ref().map(|table| table.lookup(&path));
-            let [wanted, other] = entries.each_ref().map(|entry| Exposure::of(entry.access));
-            let (want, lesser) = if wanted <= other {
-                (wanted, &entries[0])
-            } else {
-                (other, &entries[1])
-            };
+            let [own, other] = entries.each_ref().map(|entry| Exposure::of(entry.access));
             let has = Exposure::of(reached.lookup(&path).access);
-            // An image's files are there by themselves or not at all: no rule shows them.
-            let want = match want {
-                Exposure::Image if ground == Ground::Host || has > want => Exposure::Nothing,
-                Exposure::Image => has,
-                other => other,
+            let want = match own.meet(other) {
+                // An image's files are there by themselves or not at all: no rule shows them.
+                Exposure::Image if has != Exposure::Image => Exposure::Nothing,
+                both => both,
+            };
+            let lesser = match own == want {
+                true => &entries[0],
+                false => &entries[1],
             };
             if has != want {
                 settled = false;

@@ -69,12 +69,7 @@ fn beyond(child: &Capability, parent: &Capability, places: &Places) -> Vec<Strin
         .flat_map(|p| [(p, FileOp::Read), (p, FileOp::Write)])
     {
         let allowed = own.decide(probe, op);
-        // An image is granted whole: where its parent has something of the host's in an image's place, a child may have the
-        // image's own.
-        let has_hosts = |path: &std::path::Path| wide.access(path) >= belljar_policy::Access::Read;
-        let in_place =
-            allowed.reason() == Reason::AllowImage && probe.parent().is_some_and(has_hosts);
-        let real = allowed.is_allow() && allowed.reason() != Reason::AllowPrivate && !in_place;
+        let real = allowed.is_allow() && allowed.reason() != Reason::AllowPrivate;
         let theirs = wide.decide(probe, op);
         if real && (!theirs.is_allow() || theirs.reason() == Reason::AllowPrivate) {
             found.push(format!("{op:?} {}", probe.display()));
