@@ -10,6 +10,7 @@
 
 mod bundle;
 mod filter;
+mod noted;
 mod runtime;
 
 pub use runtime::{Runtime, Version};
