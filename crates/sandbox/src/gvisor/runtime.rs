@@ -49,11 +49,6 @@ impl Version {
         }
     }
 
-    /// Whether its kernel may have `clone3`.
-    pub(super) fn has_clone3(self) -> bool {
-        self >= CLONE3
-    }
-
     /// What must be said to this version and would not be understood by others.
     pub(super) fn flags(self) -> &'static [&'static str] {
         match self {
@@ -67,8 +62,6 @@ impl Version {
 
 /// The first release whose systrap platform is complete.
 const SYSTRAP: Version = Version(20_230_501);
-/// The first after the last release that is known to lack it.
-const CLONE3: Version = Version(20_221_220);
 /// The first whose kernel opens files itself unless told not to.
 const DIRECT_FILES: Version = Version(20_230_620);
 /// The first that knows `--overlay2` and `--host-uds`.

@@ -112,6 +112,8 @@ pub(crate) struct Script<'m> {
     /// How many open files each process may have unless it asks for more, where that is not the keeper's own number.
     pub(crate) usual_files: Option<u64>,
     pub(crate) landlock: Option<Landlock<'m>>,
+    /// Where the program's end is told, if not by the end of what is executed.
+    pub(crate) told_end: Option<&'m CStr>,
     /// Whether CPU time has a limit.
     pub(crate) counts_cpu: bool,
     /// What is to be done about the network, if it is not closed.
@@ -232,6 +234,10 @@ pub(super) fn publish(
         limits: draft.list(&wall.limits)?,
         usual_files: wall.usual_files,
         landlock,
+        told_end: match &wall.told_end {
+            Some(path) => Some(draft.path(path)?),
+            None => None,
+        },
         counts_cpu: plan.limits.cpu_time.is_some(),
         entry: plan.entry,
         watch: plan.watch,
