@@ -196,7 +196,7 @@ fn nothing_of_its_init_is_within_reach(who: Who) {
     let jail = jail(who);
     let script = "for path in /dev/belljar /dev/belljar/order /dev/belljar/end; do \
                   [ -e $path ] && echo $path; done; grep /dev/belljar /proc/mounts; \
-                  cat /proc/1/environ; echo end";
+                  tr '\\0' '\\n' < /proc/1/environ | grep -v ^HOME=; echo end";
     let finished = finish(
         jail.text_command(&["/bin/sh", "-c", script])
             .spawn()

@@ -48,7 +48,7 @@ impl Difference {
     pub(crate) fn reason(self) -> &'static str {
         match self {
             Difference::OpenInit => {
-                "`/proc/1/environ` and `/proc/1/maps` can be read: that init has no environment, and no memory of the keeper's"
+                "`/proc/1/environ` and `/proc/1/maps` can be read: that init has nothing of the keeper's in either"
             }
             Difference::Unreported => {
                 "What gVisor's kernel refuses is refused without being counted among the violations"
