@@ -405,7 +405,7 @@ fn a_box_lasts_until_its_last_process_ends(who: Who) {
 
 fn daemons_do_not_survive(who: Who) {
     let mut jail = Jail::new(who);
-    jail.option(&["--timeout", "2"]);
+    jail.option(&["--timeout", patience()]);
     let program = jail.probe_path().to_string_lossy().into_owned();
     let script = format!("for n in 1 2 3 4; do '{program}' daemonise beat-$n; done");
     let outcome = jail.run(&["/bin/sh", "-c", &script]);
