@@ -326,7 +326,7 @@ pub(crate) fn attend_on(
         Held::ByOthers => Freezer::Prepared,
         Held::ByNobody => Freezer::AsItComes,
     };
-    let sketch = Sketch::of(id.as_str(), capability, command, freezer)?;
+    let sketch = Sketch::of(id.as_str(), capability, command, freezer, state)?;
     let mut record = record_of(&sketch, capability, command, host);
     let held_record = state.hold(&record)?;
     let Streams {

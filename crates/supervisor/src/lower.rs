@@ -167,8 +167,9 @@ impl Sketch {
         capability: &Capability,
         command: &Command,
         freezer: Freezer,
+        state: &StateDir,
     ) -> Result<Self, RunError> {
-        let tier = find_tier(capability)?;
+        let tier = find_tier(capability, state)?;
         let work = match (&command.workdir, &capability.workdir) {
             (Some(path), _) => path.clone(),
             (None, Some(rule)) => rule_directory(rule)?,
@@ -299,10 +300,10 @@ fn hide_state(capability: &Capability, state: &StateDir, places: &Places) -> Cap
 }
 
 /// A tier that is not there is refused, never replaced by another.
-fn find_tier(capability: &Capability) -> Result<belljar_sandbox::Tier, RunError> {
+fn find_tier(capability: &Capability, state: &StateDir) -> Result<belljar_sandbox::Tier, RunError> {
     match capability.tier {
         Tier::Native => Ok(belljar_sandbox::Tier::Native),
-        Tier::Gvisor => match Runtime::find() {
+        Tier::Gvisor => match Runtime::find(&state.tiers()?) {
             Ok(runtime) => Ok(belljar_sandbox::Tier::Gvisor(Arc::new(runtime))),
             Err(missing) => Err(refused(missing)),
         },

@@ -9,7 +9,7 @@
 
 mod bridge;
 mod guest;
-mod order;
+pub(crate) mod order;
 mod parts;
 mod wire;
 
@@ -154,6 +154,7 @@ pub(crate) fn wall<'p>(
         usual_files: None,
         landlock: Landlocked::Yes,
         furniture,
+        told_end: None,
         program: Cow::Owned(program),
     })
 }

@@ -1,4 +1,4 @@
-//! What a guest is told to run: the part of a plan that is the program's own.
+//! What a kernel other than the host's is told to run: the part of a plan that is the program's own.
 
 use crate::plan::{Plan, Spawn};
 use std::ffi::{OsStr, OsString};

@@ -33,7 +33,7 @@ pub use grip::{FreezeError, FreezeMethod, Grip, Motion};
 pub use launch::{Event, LONGEST_LOOK, Launched, Stdio};
 pub use message::{LaunchError, Stage};
 pub(crate) use restrictions::resource_limits;
-pub(crate) use rules::{Rule, Verdict, When, rules};
+pub(crate) use rules::{Rule, Verdict, rules};
 pub use sight::{Deeds, Found, Sighting, Sightings};
 pub(crate) use start::needs_mapped_owner;
 pub use start::{Begun, Outline, Standing, Starting, begin, start};
