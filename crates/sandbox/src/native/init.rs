@@ -8,7 +8,7 @@ use super::script::{Script, Sheet};
 use super::stay::stay;
 use super::view::{Foundation, enter, leave_host};
 use super::ways;
-use crate::plan::{Entry, Watch};
+use crate::plan::Watch;
 use crate::sys::{self, SharedMemory, mount_flag};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -103,9 +103,9 @@ fn go_through(start: &Start<'_>, umask: Mode) -> Result<std::convert::Infallible
     let foundation = prepare(start)?;
     let script = await_script(start)?;
     enclose(start, script, &foundation)?;
-    let sockets = match script.entry {
-        Entry::Closed => None,
-        Entry::ForKeeper => Some(supply(start).map_err(at(Stage::Network))?),
+    let sockets = match script.has_entry {
+        false => None,
+        true => Some(supply(start).map_err(at(Stage::Network))?),
     };
     let sightings = match script.watch {
         Watch::Nothing => None,

@@ -116,7 +116,7 @@ pub(crate) struct Script<'m> {
     pub(crate) counts_cpu: bool,
     /// What is to be done about the network, if it is not closed.
     /// Whether the keeper will ask for sockets; the channel comes after the trees.
-    pub(crate) entry: Entry,
+    pub(crate) has_entry: bool,
     /// Whether the keeper hears what the box does; the channel comes after that.
     pub(crate) watch: Watch,
 }
@@ -233,7 +233,7 @@ pub(super) fn publish(
         usual_files: wall.usual_files,
         landlock,
         counts_cpu: plan.limits.cpu_time.is_some(),
-        entry: plan.entry,
+        has_entry: plan.entry != Entry::Closed,
         watch: plan.watch,
     };
     let notes = Notes {

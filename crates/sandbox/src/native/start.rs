@@ -303,7 +303,7 @@ impl Begun {
                     path: Some(tree.source.clone()),
                 })?;
         }
-        if plan.entry == Entry::ForKeeper {
+        if plan.entry != Entry::Closed {
             let (ours, theirs) = channel()?;
             hand_over(&theirs).map_err(LaunchError::at(Stage::Network))?;
             launched.sockets = Some(BoxSockets::new(ours));
