@@ -3,7 +3,7 @@
 //!
 //! A flow has a *slot*, of those that belong to the end that opened it. Each end says once that it sends no more
 //! ([`How::Finished`], where it does) and once that it is done with the flow altogether. When both have said the latter the
-//! slot is free again; until then its opener does not use it. So every word about a flow is right or wrong at the moment it
+//! slot is free again, and may be used from the very next word on. So every word about a flow is right or wrong at the moment it
 //! is heard, and a guest that says a wrong one has fallen.
 //!
 //! One thread owns all sockets of an end. Whoever listens to the channel only leaves word for it, and never waits.
@@ -205,6 +205,10 @@ impl Flows {
         } else {
             let flow = place.as_mut().ok_or(Wrong("no such flow"))?;
             flow.hear(frame.kind, body)?;
+            // At once: the other end may use the slot again from here on.
+            if flow.is_over() {
+                *place = None;
+            }
         }
         drop(slots);
         // It counts; it can't be full.
@@ -543,3 +547,6 @@ pub(super) fn stream(family: AddressFamily) -> io::Result<OwnedFd> {
         None,
     )?)
 }
+
+#[cfg(test)]
+mod tests;

@@ -421,6 +421,47 @@ mod tests {
     }
 
     #[test]
+    fn packets_and_flows_that_lead_nowhere_end_a_guest() {
+        let then = |kind, body: &[u8]| [frame(Kind::Up, &[]), frame(kind, body)].concat();
+        // There is no network in this box, so that no guest of it looks names up.
+        assert_garbage(&then(Kind::Lookup, b"?"));
+        assert_garbage(&then(Kind::Stray, &[4; 19]));
+        assert_garbage(&then(Kind::Open, &[0; 3]));
+        assert_garbage(&then(Kind::Open, &[0xff; 23]));
+        assert_garbage(&then(Kind::Flow, &[0; 9]));
+        assert_garbage(&then(Kind::Room, &[0; 8]));
+        assert_garbage(&then(Kind::Over, &[0; 8]));
+        assert_garbage(&frame(Kind::Open, &[0; 23]));
+        let guarded = Reach {
+            network: Network::Guarded {
+                host_ports: Vec::new(),
+            },
+            ..NOTHING
+        };
+        let end = said_by_a_guest_that_reaches(guarded, &then(Kind::Stray, &[0; 19]));
+        assert!(matches!(end, Err(Failure::Garbage(_))), "{:?}", end.err());
+    }
+
+    /// It asks for doors that are not there, and hears that each is closed.
+    #[test]
+    fn a_guest_that_opens_what_is_not_there_goes_on() {
+        let mut words = frame(Kind::Up, &[]);
+        for slot in 0..200u32 {
+            let door = [&slot.to_le_bytes()[..], &[0; 19]].concat();
+            words.extend(frame(Kind::Open, &door));
+            words.extend(frame(
+                Kind::Flow,
+                &[&slot.to_le_bytes()[..], b"hello"].concat(),
+            ));
+        }
+        words.extend(frame(Kind::Ended, &wire::numbers(&[0, 0])));
+        assert!(matches!(
+            said_by_a_guest(&words),
+            Ok(End::Program { status: 0, .. })
+        ));
+    }
+
+    #[test]
     fn a_request_that_is_none_ends_the_guest() {
         let words = [frame(Kind::Up, &[]), frame(Kind::Request, b"no header")].concat();
         let end = said_by_a_guest(&words);
