@@ -162,6 +162,13 @@ impl Flow {
         }
     }
 
+    fn is_on(&self, other: &Arc<OwnedFd>) -> bool {
+        match &self.connection {
+            Connection::Begun(socket) | Connection::Stands(socket) => Arc::ptr_eq(socket, other),
+            Connection::Wanted(_) | Connection::Gone => false,
+        }
+    }
+
     fn is_over(&self) -> bool {
         self.ours >= Said::Done && self.theirs >= Said::Done
     }
@@ -257,11 +264,11 @@ impl Flows {
         }
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);
         let is_ready = |source: &PollFd<'_>| !source.revents().is_empty();
-        let ready_flows: Vec<usize> = watched
+        let ready_flows: Vec<(usize, Arc<OwnedFd>)> = watched
             .iter()
             .zip(sources.iter().skip(first))
             .filter(|(_, source)| is_ready(source))
-            .map(|((slot, ..), _)| *slot)
+            .map(|((slot, socket, _), _)| (*slot, Arc::clone(socket)))
             .collect();
         let ready_listeners: Vec<&Listener> = listeners
             .iter()
@@ -281,7 +288,11 @@ impl Flows {
                     slot,
                     words: &mut words,
                 };
-                flow.step(ready_flows.contains(&slot), &mut say);
+                // By its socket: the slot may be another flow's since.
+                let is_ready = ready_flows
+                    .iter()
+                    .any(|(ready, socket)| *ready == slot && flow.is_on(socket));
+                flow.step(is_ready, &mut say);
                 if flow.is_over() {
                     *place = None;
                 }
@@ -291,7 +302,6 @@ impl Flows {
     }
 
     /// What each flow waits for, and whether another connection may be accepted.
-    #[expect(clippy::type_complexity, reason = "said once, read once")]
     fn interests(&self) -> (Vec<(usize, Arc<OwnedFd>, PollFlags)>, bool) {
         let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let watched = slots.iter().enumerate().filter_map(|(slot, place)| {
@@ -325,7 +335,9 @@ impl Flows {
                 Err(_) => Connection::Gone,
             };
             let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(Some(flow)) = slots.get_mut(slot) {
+            if let Some(Some(flow)) = slots.get_mut(slot)
+                && let Connection::Wanted(_) = flow.connection
+            {
                 flow.connection = made;
             }
         }
