@@ -142,8 +142,8 @@ def call(method, params, id=None, session=None):
 hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 session, _ = call("initialize", hello, 0)
 call("notifications/initialized", {}, None, session)
-_, echoed = call("tools/call", {"name": "web__echo", "arguments": {}}, 1, session)
-_, denied = call("tools/call", {"name": "web__secret", "arguments": {}}, 2, session)
+_, echoed = call("tools/call", {"name": "echo", "arguments": {}}, 1, session)
+_, denied = call("tools/call", {"name": "secret", "arguments": {}}, 2, session)
 print(json.dumps({"echoed": echoed, "denied": denied}), flush=True)
 def serve(peer):
     with peer:
