@@ -251,8 +251,27 @@ fn an_agent_in_a_guest_asks_its_keeper_for_replicas(who: Who) {
     assert!(refused.is_err() && usage.is_object(), "{refused:?} {usage}");
 }
 
-for_each_user_in_a_world!(
-    egress_secrets_and_budgets_are_the_same_in_a_guest,
-    a_guests_servers_are_reached_and_so_are_those_of_its_keeper,
-    an_agent_in_a_guest_asks_its_keeper_for_replicas,
-);
+for_each_user_in_a_world!(egress_secrets_and_budgets_are_the_same_in_a_guest);
+
+/// Who starts the box makes no difference to these, and a guest takes its time: each is for one of them.
+mod once {
+    use crate::support::{Who, in_a_world};
+
+    #[test]
+    fn a_guests_servers_are_reached_and_so_are_those_of_its_keeper() {
+        in_a_world(
+            Who::User,
+            "once::a_guests_servers_are_reached_and_so_are_those_of_its_keeper",
+            super::a_guests_servers_are_reached_and_so_are_those_of_its_keeper,
+        );
+    }
+
+    #[test]
+    fn an_agent_in_a_guest_asks_its_keeper_for_replicas() {
+        in_a_world(
+            Who::Root,
+            "once::an_agent_in_a_guest_asks_its_keeper_for_replicas",
+            super::an_agent_in_a_guest_asks_its_keeper_for_replicas,
+        );
+    }
+}
