@@ -125,7 +125,7 @@ impl Tier {
         match self {
             Tier::Native => Ok(()),
             Tier::Gvisor(runtime) => gvisor::can_carry(plan, runtime),
-            Tier::Microvm(_) => microvm::can_carry(plan),
+            Tier::Microvm(parts) => microvm::can_carry(plan, parts),
         }
     }
 

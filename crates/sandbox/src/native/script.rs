@@ -117,7 +117,7 @@ pub(crate) struct Script<'m> {
     /// Whether CPU time has a limit.
     pub(crate) counts_cpu: bool,
     /// Whether the keeper will ask for sockets; the channel comes after the trees.
-    pub(crate) entry: Entry,
+    pub(crate) has_entry: bool,
     /// Whether the keeper hears what the box does; the channel comes after that.
     pub(crate) watch: Watch,
 }
@@ -237,7 +237,7 @@ pub(super) fn publish(
         landlock,
         told_end,
         counts_cpu: plan.limits.cpu_time.is_some(),
-        entry: plan.entry,
+        has_entry: plan.entry != Entry::Closed,
         watch: plan.watch,
     };
     let notes = Notes {
