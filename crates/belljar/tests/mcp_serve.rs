@@ -154,7 +154,10 @@ fn the_official_clients_use_programs_and_addresses_under_rules(who: Who) {
 fn calls_that_become_tasks_are_found_again_at_the_server_that_has_them(who: Who) {
     let jail = jail(who);
     let [node, path, transport] = everything("stdio");
-    let server = |name: &str| format!("    {name}: {{command: [{node}, {path}, {transport}]}}\n");
+    let server = |name: &str| {
+        format!("    {name}: {{command: [{node}, {path}, {transport}], capability: server.yaml}}\n")
+    };
+    jail.put(&jail.base.join("server.yaml"), "extends: permissive\n");
     let rules = format!(
         "extends: moderate\nmcp:\n  servers:\n{}{}  server_requests: {{elicitation: allow}}\n",
         server("one"),
