@@ -82,9 +82,11 @@ fn memory_in_a_grandchild_is_limited(who: Who) {
                 touched <= 64,
                 "{kind}: touched {touched} MB past a kernel limit of 64 MB"
             );
+            // Threads that the kernel is killing may take a last page each past the limit, so that they can end; gVisor
+            // has dozens.
             let peak = outcome.usage("peak_memory_mb");
             assert!(
-                peak <= 64.0,
+                peak <= 64.25,
                 "{kind}: a peak of {peak} MB at a limit of 64 MB"
             );
         }

@@ -19,7 +19,7 @@ pub(crate) use proof::{Audit, ExportFormat, KeyKind, Keys, LogName, Manifest, Ve
 pub(crate) use token::{Create, Token, TokenRole};
 
 use crate::exit;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -44,26 +44,19 @@ impl Cli {
     }
 
     fn run_alone(words: &[OsString]) -> Option<Self> {
-        words.get(1).filter(|word| *word == "run")?;
-        let RunAlone {
-            command: OnlyRun::Run(run),
-        } = RunAlone::try_parse_from(words).ok()?;
+        let (_, words) = words.split_first()?;
+        words.first().filter(|word| *word == "run")?;
+        let definition = clap::Command::new("run")
+            .disable_help_flag(true)
+            .disable_version_flag(true);
+        let mut matches = Run::augment_args(definition)
+            .try_get_matches_from(words)
+            .ok()?;
+        let run = Run::from_arg_matches_mut(&mut matches).ok()?;
         Some(Self {
             command: Command::Run(run),
         })
     }
-}
-
-#[derive(Debug, Parser)]
-#[command(name = "belljar")]
-struct RunAlone {
-    #[command(subcommand)]
-    command: OnlyRun,
-}
-
-#[derive(Debug, Subcommand)]
-enum OnlyRun {
-    Run(Run),
 }
 
 #[derive(Debug, Subcommand)]

@@ -23,6 +23,7 @@ mod sight;
 mod start;
 mod stay;
 mod stillness;
+mod supplies;
 mod view;
 mod watched;
 mod ways;
