@@ -269,6 +269,13 @@ fn doctor_tries_each_tier(who: Who) {
         );
     }
     assert_eq!(tier("firecracker")["available"], false);
+    // No image is there; what to type is.
+    assert_eq!(tier("container")["available"], false);
+    assert!(
+        tier("container")["hint"]
+            .as_str()
+            .is_some_and(|hint| hint.contains("belljar image build"))
+    );
     jail.assert_nothing_left(None);
 }
 

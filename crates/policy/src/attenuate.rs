@@ -85,11 +85,12 @@ impl Capability {
     }
 }
 
-/// How much of the host a path opens: 0 nothing, 1 reading, 2 writing. A private directory is the
-/// box's own and opens nothing.
+/// How much a path opens. A private directory is the box's own and opens nothing; an image's files are less than the
+/// host's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Exposure {
     Nothing,
+    Image,
     Reading,
     Writing,
 }
@@ -98,6 +99,7 @@ impl Exposure {
     pub(crate) fn of(access: Access) -> Self {
         match access {
             Access::Hidden | Access::Private => Self::Nothing,
+            Access::Image => Self::Image,
             Access::Read | Access::Protected => Self::Reading,
             Access::Write => Self::Writing,
         }
@@ -106,6 +108,7 @@ impl Exposure {
     fn as_str(self) -> &'static str {
         match self {
             Self::Nothing => "no access",
+            Self::Image => "the image's",
             Self::Reading => "read",
             Self::Writing => "write",
         }
@@ -150,7 +153,7 @@ impl Report {
     }
 
     fn isolation(&mut self, parent: &Capability, child: &Capability) {
-        if child.tier < parent.tier {
+        if child.tier.strength() < parent.tier.strength() {
             self.add("sandbox_tier", parent.tier.as_str(), child.tier.as_str());
         }
         if child.degraded > parent.degraded {
@@ -164,6 +167,15 @@ impl Report {
                 shown(parent.emulation),
                 shown(child.emulation),
             );
+        }
+        // Another image is other files and other programs, which nobody granted. To have none is to see the host's: the
+        // paths tell.
+        if let Some(wanted) = &child.image
+            && parent.image.as_ref().map(|rule| &rule.value) != Some(&wanted.value)
+        {
+            let has = parent.image.as_ref();
+            let has = has.map_or("none".to_owned(), |rule| rule.value.to_string());
+            self.add_at("image", has, &wanted.value, wanted.origin.clone());
         }
         let (mine, theirs) = (&parent.workdir, &child.workdir);
         if let Some(wanted) = theirs

@@ -327,7 +327,7 @@ pub(crate) fn attend_on(
         Held::ByNobody => Freezer::AsItComes,
     };
     let sketch = Sketch::of(id.as_str(), capability, command, freezer, state)?;
-    let mut record = record_of(&sketch, capability, command, host);
+    let mut record = record_of(&sketch, capability, host);
     let held_record = state.hold(&record)?;
     let Streams {
         stdio,

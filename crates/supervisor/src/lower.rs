@@ -2,14 +2,16 @@
 
 use crate::environment as names;
 use crate::error::RunError;
-use crate::network::{Fittings, Outlook, network_of, secret_files};
+use crate::image::BoxImage;
+use crate::network::{Eyes, Fittings, Outlook, network_of, secret_files};
 use crate::places::{Principal, find_places};
+use crate::program::Search;
 use crate::shows;
 use crate::state::StateDir;
 use crate::view::{Builder, BuiltView, Changes, overlay_name};
 use belljar_policy::{
-    Access, Capability, FileOp, FsMode, Origin, PathRule, PathTable, Permission, Places, Rule,
-    Tier, Workspace, decide_env,
+    Access, Capability, FsMode, Origin, PathRule, PathTable, Permission, Places, Rule, Tier,
+    Workspace, decide_env,
 };
 use belljar_sandbox::Host;
 use belljar_sandbox::gvisor::Runtime;
@@ -148,6 +150,8 @@ pub(crate) struct Lowered {
     pub(crate) overlay: Option<PathBuf>,
     /// What answers for its network, if it is not closed.
     pub(crate) outlook: Option<Outlook>,
+    /// The image whose files it has.
+    pub(crate) image: Option<BoxImage>,
 }
 
 /// What is known of a box before anybody looks at what it will show: enough to begin it.
@@ -157,7 +161,10 @@ pub(crate) struct Sketch {
     /// What stands between its program and the host's kernel.
     pub(crate) tier: belljar_sandbox::Tier,
     pub(crate) places: Places,
+    /// The program and its arguments.
+    pub(crate) argv: Vec<OsString>,
     principal: Principal,
+    image: Option<BoxImage>,
 }
 
 impl Sketch {
@@ -169,6 +176,13 @@ impl Sketch {
         freezer: Freezer,
         state: &StateDir,
     ) -> Result<Self, RunError> {
+        let image = BoxImage::find(capability, state)?;
+        if image.is_some() && command.watch == Watch::Files {
+            return Err(RunError::Refused {
+                what: "what a program does in an image can't be learned: rules are about the host's files".into(),
+                hint: "learn without `image`; what is learned of hosts and limits holds with it".into(),
+            });
+        }
         let tier = find_tier(capability, state)?;
         let work = match (&command.workdir, &capability.workdir) {
             (Some(path), _) => path.clone(),
@@ -188,7 +202,12 @@ impl Sketch {
             },
             tier,
             places,
+            argv: match &image {
+                Some(image) if command.argv.is_empty() => image.command(),
+                _ => command.argv.clone(),
+            },
             principal,
+            image,
         })
     }
 }
@@ -205,24 +224,46 @@ pub(crate) fn lower(
         outline,
         tier,
         places,
+        argv,
         principal,
+        image,
     } = sketch;
+    let tree = image.as_ref().map(|image| &image.tree);
     let id = outline.id.as_str();
     let table = hide_state(capability, state, &places).path_table(&places);
     check_disk(capability, &table)?;
     let outlook = Outlook::of(capability, &places)?;
-    let is_seen = |path: &Path| table.decide(path, FileOp::Read).is_allow();
+    let eyes = Eyes {
+        table: &table,
+        image: tree,
+    };
     let fittings = match &outlook {
-        Some(outlook) => outlook.fittings(capability, is_seen)?,
+        Some(outlook) => outlook.fittings(capability, &eyes)?,
         None => Fittings::default(),
     };
     let mut notes = Vec::new();
-    let mut env = environment(capability, &principal, &places, id);
+    let mut env = environment(capability, &principal, &places, id, image.as_ref());
     for (name, value) in fittings.env.into_iter().chain(command.env.iter().cloned()) {
         env.retain(|(known, _)| *known != name);
         env.push((name, value));
     }
-    let program = find_program(command, &env, &table, &places)?;
+    let workdir = match &image {
+        Some(image) if table.access(&places.work) < Access::Read => {
+            let own = image.workdir();
+            match table.access(&own) {
+                Access::Image => own,
+                _ => PathBuf::from("/"),
+            }
+        }
+        _ => places.work.clone(),
+    };
+    let search = Search {
+        table: &table,
+        image: tree,
+        workdir: &workdir,
+        env: &env,
+    };
+    let program = search.find(command, argv.first().map(OsString::as_os_str))?;
     let overlay = match capability.filesystem.workspace {
         Workspace::Overlay if capability.filesystem.mode == FsMode::ReadWrite => {
             Some(make_overlay(id, &table, &principal, state)?)
@@ -230,7 +271,9 @@ pub(crate) fn lower(
         _ => None,
     };
     let changes = overlay.as_deref().map_or(Changes::Direct, Changes::Overlay);
-    let built = Builder::new(&table, &places, principal.identity, changes).build();
+    let built = Builder::new(&table, &places, principal.identity, changes)
+        .on_image(tree)
+        .build(&fittings.links);
     let BuiltView {
         mut entries,
         stand_ins,
@@ -244,9 +287,9 @@ pub(crate) fn lower(
     notes.extend(more);
     let plan = Plan {
         program,
-        argv: command.argv.clone(),
+        argv,
         env,
-        workdir: places.work.clone(),
+        workdir,
         identity: outline.identity,
         view: entries,
         private_bytes: outline.private_bytes,
@@ -279,6 +322,7 @@ pub(crate) fn lower(
         stand_ins,
         overlay,
         outlook,
+        image,
     })
 }
 
@@ -302,7 +346,8 @@ fn hide_state(capability: &Capability, state: &StateDir, places: &Places) -> Cap
 /// A tier that is not there is refused, never replaced by another.
 fn find_tier(capability: &Capability, state: &StateDir) -> Result<belljar_sandbox::Tier, RunError> {
     match capability.tier {
-        Tier::Native => Ok(belljar_sandbox::Tier::Native),
+        // An image changes what is to be seen, not the wall.
+        Tier::Native | Tier::Container => Ok(belljar_sandbox::Tier::Native),
         Tier::Gvisor => match Runtime::find(&state.tiers()?) {
             Ok(runtime) => Ok(belljar_sandbox::Tier::Gvisor(Arc::new(runtime))),
             Err(missing) => Err(refused(missing)),
@@ -402,6 +447,7 @@ fn environment(
     principal: &Principal,
     places: &Places,
     id: &str,
+    image: Option<&BoxImage>,
 ) -> Vec<(OsString, OsString)> {
     let replaced = [
         names::HOME,
@@ -411,14 +457,25 @@ fn environment(
         names::INSIDE,
         names::STATE_DIR,
     ];
+    // Where the host keeps its programs is of no use in an image.
+    let passes =
+        |name: &str| !replaced.contains(&name) && !(image.is_some() && name == names::PATH);
     let mut env: Vec<(OsString, OsString)> = std::env::vars_os()
         .filter(|(name, value)| {
             name.to_str().is_some_and(|name| {
-                !replaced.contains(&name)
-                    && decide_env(&capability.env, name, value.as_bytes()).is_allow()
+                passes(name) && decide_env(&capability.env, name, value.as_bytes()).is_allow()
             })
         })
         .collect();
+    for (name, value) in image
+        .into_iter()
+        .flat_map(|image| image.env(&capability.env))
+    {
+        let is_replaced = name.to_str().is_some_and(|name| replaced.contains(&name));
+        if !is_replaced && !env.iter().any(|(known, _)| *known == name) {
+            env.push((name, value));
+        }
+    }
     if !env.iter().any(|(name, _)| name == names::PATH) {
         env.push((names::PATH.into(), names::DEFAULT_PATH.into()));
     }
@@ -435,101 +492,6 @@ fn environment(
         env.push((names::LOGNAME.into(), user.into()));
     }
     env
-}
-
-/// The program's path, found as a shell would find it, among what the box shows.
-fn find_program(
-    command: &Command,
-    env: &[(OsString, OsString)],
-    table: &PathTable,
-    places: &Places,
-) -> Result<PathBuf, RunError> {
-    let Some(name) = command.argv.first().filter(|name| !name.is_empty()) else {
-        return Err(RunError::Invalid {
-            what: "no command given".into(),
-            hint: "belljar run -- PROGRAM [ARGS…]".into(),
-        });
-    };
-    let shown = name.to_string_lossy().into_owned();
-    if name.as_bytes().contains(&b'/') {
-        let path = places.work.join(name);
-        if shows::is_program(&command.shows, &path) {
-            return Ok(path);
-        }
-        return match classify(&path, table) {
-            Candidate::Good => Ok(path),
-            Candidate::Absent => Err(not_found(shown, "no such file")),
-            Candidate::NotExecutable => Err(not_executable(path)),
-            Candidate::Hidden(what, hint) => Err(RunError::Refused { what, hint }),
-        };
-    }
-    let search = env
-        .iter()
-        .find(|(key, _)| key == names::PATH)
-        .map(|(_, value)| value.clone())
-        .unwrap_or_default();
-    let mut worse = None;
-    for directory in std::env::split_paths(&search).filter(|path| path.is_absolute()) {
-        let path = directory.join(name);
-        match classify(&path, table) {
-            Candidate::Good => return Ok(path),
-            Candidate::Absent => {}
-            Candidate::NotExecutable => worse = worse.or(Some(not_executable(path))),
-            Candidate::Hidden(what, hint) => worse = Some(RunError::Refused { what, hint }),
-        }
-    }
-    let looked = format!("looked in PATH={}", search.to_string_lossy());
-    Err(worse.unwrap_or_else(|| not_found(shown, &looked)))
-}
-
-enum Candidate {
-    Good,
-    Absent,
-    NotExecutable,
-    Hidden(String, String),
-}
-
-fn classify(path: &Path, table: &PathTable) -> Candidate {
-    let Ok(metadata) = std::fs::metadata(path) else {
-        return Candidate::Absent;
-    };
-    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    for seen in [path, &real] {
-        let decision = table.decide(seen, FileOp::Read);
-        if !decision.is_allow() {
-            let because = decision.because();
-            return Candidate::Hidden(
-                format!(
-                    "{} is not visible in the box ({}, {})",
-                    seen.display(),
-                    because.reason.code(),
-                    because.origin
-                ),
-                because.hint.clone().unwrap_or_default(),
-            );
-        }
-    }
-    if metadata.is_file() && metadata.permissions().mode() & 0o111 != 0 {
-        Candidate::Good
-    } else {
-        Candidate::NotExecutable
-    }
-}
-
-fn not_found(program: String, hint: &str) -> RunError {
-    RunError::NotFound {
-        program,
-        hint: hint.to_owned(),
-    }
-}
-
-pub(crate) fn not_executable(program: PathBuf) -> RunError {
-    let hint = if program.is_dir() {
-        "it is a directory".to_owned()
-    } else {
-        format!("chmod +x {}, or name an interpreter", program.display())
-    };
-    RunError::NotExecutable { program, hint }
 }
 
 /// Makes the directories an overlay needs, one set for each writable path, owned by the box's user.

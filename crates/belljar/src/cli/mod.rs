@@ -219,8 +219,12 @@ pub(crate) struct Run {
     /// No summary line
     #[arg(long, short)]
     pub(crate) quiet: bool,
-    /// The program and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    /// The program and its arguments; where the policy names an image, what the image says if nothing is given
+    #[arg(
+        last = true,
+        required_unless_present = "config",
+        value_name = "COMMAND"
+    )]
     pub(crate) command: Vec<OsString>,
 }
 

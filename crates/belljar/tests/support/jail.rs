@@ -60,6 +60,10 @@ impl Jail {
         };
         fs::create_dir_all(&jail.base).expect("create the test's directory");
         jail.furnish();
+        if jail.tier == Some(super::CONTAINER) {
+            super::provide_image(&jail.state, belljar_image::ImageConfig::default());
+            jail.own(&jail.state);
+        }
         jail
     }
 
@@ -170,8 +174,9 @@ impl Jail {
         let profile = profile.unwrap_or_else(|| "moderate".into());
         let path = self.base.join("tier.yaml");
         let document = format!(
-            "extends: {}\nsandbox_tier: {tier}\n",
-            profile.to_string_lossy()
+            "extends: {}\n{}",
+            profile.to_string_lossy(),
+            super::tier_lines(tier)
         );
         self.put(&path, &document);
         options.extend(["--config".into(), path.into_os_string()]);
@@ -181,11 +186,14 @@ impl Jail {
     /// Runs under this capability document.
     pub(crate) fn policy(&mut self, yaml: &str) -> &mut Jail {
         let path = self.base.join("policy.yaml");
-        match self.tier {
-            Some(tier) => self.put(&path, &format!("sandbox_tier: {tier}\n{yaml}")),
-            None => self.put(&path, yaml),
-        }
+        self.put(&path, &self.document(yaml));
         self.option(&["--config", &path.to_string_lossy()])
+    }
+
+    /// A capability document, of this jail's tier.
+    pub(crate) fn document(&self, yaml: &str) -> String {
+        let lines = self.tier.map(super::tier_lines).unwrap_or_default();
+        lines + yaml
     }
 
     /// Moderate with these limits on top, one `name: value` each.

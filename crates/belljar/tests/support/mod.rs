@@ -18,6 +18,7 @@ mod build;
 mod dockerd;
 mod family;
 mod http;
+mod image;
 mod jail;
 mod leftovers;
 mod lesson;
@@ -32,11 +33,12 @@ mod watch;
 mod world;
 mod yard;
 
-pub(crate) use apart::{apart, for_each_user_apart, is_apart, on_gvisor_apart};
+pub(crate) use apart::{apart, for_each_user_apart, is_apart, on_other_tiers_apart};
 pub(crate) use build::{belljar, probe, reachable_by_others};
 pub(crate) use dockerd::Dockerd;
 pub(crate) use family::{AGENT, Family, Host, Refusal, Said, text};
 pub(crate) use http::{Answer, Http, Ready};
+pub(crate) use image::{IMAGE, MARK as IMAGE_MARK, provide as provide_image, put as put_image};
 pub(crate) use jail::{AWS_SECRET, DOTENV_SECRET, Jail, NETRC_SECRET, SSH_SECRET};
 pub(crate) use leftovers::{cgroups_of, files_below, processes_marked};
 pub(crate) use lesson::{belljar_in, jail_with, plain_jail, succeeded, valid};
@@ -46,11 +48,13 @@ pub(crate) use record::{Record, with_flipped};
 pub(crate) use scratch::Scratch;
 pub(crate) use supervised::{Supervised, pid as supervised_pid};
 pub(crate) use talk::{Talk, text_of};
-pub(crate) use tier::{Difference, GVISOR, differs, on_gvisor, tier};
+pub(crate) use tier::{
+    CONTAINER, Difference, GVISOR, differs, in_container, on_gvisor, tier, tier_lines,
+};
 pub(crate) use watch::{Finished, eventually, finish, finish_with_input};
 pub(crate) use world::{
     NODE_MODULES, PLACE, PYTHON, World, assert_recorded, codes, for_each_user_in_a_world,
-    in_a_world, on_gvisor_in_a_world,
+    in_a_world, on_other_tiers_in_a_world,
 };
 pub(crate) use yard::{Yard, attend_admitted};
 
@@ -136,25 +140,34 @@ macro_rules! for_each_user {
 pub(crate) use for_each_user;
 
 /// The same for every tier: `as_root::name` and `as_user::name` natively, `gvisor::as_root::name` and
-/// `gvisor::as_user::name` on gVisor. Where that is known to differ, the test says so by a [`Difference`].
+/// `gvisor::as_user::name` on gVisor. Where one is
+/// known to differ, the test says so by a [`Difference`].
 macro_rules! for_each_user_and_tier {
     ($($name:ident),+ $(,)? $(; prepared by root: $($prepared:ident),+ $(,)?)?) => {
         $crate::support::for_each_user!($($name),+ $(; prepared by root: $($prepared),+)?);
-        mod gvisor {
+        $crate::support::tier_of_tests!(gvisor, on_gvisor, $($name),+ $(; prepared by root: $($prepared),+)?);
+    };
+}
+pub(crate) use for_each_user_and_tier;
+
+/// The tests of one tier.
+macro_rules! tier_of_tests {
+    ($tier:ident, $on:ident, $($name:ident),+ $(; prepared by root: $($prepared:ident),+)?) => {
+        mod $tier {
             mod as_root {
-                use $crate::support::{Who, on_gvisor};
-                $(#[test] fn $name() { Who::Root.require(); on_gvisor(|| super::super::$name(Who::Root)) })+
-                $($(#[test] fn $prepared() { Who::Root.require(); on_gvisor(|| super::super::$prepared(Who::Root)) })+
+                use $crate::support::{Who, $on};
+                $(#[test] fn $name() { Who::Root.require(); $on(|| super::super::$name(Who::Root)) })+
+                $($(#[test] fn $prepared() { Who::Root.require(); $on(|| super::super::$prepared(Who::Root)) })+
                 mod as_user {
-                    use $crate::support::{Who, on_gvisor};
-                    $(#[test] fn $prepared() { Who::Root.require(); on_gvisor(|| super::super::super::$prepared(Who::User)) })+
+                    use $crate::support::{Who, $on};
+                    $(#[test] fn $prepared() { Who::Root.require(); $on(|| super::super::super::$prepared(Who::User)) })+
                 })?
             }
             mod as_user {
-                use $crate::support::{Who, on_gvisor};
-                $(#[test] fn $name() { on_gvisor(|| super::super::$name(Who::User)) })+
+                use $crate::support::{Who, $on};
+                $(#[test] fn $name() { $on(|| super::super::$name(Who::User)) })+
             }
         }
     };
 }
-pub(crate) use for_each_user_and_tier;
+pub(crate) use tier_of_tests;

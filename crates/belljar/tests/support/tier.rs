@@ -2,8 +2,9 @@
 
 use std::cell::Cell;
 
-/// As policies name it.
+/// As policies name them.
 pub(crate) const GVISOR: &str = "gvisor";
+pub(crate) const CONTAINER: &str = "container";
 
 thread_local! {
     static TIER: Cell<Option<&'static str>> = const { Cell::new(None) };
@@ -16,12 +17,29 @@ pub(crate) fn tier() -> Option<&'static str> {
 
 /// Runs a test with its boxes on gVisor.
 pub(crate) fn on_gvisor(test: impl FnOnce()) {
-    TIER.set(Some(GVISOR));
+    on(GVISOR, test);
+}
+
+/// Runs a test with its boxes in an image.
+pub(crate) fn in_container(test: impl FnOnce()) {
+    on(CONTAINER, test);
+}
+
+fn on(tier: &'static str, test: impl FnOnce()) {
+    TIER.set(Some(tier));
     test();
     TIER.set(None);
 }
 
-/// Where a box on gVisor is known to be different. A test that meets one asserts what holds there instead.
+/// The lines of a policy that say which tier.
+pub(crate) fn tier_lines(tier: &str) -> String {
+    match tier {
+        CONTAINER => format!("sandbox_tier: container\nimage: {}\n", super::IMAGE),
+        other => format!("sandbox_tier: {other}\n"),
+    }
+}
+
+/// Where a box of another tier is known to be different. A test that meets one asserts what holds there instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Difference {
     OpenInit,
@@ -31,6 +49,7 @@ pub(crate) enum Difference {
     OwnProcesses,
     SampledPeak,
     ShortStatus,
+    OwnFiles,
 }
 
 impl Difference {
@@ -42,7 +61,16 @@ impl Difference {
         Difference::OwnProcesses,
         Difference::SampledPeak,
         Difference::ShortStatus,
+        Difference::OwnFiles,
     ];
+
+    /// Where it is so.
+    fn tier(self) -> &'static str {
+        match self {
+            Difference::OwnFiles => CONTAINER,
+            _ => GVISOR,
+        }
+    }
 
     /// Why, as docs/tiers.md tells users.
     pub(crate) fn reason(self) -> &'static str {
@@ -66,11 +94,14 @@ impl Difference {
                 "Without a control group the peak of memory is the largest of the looks at it"
             }
             Difference::ShortStatus => "`/proc/self/status` has fewer lines",
+            Difference::OwnFiles => {
+                "Of the host's files there are the working directory and what the policy's paths name; the home directory is empty and the box's own"
+            }
         }
     }
 }
 
 /// Whether this test's boxes are different in this.
 pub(crate) fn differs(in_what: Difference) -> bool {
-    Difference::ALL.contains(&in_what) && tier() == Some(GVISOR)
+    Difference::ALL.contains(&in_what) && tier() == Some(in_what.tier())
 }

@@ -6,6 +6,7 @@
 //! copy of the keeper that stays outside Landlock and seccomp and answers for both.
 
 mod caller_path;
+mod devices;
 mod filter;
 mod grip;
 mod idmap;

@@ -153,11 +153,16 @@ pub(super) struct Draft<'m> {
     pub(super) doors: Doors,
     /// Frames that are mounts of their own, to be sealed when their contents are in place.
     frames: Vec<PathBuf>,
+    /// Whether the box's user is its keeper's.
+    is_keepers_user: bool,
     notes: Notes,
 }
 
-/// The device files every program may expect.
-const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
+/// Who opens a tree.
+enum Opener {
+    Init,
+    Keeper,
+}
 
 /// Works the plan and its tier's wall out and lets init have it.
 pub(super) fn publish(
@@ -176,6 +181,7 @@ pub(super) fn publish(
         private_places: Vec::new(),
         doors: Doors::default(),
         frames: Vec::new(),
+        is_keepers_user: plan.identity.uid == rustix::process::geteuid().as_raw(),
         notes: Notes::default(),
     };
     let own: Own<'_> = plan
@@ -293,6 +299,14 @@ impl<'m> Draft<'m> {
         self.notes.step_paths.push(path.to_owned());
     }
 
+    /// Who opens a tree of the host's.
+    fn opener(&self, ownership: Ownership) -> Opener {
+        match (ownership, self.is_keepers_user) {
+            (Ownership::Host, _) | (Ownership::Image, true) => Opener::Init,
+            (Ownership::Mapped, _) | (Ownership::Image, false) => Opener::Keeper,
+        }
+    }
+
     /// Notes a tree for the keeper to clone. The next step must be the one that wants it.
     pub(super) fn keeper_tree(&mut self, tree: KeeperTree) {
         self.notes.trees.push(tree);
@@ -336,15 +350,20 @@ impl<'m> Draft<'m> {
                 self.mount_point(path, *kind, own)?;
                 let flags = flags_for(*access);
                 let at = self.spot(path, own)?;
-                let step = match ownership {
-                    Ownership::Host => Step::Bind {
+                let step = match self.opener(*ownership) {
+                    Opener::Init => Step::Bind {
                         source: self.path(source)?,
                         at,
                         flags,
                         only: None,
                     },
-                    Ownership::Mapped => {
-                        self.mapped_tree(source, flags);
+                    Opener::Keeper => {
+                        self.keeper_tree(KeeperTree {
+                            source: source.to_owned(),
+                            flags,
+                            ownership: *ownership,
+                            only: None,
+                        });
                         Step::Attach { at }
                     }
                 };
@@ -376,7 +395,7 @@ impl<'m> Draft<'m> {
             } => {
                 self.mount_point(path, Kind::Directory, own)?;
                 let lower = match ownership {
-                    Ownership::Host => {
+                    Ownership::Host | Ownership::Image => {
                         let mut layers = Vec::new();
                         if let Some(stand_ins) = stand_ins {
                             layers.extend(escape_layer(stand_ins));
@@ -496,57 +515,6 @@ impl<'m> Draft<'m> {
                 };
                 self.push(step, at);
             }
-        }
-        Ok(())
-    }
-
-    /// A minimal /dev. /dev/shm is the plan's own business.
-    fn devices(&mut self) -> Result<(), LaunchError> {
-        for name in DEVICES {
-            let source = Path::new("/dev").join(name);
-            if source.exists() {
-                let path = self.relative(&source)?;
-                self.push(Step::Touch { at: path }, &source);
-                self.push(
-                    Step::Bind {
-                        source: self.path(&source)?,
-                        at: Place { path, ours: true },
-                        flags: mount_flag::NO_SUID,
-                        only: None,
-                    },
-                    &source,
-                );
-            }
-        }
-        let terminals = Path::new("/dev/pts");
-        self.push(
-            Step::Directory {
-                at: self.relative(terminals)?,
-                mode: 0o755,
-            },
-            terminals,
-        );
-        self.push(
-            Step::Terminals {
-                at: Place {
-                    path: self.relative(terminals)?,
-                    ours: true,
-                },
-            },
-            terminals,
-        );
-        for (name, target) in [
-            ("/dev/ptmx", "pts/ptmx"),
-            ("/dev/fd", "/proc/self/fd"),
-            ("/dev/stdin", "/proc/self/fd/0"),
-            ("/dev/stdout", "/proc/self/fd/1"),
-            ("/dev/stderr", "/proc/self/fd/2"),
-        ] {
-            let step = Step::Link {
-                at: self.relative(Path::new(name))?,
-                target: self.path(Path::new(target))?,
-            };
-            self.push(step, Path::new(name));
         }
         Ok(())
     }

@@ -478,7 +478,9 @@ fn clone_tree(tree: &KeeperTree, map: Option<&OwnerMap>) -> Result<OwnedFd, Errn
     match (tree.ownership, map) {
         (Ownership::Mapped, Some(map)) => map.clone_tree(&tree.source, tree.flags),
         (Ownership::Mapped, None) => Err(Errno::PERM),
-        (Ownership::Host, _) => idmap::clone_only(&tree.source, tree.flags, tree.only),
+        (Ownership::Host | Ownership::Image, _) => {
+            idmap::clone_only(&tree.source, tree.flags, tree.only)
+        }
     }
 }
 

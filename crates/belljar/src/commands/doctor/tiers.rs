@@ -49,6 +49,7 @@ impl Effort {
 pub(super) fn all(host: &Host, effort: Effort) -> Vec<Report> {
     vec![
         native(host, effort),
+        container(host, effort),
         gvisor(host, effort),
         microvm(host, effort),
         firecracker(),
@@ -61,6 +62,50 @@ fn native(host: &Host, effort: Effort) -> Report {
     let tried = try_tier(host, &|| Ok(Tier::Native), effort);
     report("seccomp", found, NEEDS, tried)
 }
+
+/// The wall is the native one, which is tried here by itself; what the tier needs beside it is an image.
+fn container(host: &Host, effort: Effort) -> Report {
+    const NEEDS: &str =
+        "what getting out of seccomp takes: the files are an image's, the walls are the same";
+    let images = StateDir::find()
+        .map_err(|error| error.to_string())
+        .and_then(|state| {
+            let store = belljar_image::Store::open(state.path());
+            store.list().map_err(|error| error.to_string())
+        });
+    let lacks = |found: String, hint: &str| Report {
+        tier: "container",
+        available: false,
+        found,
+        escape_needs: NEEDS,
+        hint: Some(hint.into()),
+        start_ms: None,
+    };
+    match images {
+        Err(why) => lacks(why, "make the state directory readable"),
+        Ok(images) if images.is_empty() => lacks(
+            "no image".into(),
+            "make one: `belljar image build NAME --from-dir DIRECTORY`; see docs/images.md",
+        ),
+        Ok(images) => {
+            let names: Vec<&str> = images
+                .iter()
+                .take(SHOWN)
+                .map(|image| &*image.name)
+                .collect();
+            let more = match images.len() > SHOWN {
+                true => format!(" and {} more", images.len() - SHOWN),
+                false => String::new(),
+            };
+            let found = format!("images: {}{more}", names.join(", "));
+            let tried = try_tier(host, &|| Ok(Tier::Native), effort);
+            report("container", found, NEEDS, tried)
+        }
+    }
+}
+
+/// So many images are named.
+const SHOWN: usize = 5;
 
 fn gvisor(host: &Host, effort: Effort) -> Report {
     const NEEDS: &str = "a fault in gVisor's kernel, and then one in the host's behind two filters";
