@@ -458,8 +458,7 @@ fn environment(
         names::STATE_DIR,
     ];
     // Where the host keeps its programs is of no use in an image.
-    let passes =
-        |name: &str| !replaced.contains(&name) && !(image.is_some() && name == names::PATH);
+    let passes = |name: &str| !replaced.contains(&name) && (image.is_none() || name != names::PATH);
     let mut env: Vec<(OsString, OsString)> = std::env::vars_os()
         .filter(|(name, value)| {
             name.to_str().is_some_and(|name| {
