@@ -430,7 +430,7 @@ fn replicas_move_to_stronger_tiers_alone(who: Who) {
 #[test]
 fn the_known_difference_is_the_containers_own() {
     assert!(!differs(Difference::OwnFiles));
-    in_container(|| assert!(differs(Difference::OwnFiles) && !differs(Difference::UserZero)));
+    in_container(|| assert!(differs(Difference::OwnFiles) && !differs(Difference::OwnDevices)));
 }
 
 for_each_user!(

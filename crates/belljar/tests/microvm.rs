@@ -389,10 +389,6 @@ fn what_a_guest_cannot_give_is_refused(who: Who) {
     for (policy, said) in [
         ("sandbox_tier: microvm\n", "allow_emulation: true"),
         (
-            "sandbox_tier: microvm\nallow_emulation: true\nnetwork_egress_rules: [{domain: example.org}]\n",
-            "has no network",
-        ),
-        (
             "sandbox_tier: firecracker\nallow_emulation: true\n",
             "sandbox_tier firecracker",
         ),

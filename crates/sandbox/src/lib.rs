@@ -22,5 +22,5 @@ mod trial;
 pub use host::Host;
 pub use plan::Plan;
 pub use sys::give_back_code;
-pub use tier::Tier;
+pub use tier::{Tier, take_over};
 pub use trial::{TrialError, trial};

@@ -67,13 +67,16 @@ pub enum Network {
 }
 
 /// Whether sockets can be made inside a box from outside.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Entry {
     /// No.
     #[default]
     Closed,
     /// Its keeper can have them made.
-    ForKeeper,
+    ForKeeper {
+        /// The ports of the box's loopback that they are for. A tier with a kernel of its own leads them on to it.
+        ports: Vec<u16>,
+    },
 }
 
 /// A file of the host's that a box sees as something else.

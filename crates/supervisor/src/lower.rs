@@ -183,7 +183,7 @@ impl Sketch {
                 hint: "learn without `image`; what is learned of hosts and limits holds with it".into(),
             });
         }
-        let tier = find_tier(capability)?;
+        let tier = find_tier(capability, state)?;
         let work = match (&command.workdir, &capability.workdir) {
             (Some(path), _) => path.clone(),
             (None, Some(rule)) => rule_directory(rule)?,
@@ -344,11 +344,11 @@ fn hide_state(capability: &Capability, state: &StateDir, places: &Places) -> Cap
 }
 
 /// A tier that is not there is refused, never replaced by another.
-fn find_tier(capability: &Capability) -> Result<belljar_sandbox::Tier, RunError> {
+fn find_tier(capability: &Capability, state: &StateDir) -> Result<belljar_sandbox::Tier, RunError> {
     match capability.tier {
         // An image changes what is to be seen, not the wall.
         Tier::Native | Tier::Container => Ok(belljar_sandbox::Tier::Native),
-        Tier::Gvisor => match Runtime::find() {
+        Tier::Gvisor => match Runtime::find(&state.tiers()?) {
             Ok(runtime) => Ok(belljar_sandbox::Tier::Gvisor(Arc::new(runtime))),
             Err(missing) => Err(refused(missing)),
         },
@@ -458,8 +458,7 @@ fn environment(
         names::STATE_DIR,
     ];
     // Where the host keeps its programs is of no use in an image.
-    let passes =
-        |name: &str| !replaced.contains(&name) && !(image.is_some() && name == names::PATH);
+    let passes = |name: &str| !replaced.contains(&name) && (image.is_none() || name != names::PATH);
     let mut env: Vec<(OsString, OsString)> = std::env::vars_os()
         .filter(|(name, value)| {
             name.to_str().is_some_and(|name| {

@@ -42,10 +42,7 @@ pub(crate) fn tier_lines(tier: &str) -> String {
 /// Where a box of another tier is known to be different. A test that meets one asserts what holds there instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Difference {
-    UserZero,
-    EndsWithItsProgram,
-    FirstProcess,
-    SignalsAsCodes,
+    OpenInit,
     Unreported,
     PermissionBits,
     OwnDevices,
@@ -57,10 +54,7 @@ pub(crate) enum Difference {
 
 impl Difference {
     pub(crate) const ALL: &[Difference] = &[
-        Difference::UserZero,
-        Difference::EndsWithItsProgram,
-        Difference::FirstProcess,
-        Difference::SignalsAsCodes,
+        Difference::OpenInit,
         Difference::Unreported,
         Difference::PermissionBits,
         Difference::OwnDevices,
@@ -81,17 +75,8 @@ impl Difference {
     /// Why, as docs/tiers.md tells users.
     pub(crate) fn reason(self) -> &'static str {
         match self {
-            Difference::UserZero => {
-                "The program is user 0 to gVisor's kernel, without any capability; to the host it is the box's user"
-            }
-            Difference::EndsWithItsProgram => {
-                "A box ends with its program, not with the last process that it left in the background"
-            }
-            Difference::FirstProcess => {
-                "The program is process 1 in the box; there is no init before it"
-            }
-            Difference::SignalsAsCodes => {
-                "A program that a signal ended is told as exit code 128 and the signal's number"
+            Difference::OpenInit => {
+                "`/proc/1/environ` and `/proc/1/maps` can be read: that init has nothing of the keeper's in either"
             }
             Difference::Unreported => {
                 "What gVisor's kernel refuses is refused without being counted among the violations"

@@ -8,17 +8,18 @@
 //! The view of files is the box's. It is told to nobody twice: the bridge serves what it sees itself.
 
 mod bridge;
+mod flows;
 mod guest;
-mod order;
+pub(crate) mod order;
 mod parts;
+mod reach;
 mod wire;
 
 pub use parts::{Emulation, Parts};
 
 use crate::host::Missing;
 use crate::native::{LaunchError, resource_limits, rules};
-use crate::plan::{Entry, Limits, Network, Plan, Spawn, Watch};
-use crate::show::Show;
+use crate::plan::{Limits, Network, Plan, Spawn, Watch};
 use crate::tier::{Furniture, Landlocked, Wall};
 use order::Order;
 use std::borrow::Cow;
@@ -101,32 +102,24 @@ fn guest_megabytes(plan: &Plan, parts: &Parts) -> u64 {
 }
 
 /// Whether a guest can do all that the plan says.
-pub(crate) fn can_carry(plan: &Plan) -> Result<(), Missing> {
+pub(crate) fn can_carry(plan: &Plan, parts: &Parts) -> Result<(), Missing> {
     let refuse = |what: &str, hint: &str| {
         Err(Missing {
             what: format!("sandbox_tier microvm {what}"),
             hint: hint.into(),
         })
     };
-    const OTHERS: &str = "use sandbox_tier: gvisor or seccomp for it";
-    if plan.network != Network::Closed {
-        return refuse("has no network: its guest has no device for one", OTHERS);
-    }
-    if plan.entry != Entry::Closed {
-        return refuse("can't publish ports: its guest has no network", OTHERS);
+    if plan.network != Network::Closed && parts.network_modules().is_none() {
+        return refuse(
+            "needs a guest's kernel that can lead a network's packets (nft_tproxy, nfnetlink_log): this one can't",
+            "install another (Debian: linux-image-cloud-amd64), or set sandbox_tier: gvisor or seccomp",
+        );
     }
     if plan.watch == Watch::Files {
         return refuse(
             "can't note which files a program names",
             "learn with sandbox_tier: seccomp; the policy holds in both",
         );
-    }
-    if plan
-        .shows
-        .iter()
-        .any(|show| matches!(show, Show::Door { .. }))
-    {
-        return refuse("can't show a program its keeper's socket", OTHERS);
     }
     Ok(())
 }
@@ -139,7 +132,7 @@ pub(crate) fn wall<'p>(
     let program = place("belljar");
     let megabytes = guest_megabytes(plan, parts).to_string();
     let order = Order::of(plan).encode();
-    let mut furniture = parts.furniture();
+    let mut furniture = parts.furniture(&plan.network);
     furniture.push(Furniture::Text {
         at: place("order"),
         bytes: order,
@@ -154,6 +147,7 @@ pub(crate) fn wall<'p>(
         usual_files: None,
         landlock: Landlocked::Yes,
         furniture,
+        told_end: None,
         program: Cow::Owned(program),
     })
 }

@@ -2,6 +2,7 @@
 
 use super::{guest, place};
 use crate::host::Missing;
+use crate::plan::Network;
 use crate::tier::Furniture;
 use std::path::{Path, PathBuf};
 
@@ -39,6 +40,8 @@ pub struct Parts {
     firmware: Vec<(&'static str, PathBuf)>,
     kernel: PathBuf,
     modules: Vec<PathBuf>,
+    /// Those for a network, if the kernel has all it takes.
+    network_modules: Option<Vec<PathBuf>>,
     program: PathBuf,
     image_bytes: u64,
 }
@@ -89,7 +92,7 @@ impl Parts {
         });
         let firmware = firmware.collect::<Result<_, _>>()?;
         let usual = KERNEL_TREES.iter().map(Path::new);
-        let (kernel, modules) = match kernel_tree {
+        let (kernel, modules, network_modules) = match kernel_tree {
             Some(tree) => kernel_in(tree),
             None => usual.into_iter().find_map(kernel_in),
         }
@@ -102,13 +105,15 @@ impl Parts {
                 .map_err(|why| missing(&format!("{}, but {why}", path.display())))?;
         }
         let size = |path: &PathBuf| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
-        let image_bytes = modules.iter().map(size).sum::<u64>() + size(&program).min(MOST_PROGRAM);
+        let all_modules = modules.iter().chain(network_modules.iter().flatten());
+        let image_bytes = all_modules.map(size).sum::<u64>() + size(&program).min(MOST_PROGRAM);
         Ok(Self {
             emulator,
             libraries,
             firmware,
             kernel,
             modules,
+            network_modules,
             program,
             image_bytes,
         })
@@ -124,8 +129,13 @@ impl Parts {
         &self.kernel
     }
 
-    /// All of it, where the bridge looks for it.
-    pub(super) fn furniture(&self) -> Vec<Furniture> {
+    /// What its kernel needs to lead a network's packets; nothing if it can't.
+    pub(super) fn network_modules(&self) -> Option<&[PathBuf]> {
+        self.network_modules.as_deref()
+    }
+
+    /// All that a guest with this network needs, where the bridge looks for it.
+    pub(super) fn furniture(&self, network: &Network) -> Vec<Furniture> {
         let program = |at: PathBuf, source: &Path| Furniture::Program {
             at,
             source: source.to_owned(),
@@ -144,9 +154,14 @@ impl Parts {
                 .iter()
                 .map(|(name, path)| program(place("firmware").join(name), path)),
         );
+        let more = match network {
+            Network::Closed => None,
+            Network::Guarded { .. } => self.network_modules.as_ref(),
+        };
         let modules = self
             .modules
             .iter()
+            .chain(more.into_iter().flatten())
             .filter_map(|path| Some((path.file_name()?, path)));
         all.extend(modules.map(|(name, path)| program(place("modules").join(name), path)));
         all
@@ -156,8 +171,9 @@ impl Parts {
 /// What of this program a guest loads, at most: without symbols it is smaller.
 const MOST_PROGRAM: u64 = 64 << 20;
 
-/// The newest kernel for guests in a tree, and those of the modules a guest needs that it does not have built in.
-fn kernel_in(tree: &Path) -> Option<(PathBuf, Vec<PathBuf>)> {
+/// The newest kernel for guests in a tree, and those of the modules a guest needs, and needs for a network, that it does not
+/// have built in.
+fn kernel_in(tree: &Path) -> Option<(PathBuf, Vec<PathBuf>, Option<Vec<PathBuf>>)> {
     let mut versions: Vec<String> = std::fs::read_dir(tree.join("boot"))
         .ok()?
         .flatten()
@@ -179,8 +195,10 @@ fn kernel_in(tree: &Path) -> Option<(PathBuf, Vec<PathBuf>)> {
             .join(format!("vmlinuz-{version}"))
             .canonicalize()
             .ok()?;
-        let modules = modules_of(&tree.join("lib/modules").join(version))?;
-        Some((kernel, modules))
+        let place = tree.join("lib/modules").join(version);
+        let modules = modules_of(&place, guest::MODULES)?;
+        let network = modules_of(&place, guest::NETWORK_MODULES);
+        Some((kernel, modules, network))
     })
 }
 
@@ -191,16 +209,23 @@ fn numbers_of(version: &str) -> Vec<u32> {
         .collect()
 }
 
-/// The files that `modules.dep` names for what a guest needs.
-fn modules_of(tree: &Path) -> Option<Vec<PathBuf>> {
+/// The files of these modules, but of those that are built in; nothing if the kernel lacks one.
+fn modules_of(tree: &Path, names: &[&str]) -> Option<Vec<PathBuf>> {
     let listed: Vec<String> = ["modules.order", "modules.builtin"]
         .iter()
         .filter_map(|list| std::fs::read_to_string(tree.join(list)).ok())
         .flat_map(|list| list.lines().map(str::to_owned).collect::<Vec<_>>())
         .collect();
     let mut files = Vec::new();
-    for name in guest::MODULES {
-        let line = listed.iter().find(|line| stem(line) == *name)?;
+    for name in names {
+        let found = listed.iter().find(|line| stem(line) == *name);
+        let Some(line) = found else {
+            // Others have it in them, in newer kernels.
+            if guest::HELPER_MODULES.contains(name) {
+                continue;
+            }
+            return None;
+        };
         // Compressed files are listed by the names they had before.
         let forms = ["", ".xz", ".zst", ".gz"]
             .iter()
@@ -248,12 +273,13 @@ mod tests {
             "6.1.0-40-cloud-amd64",
             "6.12.1-amd64",
         ]);
-        let (kernel, modules) = kernel_in(tree.path()).unwrap();
+        let (kernel, modules, network) = kernel_in(tree.path()).unwrap();
         assert!(
             kernel.ends_with("boot/vmlinuz-6.1.0-40-cloud-amd64"),
             "{kernel:?}"
         );
         assert_eq!(modules.len(), 4, "{modules:?}");
+        assert_eq!(network, None, "it has no module for packets");
         assert!(
             modules[3].ends_with("kernel/virtio_console.ko.xz"),
             "{modules:?}"

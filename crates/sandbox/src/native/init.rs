@@ -9,7 +9,7 @@ use super::stay::stay;
 use super::supplies::{Supplies, send_descriptors};
 use super::view::{Foundation, enter, leave_host};
 use super::ways;
-use crate::plan::{Entry, Watch};
+use crate::plan::Watch;
 use crate::sys::{self, SharedMemory, mount_flag};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -107,9 +107,9 @@ fn go_through(start: &Start<'_>, umask: Mode) -> Result<std::convert::Infallible
     enter_groups(start).map_err(at(Stage::ControlGroup))?;
     // From here on its control group looks like the top one.
     sys::hide_cgroup().map_err(at(Stage::ControlGroup))?;
-    let sockets = match script.entry {
-        Entry::Closed => None,
-        Entry::ForKeeper => Some(start.supplies.take().map_err(at(Stage::Network))?),
+    let sockets = match script.has_entry {
+        false => None,
+        true => Some(start.supplies.take().map_err(at(Stage::Network))?),
     };
     let sightings = match script.watch {
         Watch::Nothing => None,

@@ -112,11 +112,12 @@ pub(crate) struct Script<'m> {
     /// How many open files each process may have unless it asks for more, where that is not the keeper's own number.
     pub(crate) usual_files: Option<u64>,
     pub(crate) landlock: Option<Landlock<'m>>,
+    /// Where the program's end is told, if not by the end of what is executed.
+    pub(crate) told_end: Option<&'m CStr>,
     /// Whether CPU time has a limit.
     pub(crate) counts_cpu: bool,
-    /// What is to be done about the network, if it is not closed.
     /// Whether the keeper will ask for sockets; the channel comes after the trees.
-    pub(crate) entry: Entry,
+    pub(crate) has_entry: bool,
     /// Whether the keeper hears what the box does; the channel comes after that.
     pub(crate) watch: Watch,
 }
@@ -225,6 +226,8 @@ pub(super) fn publish(
     let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
     let variables = wall.env.iter().map(variable);
     let variables = variables.collect::<Result<Vec<_>, _>>()?;
+    let told_end = wall.told_end.as_deref();
+    let told_end = told_end.map(|path| draft.path(path)).transpose()?;
     let script = Script {
         steps: draft.list(&draft.steps)?,
         doors: draft.doors,
@@ -238,8 +241,9 @@ pub(super) fn publish(
         limits: draft.list(&wall.limits)?,
         usual_files: wall.usual_files,
         landlock,
+        told_end,
         counts_cpu: plan.limits.cpu_time.is_some(),
-        entry: plan.entry,
+        has_entry: plan.entry != Entry::Closed,
         watch: plan.watch,
     };
     let notes = Notes {
@@ -501,13 +505,8 @@ impl<'m> Draft<'m> {
                 self.push(Step::Write { at: path, bytes }, at);
             }
             Furniture::Private { .. } => {
-                self.push(
-                    Step::Directory {
-                        at: path,
-                        mode: 0o755,
-                    },
-                    at,
-                );
+                let mode = 0o755;
+                self.push(Step::Directory { at: path, mode }, at);
                 let name = self.steps.len().to_string();
                 let step = Step::Private {
                     name: self.text(OsStr::new(&name), "a name")?,

@@ -304,7 +304,7 @@ impl Begun {
             let fds: Vec<BorrowedFd<'_>> = entrances.iter().map(AsFd::as_fd).collect();
             hand_over(&fds).map_err(LaunchError::at(Stage::ControlGroup))?;
         }
-        if plan.entry == Entry::ForKeeper {
+        if plan.entry != Entry::Closed {
             let (ours, theirs) = channel()?;
             hand_over(&[theirs.as_fd()]).map_err(LaunchError::at(Stage::Network))?;
             launched.sockets = Some(BoxSockets::new(ours));

@@ -17,7 +17,7 @@ mod trace;
 
 pub(crate) use counter::{open_cpu_counter, read_cpu_counter};
 pub(crate) use diag::is_bound_here;
-pub(crate) use filter::{SockFilter, has_notifications, install_filter};
+pub(crate) use filter::{SockFilter, has_notifications, install_filter, install_silent_filter};
 pub(crate) use landlock::{LandlockRules, landlock_abi};
 pub(crate) use machine::*;
 pub(crate) use notify::{Notification, Reply};

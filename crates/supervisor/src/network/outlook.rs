@@ -152,7 +152,9 @@ impl Outlook {
         let mut fittings = Fittings {
             entry: match self.ports.is_empty() {
                 true => Entry::Closed,
-                false => Entry::ForKeeper,
+                false => Entry::ForKeeper {
+                    ports: self.ports.iter().map(|open| open.port.in_box).collect(),
+                },
             },
             ..Fittings::default()
         };

@@ -2,6 +2,7 @@
 
 use crate::print;
 use belljar_sandbox::gvisor::Runtime;
+use belljar_sandbox::host::Missing;
 use belljar_sandbox::microvm::{Emulation, Parts};
 use belljar_sandbox::{Host, Tier, trial};
 use belljar_supervisor::StateDir;
@@ -108,7 +109,7 @@ const SHOWN: usize = 5;
 
 fn gvisor(host: &Host, effort: Effort) -> Report {
     const NEEDS: &str = "a fault in gVisor's kernel, and then one in the host's behind two filters";
-    let runtime = Runtime::find().and_then(|runtime| {
+    let runtime = find_runsc().and_then(|runtime| {
         let version = runtime.version()?;
         Ok((runtime, version))
     });
@@ -128,13 +129,22 @@ fn gvisor(host: &Host, effort: Effort) -> Report {
                 version.platform()
             );
             // Found anew for every box, as a run does.
-            let find = || match Runtime::find() {
+            let find = || match find_runsc() {
                 Ok(runtime) => Ok(Tier::Gvisor(Arc::new(runtime))),
                 Err(missing) => Err(missing.what),
             };
             report("gvisor", found, NEEDS, try_tier(host, &find, effort))
         }
     }
+}
+
+fn find_runsc() -> Result<Runtime, Missing> {
+    let notes = StateDir::find().and_then(|state| state.tiers());
+    let notes = notes.map_err(|error| Missing {
+        what: error.to_string(),
+        hint: "set BELLJAR_STATE_DIR to a directory you can write to".into(),
+    })?;
+    Runtime::find(&notes)
 }
 
 fn microvm(host: &Host, effort: Effort) -> Report {
