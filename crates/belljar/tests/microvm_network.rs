@@ -233,10 +233,11 @@ fn an_agent_in_a_guest_asks_its_keeper_for_replicas(who: Who) {
         .jail
         .put(&capability, &format!("extends: moderate\n{GUEST}"));
     family.start_puppet();
-    // There is no word for another tier: a replica has its parent's.
+    // A weaker tier is no replica's.
     let weaker = json!({"reason": "test", "capability": {"sandbox_tier": "gvisor"}});
     let (status, answer) = family.post("root", "/v1/replicate", &weaker.to_string());
-    assert_eq!(status, 400, "{answer}");
+    assert_eq!(status, 403, "{answer}");
+    assert_eq!(answer["code"], "deny_capability", "{answer}");
     family.replicate("root", "child", "").expect("a replica");
     let workers = family.workers();
     assert_eq!(workers.len(), 2, "{workers:#?}");
