@@ -24,6 +24,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "replication",
             "gate",
             "sandbox",
+            "image",
             "egress",
             "mcp",
         ],
