@@ -8,7 +8,7 @@ use crate::places::{Principal, find_places};
 use crate::program::Search;
 use crate::shows;
 use crate::state::StateDir;
-use crate::view::{Builder, BuiltView, Changes, overlay_name};
+use crate::view::{Builder, BuiltView, Changes, demand_image_as_ground, overlay_name};
 use belljar_policy::{
     Access, Capability, FsMode, Origin, PathRule, PathTable, Permission, Places, Rule, Tier,
     Workspace, decide_env,
@@ -232,6 +232,9 @@ pub(crate) fn lower(
     let id = outline.id.as_str();
     let table = hide_state(capability, state, &places).path_table(&places);
     check_disk(capability, &table)?;
+    if tree.is_some() {
+        demand_image_as_ground(&table)?;
+    }
     let outlook = Outlook::of(capability, &places)?;
     let eyes = Eyes {
         table: &table,

@@ -84,6 +84,7 @@ pub(crate) use for_each_user_apart;
 macro_rules! on_other_tiers_apart {
     ($($name:ident),+ $(,)?) => {
         $crate::support::on_other_tiers_apart!(@ gvisor, on_gvisor, $($name),+);
+        $crate::support::on_other_tiers_apart!(@ container, in_container, $($name),+);
     };
     (@ $tier:ident, $on:ident, $($name:ident),+) => {
         mod $tier {

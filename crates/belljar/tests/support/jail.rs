@@ -178,7 +178,10 @@ impl Jail {
             profile.to_string_lossy(),
             super::tier_lines(tier)
         );
-        self.put(&path, &document);
+        // Others may be reading it: boxes are started side by side.
+        if fs::read_to_string(&path).ok().as_ref() != Some(&document) {
+            self.put(&path, &document);
+        }
         options.extend(["--config".into(), path.into_os_string()]);
         options
     }

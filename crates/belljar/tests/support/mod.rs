@@ -146,6 +146,7 @@ macro_rules! for_each_user_and_tier {
     ($($name:ident),+ $(,)? $(; prepared by root: $($prepared:ident),+ $(,)?)?) => {
         $crate::support::for_each_user!($($name),+ $(; prepared by root: $($prepared),+)?);
         $crate::support::tier_of_tests!(gvisor, on_gvisor, $($name),+ $(; prepared by root: $($prepared),+)?);
+        $crate::support::tier_of_tests!(container, in_container, $($name),+ $(; prepared by root: $($prepared),+)?);
     };
 }
 pub(crate) use for_each_user_and_tier;

@@ -357,6 +357,7 @@ pub(crate) use for_each_user_in_a_world;
 macro_rules! on_other_tiers_in_a_world {
     ($($name:ident),+ $(,)?) => {
         $crate::support::on_other_tiers_in_a_world!(@ gvisor, on_gvisor, $($name),+);
+        $crate::support::on_other_tiers_in_a_world!(@ container, in_container, $($name),+);
     };
     (@ $tier:ident, $on:ident, $($name:ident),+) => {
         mod $tier {

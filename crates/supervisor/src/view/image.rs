@@ -6,7 +6,7 @@
 
 use super::{Around, Builder, Found, OWN_TREES, children};
 use crate::error::RunError;
-use belljar_policy::{Access, Source};
+use belljar_policy::{Access, PathTable, Source};
 use belljar_sandbox::plan::{self, Kind, Ownership, Shows};
 use std::path::{Path, PathBuf};
 
@@ -191,8 +191,16 @@ fn of_image(source: PathBuf, kind: Kind) -> Shows {
     }
 }
 
-/// The host's root can't be shown in an image's place.
-pub(super) fn no_root(named: &Path) -> RunError {
+/// Whether an image is what lies at the bottom: nothing may show the host's root in its place.
+pub(crate) fn demand_image_as_ground(table: &PathTable) -> Result<(), RunError> {
+    let root = Path::new("/");
+    match table.access(root) {
+        Access::Image | Access::Hidden => Ok(()),
+        _ => Err(no_root(root)),
+    }
+}
+
+fn no_root(named: &Path) -> RunError {
     RunError::Refused {
         what: format!(
             "{} would show the host's files in place of the image's",

@@ -8,6 +8,7 @@ mod image;
 mod missing;
 mod tree;
 
+pub(crate) use image::demand_image_as_ground;
 pub(crate) use tree::{Tree, is_program};
 
 use crate::error::RunError;
@@ -117,8 +118,8 @@ impl<'a> Builder<'a> {
             if path == Path::new("/") {
                 match (self.image, entry.access) {
                     (Some(_), Access::Image) => self.image_top_level(),
-                    (Some(_), Access::Hidden) => {}
-                    (Some(_), _) => return Err(image::no_root(path)),
+                    // Nothing else: see `demand_image_as_ground`.
+                    (Some(_), _) => {}
                     (None, Access::Read | Access::Protected | Access::Write) => self.top_level(),
                     (None, Access::Hidden | Access::Private | Access::Image) => {}
                 }
