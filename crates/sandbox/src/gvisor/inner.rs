@@ -5,8 +5,8 @@
 //! instruction, so that the program finds neither it nor its orders, nor the file where its end is told.
 
 use super::WORD;
-use crate::microvm::order::Order;
 use crate::native::compile;
+use crate::order::Order;
 use crate::plan::Spawn;
 use crate::sys::{self, ChildState, SockFilter};
 use crate::tier::{ProgramEnd, rules_unanswered};

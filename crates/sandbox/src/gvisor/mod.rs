@@ -19,8 +19,8 @@ pub use inner::take_over;
 pub use runtime::{Runtime, Version};
 
 use crate::host::Missing;
-use crate::microvm::order::Order;
 use crate::native::LaunchError;
+use crate::order::Order;
 use crate::plan::{Entry, Limits, Network, Plan, Watch};
 use crate::show::Show;
 use crate::tier::{Console, Furniture, Inside, Landlocked, Wall, rules_without};

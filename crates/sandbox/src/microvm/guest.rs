@@ -6,8 +6,8 @@
 mod net;
 mod program;
 
-use super::order::{Order, Surroundings};
 use super::wire::{self, Kind, Sender, WINDOW, numbers};
+use crate::order::{Order, Surroundings};
 use crate::sys;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags};

@@ -10,18 +10,16 @@
 mod bridge;
 mod flows;
 mod guest;
-pub(crate) mod order;
 mod parts;
-mod reach;
 mod wire;
 
 pub use parts::{Emulation, Parts};
 
 use crate::host::Missing;
 use crate::native::{LaunchError, resource_limits, rules};
+use crate::order::Order;
 use crate::plan::{Limits, Network, Plan, Spawn, Watch};
 use crate::tier::{Furniture, Landlocked, Wall};
-use order::Order;
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};

@@ -10,6 +10,7 @@ mod filter;
 mod landlock;
 mod machine;
 mod notify;
+mod placeholder;
 mod process;
 mod rest;
 mod shared;
@@ -21,6 +22,7 @@ pub(crate) use filter::{SockFilter, has_notifications, install_filter, install_s
 pub(crate) use landlock::{LandlockRules, landlock_abi};
 pub(crate) use machine::*;
 pub(crate) use notify::{Notification, Reply};
+pub(crate) use placeholder::Placeholder;
 pub(crate) use process::*;
 pub use rest::give_back_code;
 pub(crate) use shared::{Published, SharedMemory};

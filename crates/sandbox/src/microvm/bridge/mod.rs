@@ -10,9 +10,9 @@ mod machine;
 mod net;
 mod streams;
 
-use super::order::{Order, Surroundings};
 use super::wire::{self, Frame, Kind, Sender, WireError};
 use super::{FAILED_SIGNAL, OUT_OF_MEMORY_SIGNAL, place};
+use crate::order::{Order, Surroundings};
 use crate::sys;
 use files::{Outcome, Server};
 use machine::Machine;
@@ -320,9 +320,9 @@ fn attend(
 
 #[cfg(test)]
 mod tests {
-    use super::super::reach::Reach;
     use super::*;
     use crate::plan::Network;
+    use crate::reach::Reach;
     use std::io::Read;
 
     /// What becomes of a guest that says this, and nothing after.

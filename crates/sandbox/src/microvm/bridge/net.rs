@@ -6,10 +6,10 @@
 
 use super::{Channel, Failure, send};
 use crate::microvm::flows::{self, Flows, Listener, Side, Target, Wrong};
-use crate::microvm::reach::Reach;
 use crate::microvm::wire::{Frame, Kind, LONGEST_LOOKUP};
 use crate::native::listen_at;
 use crate::plan::Network;
+use crate::reach::Reach;
 use rustix::fd::OwnedFd;
 use rustix::net::AddressFamily;
 use std::io;

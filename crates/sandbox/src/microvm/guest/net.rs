@@ -5,9 +5,9 @@
 
 use super::{BOX, Channel, NETWORK_MODULES, Trouble, load_module, send, trouble};
 use crate::microvm::flows::{self, Flows, Listener, Side, Target};
-use crate::microvm::reach::Reach;
 use crate::microvm::wire::{Frame, Kind, LONGEST_LOOKUP};
 use crate::native::{Wired, Wiring, listen_at, wire};
+use crate::reach::Reach;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::io;

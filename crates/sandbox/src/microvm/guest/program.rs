@@ -1,9 +1,9 @@
 //! The guest's one program: how it comes to be, and what it says and hears.
 
 use super::{BOX, Channel, Window, send};
-use crate::microvm::order::{Order, Surroundings};
 use crate::microvm::wire::{Kind, PIECE, numbers};
 use crate::native::{Rule, compile};
+use crate::order::{Order, Surroundings};
 use crate::plan::Spawn;
 use crate::sys;
 use crate::tier::rules_unanswered;

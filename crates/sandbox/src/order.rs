@@ -1,7 +1,7 @@
 //! What a kernel other than the host's is told to run: the part of a plan that is the program's own.
 
-use super::reach::Reach;
 use crate::plan::{Plan, Spawn};
+use crate::reach::Reach;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 

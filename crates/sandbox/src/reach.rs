@@ -1,6 +1,6 @@
 //! What of a plan leads out of a guest, or into it: its network, its published ports, the sockets of its keeper's.
 
-use super::order::{Reader, Writer};
+use crate::order::{Reader, Writer};
 use crate::plan::{Entry, Network, Plan};
 use crate::show::Show;
 use std::path::PathBuf;
