@@ -321,17 +321,16 @@ fn read_request(stream: &mut UnixStream) {
     }
 }
 
+/// The words that ask for an image of the engine's at a socket.
+fn build_from(socket: &Path) -> [&str; 6] {
+    let at = text(socket);
+    ["build", "tools", "--engine", "it", "--socket", at]
+}
+
 fn a_killed_builder_leaves_nothing_that_is_found(who: Who) {
     let place = Place::new(who);
     let (engine, socket) = Stalling::at(&place);
-    let build = [
-        "build",
-        "tools",
-        "--engine",
-        "it",
-        "--socket",
-        text(&socket),
-    ];
+    let build = build_from(&socket);
     let mut builder = place.command(&build).spawn().expect("belljar runs");
     let _stream = engine.serve();
     eventually("something is being made", || {
@@ -354,14 +353,7 @@ fn a_killed_builder_leaves_nothing_that_is_found(who: Who) {
 fn one_of_two_builders_waits_for_the_other(who: Who) {
     let place = Place::new(who);
     let (engine, socket) = Stalling::at(&place);
-    let build = [
-        "build",
-        "tools",
-        "--engine",
-        "it",
-        "--socket",
-        text(&socket),
-    ];
+    let build = build_from(&socket);
     let mut first = place
         .command(&build)
         .stderr(Stdio::null())

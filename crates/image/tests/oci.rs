@@ -30,7 +30,11 @@ impl Scene {
     }
 
     fn of(layers: Vec<Layer>) -> Self {
-        let mut scene = Self::new();
+        Self::new().with(layers)
+    }
+
+    /// The same place with an image of these layers in it.
+    fn with(mut self, layers: Vec<Layer>) -> Self {
         let layers: Vec<_> = layers
             .into_iter()
             .map(|layer| {
@@ -38,9 +42,9 @@ impl Scene {
                 (tar.clone(), tar)
             })
             .collect();
-        let manifest = scene.layout.image(&layers, &Value::Null);
-        scene.layout.add(manifest, "it");
-        scene
+        let manifest = self.layout.image(&layers, &Value::Null);
+        self.layout.add(manifest, "it");
+        self
     }
 
     fn build(&self, reference: Option<&str>) -> Result<Built, ImageError> {
@@ -327,42 +331,23 @@ fn nothing_goes_through_a_link() {
         // In one layer it is refused; over an earlier one the link gives way to a directory.
         let scene = Scene::new();
         let target = through(&scene);
-        let hostile = |scene: Scene, layers: Vec<Layer>| {
-            let mut scene = scene;
-            let layers: Vec<_> = layers
-                .into_iter()
-                .map(|layer| {
-                    let tar = layer.tar();
-                    (tar.clone(), tar)
-                })
-                .collect();
-            let manifest = scene.layout.image(&layers, &Value::Null);
-            scene.layout.add(manifest, "it");
-            scene
-        };
-        let same = hostile(
-            scene,
-            vec![
-                Layer::new()
-                    .symlink("door", &target)
-                    .file("door/outside", "evil"),
-            ],
-        );
+        let same = scene.with(vec![
+            Layer::new()
+                .symlink("door", &target)
+                .file("door/outside", "evil"),
+        ]);
         assert!(same.refused().contains("which is no directory"));
         let scene = Scene::new();
         let target = through(&scene);
-        let later = hostile(
-            scene,
-            vec![
-                Layer::new()
-                    .symlink("door", &target)
-                    .symlink("file", &format!("{target}/outside")),
-                Layer::new()
-                    .file("door/outside", "evil")
-                    .file("file", "evil")
-                    .whiteout("door/.wh.outside"),
-            ],
-        );
+        let later = scene.with(vec![
+            Layer::new()
+                .symlink("door", &target)
+                .symlink("file", &format!("{target}/outside")),
+            Layer::new()
+                .file("door/outside", "evil")
+                .file("file", "evil")
+                .whiteout("door/.wh.outside"),
+        ]);
         let image = later.image();
         assert_eq!(text(&image, "door/outside"), "evil");
         assert!(
@@ -381,7 +366,7 @@ fn nothing_goes_through_a_link() {
         ] {
             let scene = Scene::new();
             let target = through(&scene);
-            let scene = hostile(scene, vec![Layer::new().symlink("door", &target), layer]);
+            let scene = scene.with(vec![Layer::new().symlink("door", &target), layer]);
             let image = scene.image();
             assert!(
                 fs::symlink_metadata(image.tree.join("door"))
@@ -395,15 +380,13 @@ fn nothing_goes_through_a_link() {
         }
         let scene = Scene::new();
         let target = through(&scene);
-        hostile(
-            scene,
-            vec![
+        scene
+            .with(vec![
                 Layer::new()
                     .symlink("door", &target)
                     .hard_link("stolen", "door/outside"),
-            ],
-        )
-        .refused();
+            ])
+            .refused();
     }
 }
 

@@ -171,7 +171,7 @@ fn prune(store: &Store, asked: &Prune) -> Result<u8, Failure> {
         print::line(Line::Note, &format!("{name} is in use and stays"));
     }
     let text = format!(
-        "{} trees removed, {}; {} leftovers of killed builds",
+        "removed: {} of images' trees ({}), {} of killed builds",
         pruned.trees.len(),
         bytes(pruned.bytes),
         pruned.leftovers
