@@ -53,7 +53,6 @@ list_missing_packages() {
     if [[ $job == test && $(uname -m) == x86_64 ]]; then
         want qemu-system-x86 has qemu-system-x86_64
         want xz-utils has xz
-        want zstd has zstd
     fi
     [[ $job == bench ]] && want bubblewrap has bwrap
     return 0
@@ -90,10 +89,14 @@ has_postgres() { compgen -G '/usr/lib/postgresql/*/bin/initdb'; }
 list_missing_clients() {
     want iproute2 has ip
     want util-linux has unshare
+    want zstd has zstd
     want openssl has openssl
     want openssh-client has ssh-keygen
     # The tier of that name, for the tests of walls and limits.
     want runsc has runsc
+    # Images are taken from an engine that a test starts, and made of the distribution's packages.
+    want docker.io test -x /usr/sbin/dockerd
+    want mmdebstrap has mmdebstrap
     want openssh-server test -x /usr/sbin/sshd
     want postgresql has_postgres
     want postgresql-client has psql

@@ -24,6 +24,8 @@ usage: cargo xtask bench egress [decisions | start | idle | bulk | inspected]
     the way out: rules, start, memory, bulk data, and inspected HTTPS against direct connections and mitmproxy
 usage: cargo xtask bench tiers
     start time of a box natively and on gVisor, beside `runsc do`; measures target/release/belljar
+usage: cargo xtask bench image
+    a second build of an image of 10,000 files; measures target/release/belljar
 usage: cargo xtask bench mcp
     what the gateway adds to a call of a tool, on pipes and over HTTP; measures target/release/belljar
 usage: cargo xtask bench evolve [ROUNDS]
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         ["bench", "evolve"] => bench::evolve(&release_binary(), None),
         ["bench", "evolve", rounds] => bench::evolve(&release_binary(), Some(rounds)),
         ["bench", "tiers"] => bench::tiers(&release_binary()),
+        ["bench", "image"] => bench::image(&release_binary()),
         ["bench", "mcp"] => bench::mcp(&release_binary()),
         ["bench", "mcp-echo"] => bench::echo(),
         ["bench", "mcp-echo-http"] => bench::echo_http(),

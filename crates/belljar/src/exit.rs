@@ -7,6 +7,7 @@ use belljar_gate::OpenFleetError;
 use belljar_gate::in_full;
 use belljar_gate::keyring::KeyError;
 use belljar_gate::{LogError, LogKind};
+use belljar_image::ImageError;
 use belljar_ledger::{Fault, Unsigned};
 use belljar_manifest::{ManifestError, ReadError};
 use belljar_supervisor::fleet::{FleetError, HireError};
@@ -82,6 +83,8 @@ pub(crate) enum Failure {
     Experiment(StoreError),
     /// The web API's tokens can't be used or changed.
     Token(TokenError),
+    /// An image can't be made, found or removed.
+    Image(ImageError),
     /// A message and a hint of a command's own.
     Invalid(String, String),
     /// The same, where nothing is wrong with what was given but it may not be.
@@ -136,6 +139,12 @@ impl From<KeyError> for Failure {
 impl From<TokenError> for Failure {
     fn from(error: TokenError) -> Self {
         Failure::Token(error)
+    }
+}
+
+impl From<ImageError> for Failure {
+    fn from(error: ImageError) -> Self {
+        Failure::Image(error)
     }
 }
 
@@ -202,6 +211,9 @@ impl Failure {
             Failure::Token(TokenError::Exposed { .. } | TokenError::TooMany) => REFUSED,
             Failure::Token(TokenError::File { .. } | TokenError::Random(_)) => INTERNAL,
             Failure::Token(_) => INVALID,
+            Failure::Image(ImageError::InUse(_) | ImageError::Unavailable { .. }) => REFUSED,
+            Failure::Image(ImageError::Store { .. }) => INTERNAL,
+            Failure::Image(_) => INVALID,
             Failure::Experiment(StoreError::Io { .. }) => INTERNAL,
             Failure::Experiment(_) => INVALID,
             Failure::Run(RunError::Refused { .. } | RunError::NotAdmitted { .. }) => REFUSED,
@@ -227,6 +239,7 @@ impl Failure {
             Failure::Log(_) => "log",
             Failure::Token(_) => "token",
             Failure::Experiment(_) => "experiment",
+            Failure::Image(_) => "image",
             Failure::Fault(_, fault) => fault_word(fault),
             Failure::Apply(ApplyError::Conflicts(_)) => "conflict",
             Failure::Fleet(FleetError::Hire(HireError::Refused(refusal))) => refusal.code(),
@@ -252,6 +265,7 @@ impl Failure {
             Failure::Log(error) => in_full(error),
             Failure::Token(error) => in_full(error),
             Failure::Experiment(error) => in_full(error),
+            Failure::Image(error) => in_full(error),
             Failure::Fault(log, fault) => {
                 format!("the log of {}: {}", log.as_str(), in_full(fault))
             }
@@ -279,6 +293,7 @@ impl Failure {
             Failure::Log(error) => Some(error.hint()),
             Failure::Token(error) => Some(error.hint().to_owned()),
             Failure::Experiment(error) => Some(error.hint().to_owned()),
+            Failure::Image(error) => error.hint(),
             Failure::Fault(log, fault) => Some(fault_hint(*log, fault)),
             Failure::Invalid(_, hint) | Failure::Refused(_, hint) => Some(hint.clone()),
         }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args_os().collect();
-    if let Some(code) = belljar_sandbox::microvm::take_over(&words) {
+    if let Some(code) = belljar_sandbox::take_over(&words) {
         return ExitCode::from(code);
     }
     exit::finish(commands::dispatch(cli::Cli::read()))

@@ -12,6 +12,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("experiment", &["policy", "manifest", "replication"]),
     ("gate", &["policy", "manifest", "ledger", "replication"]),
     ("sandbox", &[]),
+    ("image", &[]),
     ("egress", &["policy"]),
     ("mcp", &["policy"]),
     (
@@ -23,6 +24,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "replication",
             "gate",
             "sandbox",
+            "image",
             "egress",
             "mcp",
         ],
@@ -44,6 +46,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "experiment",
             "gate",
             "sandbox",
+            "image",
             "egress",
             "mcp",
             "supervisor",

@@ -5,7 +5,7 @@ mod support;
 
 use support::{
     Attempt, Difference, Who, World, assert_all_allowed, assert_all_refused, differs,
-    for_each_user_in_a_world, on_gvisor_in_a_world,
+    for_each_user_in_a_world, on_other_tiers_in_a_world,
 };
 
 /// One host with a rule for its connections, one with a rule for its requests, and names that mean other addresses.
@@ -154,7 +154,7 @@ for_each_user_in_a_world!(
     no_ping_leaves,
 );
 
-on_gvisor_in_a_world!(
+on_other_tiers_in_a_world!(
     addresses_are_not_names,
     lookups_carry_nothing_out,
     nothing_but_tcp_leaves,

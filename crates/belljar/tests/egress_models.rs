@@ -5,7 +5,7 @@ mod support;
 
 use support::{
     Outcome, Who, World, assert_recorded, eventually, for_each_user_in_a_world,
-    on_gvisor_in_a_world,
+    on_other_tiers_in_a_world,
 };
 
 const OPENAI: &str = "gpt-4o-mini";
@@ -291,7 +291,7 @@ for_each_user_in_a_world!(
     a_model_without_a_price_is_refused_where_money_is_limited,
 );
 
-on_gvisor_in_a_world!(
+on_other_tiers_in_a_world!(
     a_used_up_budget_ends_the_run_or_goes_on_without_models,
     parallel_calls_never_go_beyond_the_budget
 );

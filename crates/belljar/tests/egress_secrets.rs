@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use support::{
     PYTHON, Who, World, assert_recorded, files_below, finish, for_each_user_in_a_world,
-    on_gvisor_in_a_world,
+    on_other_tiers_in_a_world,
 };
 
 /// Each in two halves, as no test of secrets should hold what it looks for.
@@ -228,7 +228,7 @@ for_each_user_in_a_world!(
     a_secret_that_is_not_there_stops_the_launch,
 );
 
-on_gvisor_in_a_world!(
+on_other_tiers_in_a_world!(
     secrets_arrive_where_they_are_meant_to_and_nowhere_else,
     secrets_are_nowhere_in_the_box_nor_in_what_is_written
 );

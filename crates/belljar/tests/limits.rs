@@ -53,19 +53,18 @@ fn few_cpu_seconds() -> f64 {
     }
 }
 
-/// How long a box may last that only its timeout ends, in seconds: as long as it takes for its program to do its work. On gVisor
-/// it ends with its program before.
+/// How long a box may last that only its timeout ends, in seconds: as long as it takes for its program to do its work.
 fn patience() -> &'static str {
-    if differs(Difference::EndsWithItsProgram) {
-        "60"
-    } else if differs(Difference::MachinesTime) {
+    if differs(Difference::MachinesTime) {
         "20"
+    } else if differs(Difference::OwnProcesses) {
+        "15"
     } else {
         "2"
     }
 }
 
-/// The same where every tier's box lasts until then.
+/// The same where the program has next to nothing to do.
 fn shortest_patience() -> &'static str {
     match differs(Difference::MachinesTime) {
         true => patience(),
@@ -118,9 +117,11 @@ fn memory_in_a_grandchild_is_limited(who: Who) {
                 touched <= 64,
                 "{kind}: touched {touched} MB past a kernel limit of 64 MB"
             );
+            // Threads that the kernel is killing may take a last page each past the limit, so that they can end; gVisor
+            // has dozens.
             let peak = outcome.usage("peak_memory_mb");
             assert!(
-                peak <= 64.0 + machines_own(),
+                peak <= 64.25 + machines_own(),
                 "{kind}: a peak of {peak} MB at a limit of 64 MB"
             );
         }
@@ -130,7 +131,12 @@ fn memory_in_a_grandchild_is_limited(who: Who) {
 fn memory_within_the_limit_is_free(who: Who) {
     let mut jail = Jail::new(who);
     jail.limits(&["max_memory_mb: 64"]);
-    let outcome = jail.inside(&["alloc-grandchild", "anonymous", "40"]);
+    // Another kernel has some 25 MB for itself, of the same limit.
+    let megabytes = match differs(Difference::OwnProcesses) {
+        true => "30",
+        false => "40",
+    };
+    let outcome = jail.inside(&["alloc-grandchild", "anonymous", megabytes]);
     outcome.assert_exit(0);
     let peak = outcome.usage("peak_memory_mb");
     let least = match differs(Difference::SampledPeak) && !by_cgroup(&outcome) {
@@ -139,7 +145,7 @@ fn memory_within_the_limit_is_free(who: Who) {
     };
     assert!(
         (least..=64.0 + machines_own()).contains(&peak),
-        "40 MB were touched, the peak is said to be {peak} MB"
+        "{megabytes} MB were touched, the peak is said to be {peak} MB"
     );
 }
 
@@ -277,9 +283,6 @@ fn a_fork_bomb_is_contained(who: Who) {
             "{forked:?}"
         );
         assert_reports_processes(&outcome);
-        if differs(Difference::EndsWithItsProgram) {
-            continue;
-        }
         // The children that were made stay for ever; only the timeout ends them.
         outcome.assert_killed("timeout", TIMED_OUT);
     }
@@ -314,9 +317,7 @@ fn processes_within_the_limit_are_free(who: Who) {
     // The children stay for ever; only the timeout ends them.
     let outcome = jail.inside(&["fork-bomb", "40"]);
     assert_all_allowed(&outcome.attempts());
-    if !differs(Difference::EndsWithItsProgram) {
-        outcome.assert_killed("timeout", TIMED_OUT);
-    }
+    outcome.assert_killed("timeout", TIMED_OUT);
 }
 
 fn spawning_needs_permission(who: Who) {
@@ -419,11 +420,7 @@ fn a_disk_limit_that_cannot_be_held_is_refused(who: Who) {
 fn a_timeout_ends_what_runs_in_the_background(who: Who) {
     let mut jail = Jail::new(who);
     jail.option(&["--timeout", shortest_patience()]);
-    let script = match differs(Difference::EndsWithItsProgram) {
-        true => "sleep 600 & echo hi; wait",
-        false => "sleep 600 & echo hi",
-    };
-    let outcome = jail.run(&["/bin/sh", "-c", script]);
+    let outcome = jail.run(&["/bin/sh", "-c", "sleep 600 & echo hi"]);
     outcome.assert_killed("timeout", TIMED_OUT);
     assert_eq!(outcome.stdout(), "hi\n");
 }
@@ -432,13 +429,6 @@ fn a_box_lasts_until_its_last_process_ends(who: Who) {
     let jail = Jail::new(who);
     let outcome = jail.run(&["/bin/sh", "-c", "(sleep 1; echo late > late) & exit 3"]);
     outcome.assert_exit(3);
-    if differs(Difference::EndsWithItsProgram) {
-        assert!(
-            !jail.work.join("late").exists(),
-            "a process outlived the box"
-        );
-        return;
-    }
     assert_eq!(
         fs::read_to_string(jail.work.join("late")).expect("what the background process wrote"),
         "late\n"
@@ -447,13 +437,9 @@ fn a_box_lasts_until_its_last_process_ends(who: Who) {
 
 fn daemons_do_not_survive(who: Who) {
     let mut jail = Jail::new(who);
-    jail.option(&["--timeout", shortest_patience()]);
+    jail.option(&["--timeout", patience()]);
     let program = jail.probe_path().to_string_lossy().into_owned();
-    let end = match differs(Difference::EndsWithItsProgram) {
-        true => "sleep 600",
-        false => "exit 0",
-    };
-    let script = format!("for n in 1 2 3 4; do '{program}' daemonise beat-$n; done; {end}");
+    let script = format!("for n in 1 2 3 4; do '{program}' daemonise beat-$n; done");
     let outcome = jail.run(&["/bin/sh", "-c", &script]);
     outcome.assert_killed("timeout", TIMED_OUT);
     for n in 1..=4 {

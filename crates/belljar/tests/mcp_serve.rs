@@ -31,7 +31,13 @@ fn jail(who: Who) -> Jail {
         .into();
     let jail = Jail::below(who, &home);
     jail.put(&jail.base.join("sandbox.toml"), RULES);
-    for name in ["misbehaving.py", "upstream.py", "client.py", "client.mjs"] {
+    for name in [
+        "misbehaving.py",
+        "upstream.py",
+        "client.py",
+        "client.mjs",
+        "tasks.mjs",
+    ] {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/world/mcp");
         let text = fs::read_to_string(source.join(name)).expect(name);
         jail.put(&jail.work.join(name), &text);
@@ -143,6 +149,99 @@ fn the_official_clients_use_programs_and_addresses_under_rules(who: Who) {
             "{name}: {refused}"
         );
     }
+}
+
+fn calls_that_become_tasks_are_found_again_at_the_server_that_has_them(who: Who) {
+    let jail = jail(who);
+    let [node, path, transport] = everything("stdio");
+    let server = |name: &str| {
+        format!("    {name}: {{command: [{node}, {path}, {transport}], capability: server.yaml}}\n")
+    };
+    jail.put(&jail.base.join("server.yaml"), "extends: permissive\n");
+    let rules = format!(
+        "extends: moderate\nmcp:\n  servers:\n{}{}  server_requests: {{elicitation: allow}}\n",
+        server("one"),
+        server("two")
+    );
+    let config = jail.base.join("tasks.yaml");
+    jail.put(&config, &rules);
+    let mut command = jail.belljar(&["mcp", "serve", "--config"]);
+    command.arg(&config);
+    let serving = Ready::start(command);
+    let mut client = jail.outside("node");
+    client
+        .arg(jail.work_file("tasks.mjs"))
+        .env("MODULES", NODE_MODULES)
+        .env("URL_OF_SERVER", &serving.line);
+    let finished = finish(client.spawn().expect("start a client"));
+    let said: Value = serde_json::from_str(finished.stdout().trim())
+        .unwrap_or_else(|_| panic!("{}\n{}", finished.stdout(), finished.stderr()));
+    assert!(said["capability"]["list"].is_object(), "{said}");
+    let [one, two] = ["one", "two"].map(|name| said["made"][name].as_str().unwrap_or_default());
+    assert!(
+        one.starts_with("one__") && two.starts_with("two__"),
+        "{said}"
+    );
+    assert_eq!(said["asked"], json!([one]), "one task wanted to know more");
+    assert_eq!(
+        said["results"]["one"], "# Research Report: one (technical)",
+        "{said}"
+    );
+    assert_eq!(said["results"]["two"], "# Research Report: two", "{said}");
+    assert_eq!(
+        (&said["cancelled"], &said["after"]),
+        (&json!("cancelled"), &json!("cancelled"))
+    );
+    let mut listed: Vec<&str> = said["listed"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .flat_map(Value::as_str)
+        .collect();
+    let mut made = vec![one, two, said["given"].as_str().unwrap_or_default()];
+    listed.sort_unstable();
+    made.sort_unstable();
+    assert_eq!(listed, made, "{said}");
+    assert_eq!(said["other"], json!([]), "{said}");
+    assert_eq!(
+        said["codes"],
+        json!([-32010, -32010, -32010, -32010, -32602]),
+        "{said}"
+    );
+    drop(serving);
+    // What was asked about tasks is on record as calls are, with the tool that they are of.
+    let exported = finish(
+        jail.belljar(&["audit", "export"])
+            .spawn()
+            .expect("start belljar"),
+    );
+    let entries: Vec<Value> = exported
+        .stdout()
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("an entry"))
+        .collect();
+    let count = |tool: &str, verdict: &str| {
+        let of = |entry: &&Value| {
+            entry.to_string().contains(&format!("\"tool\":\"{tool}\""))
+                && entry
+                    .to_string()
+                    .contains(&format!("\"verdict\":\"{verdict}\""))
+        };
+        entries.iter().filter(of).count()
+    };
+    assert_eq!(count("tasks/result", "allow"), 2, "{}", exported.stdout());
+    assert!(count("tasks/get", "allow") >= 3);
+    assert_eq!(
+        (
+            count("tasks/cancel", "allow"),
+            count("tasks/cancel", "deny")
+        ),
+        (1, 1)
+    );
+    assert_eq!(
+        (count("tasks/get", "deny"), count("tasks/result", "deny")),
+        (2, 1)
+    );
 }
 
 fn no_disguise_reaches_a_program_behind_an_address(who: Who) {
@@ -530,6 +629,7 @@ fn the_conformance_suite_finds_no_difference(who: Who) {
 
 for_each_user_in_a_world!(
     the_official_clients_use_programs_and_addresses_under_rules,
+    calls_that_become_tasks_are_found_again_at_the_server_that_has_them,
     no_disguise_reaches_a_program_behind_an_address,
     a_server_at_an_address_that_misbehaves_costs_one_answer_each,
     a_client_without_sessions_uses_a_server_that_wants_them,

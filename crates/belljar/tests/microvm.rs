@@ -530,10 +530,6 @@ fn changes_are_kept_aside_from_a_guest_too(who: Who) {
 fn what_a_guest_cannot_give_is_refused(who: Who) {
     for (policy, said) in [
         ("sandbox_tier: microvm\n", "allow_emulation: true"),
-        (
-            "sandbox_tier: microvm\nallow_emulation: true\nnetwork_egress_rules: [{domain: example.org}]\n",
-            "has no network",
-        ),
         ("sandbox_tier: microvm\n", "/dev/kvm"),
         (
             "sandbox_tier: firecracker\nallow_emulation: true\n",

@@ -11,7 +11,7 @@ use belljar_supervisor::{
     Assignment, Attendant, BoxState, Command, Facts, FreezeError, FreezeMethod, KillCode, KilledBy,
     Refusal, Reins, RunError, SandboxId, StateDir,
 };
-use support::{Who, Yard, attend_admitted, eventually, for_each_user_apart, on_gvisor_apart};
+use support::{Who, Yard, attend_admitted, eventually, for_each_user_apart, on_other_tiers_apart};
 
 /// Counts in a file for as long as it runs, in three processes of which two have left the first one's session.
 const COUNTING: &str = "for n in 1 2; do setsid sh -c \"while :; do echo x >> count-$n; done\" & done; \
@@ -378,7 +378,7 @@ for_each_user_apart!(
     a_frozen_box_dies_with_its_keeper,
 );
 
-on_gvisor_apart!(
+on_other_tiers_apart!(
     a_kill_ends_all_and_tells_why,
     a_box_killed_at_the_gate_never_runs,
     kills_at_any_moment_leave_nothing,

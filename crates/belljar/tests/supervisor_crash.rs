@@ -304,7 +304,131 @@ fn replicas_are_kept_like_their_parents(who: Who) {
     supervised.assert_nothing_left();
 }
 
+/// What people are told of an agent that is over.
+fn told(agent: &Value) -> Value {
+    let keys = [
+        "id",
+        "name",
+        "phase",
+        "since_ms",
+        "started_at_ms",
+        "command",
+        "capability",
+        "usage",
+        "end",
+    ];
+    keys.iter()
+        .map(|key| ((*key).to_owned(), agent[key].clone()))
+        .collect()
+}
+
+fn whoever_ended_is_told_of_by_the_next_supervisor(who: Who) {
+    let mut supervised = Supervised::start(who, PATIENT);
+    let finished = supervised.agent("finished", "echo it was here");
+    let crashed = supervised.agent("crashed", "exit 3");
+    let stopped = supervised.agent("stopped", IDLE);
+    supervised.query(&["supervisor", "stop", &stopped, "--reason", "no more of it"]);
+    let killed = supervised.agent("killed", IDLE);
+    supervised.query(&["supervisor", "kill", &killed, "--reason", "it was rude"]);
+    let ended = [&finished, &crashed, &stopped, &killed];
+    for id in ended {
+        supervised.await_phase(id, "ended");
+    }
+    let expected: Vec<Value> = ended.map(|id| told(&supervised.view(id))).into();
+    let causes: Vec<String> = expected
+        .iter()
+        .map(|agent| text(&agent["end"]["cause"]))
+        .collect();
+    assert_eq!(causes, ["finished", "crashed", "stopped", "killed"]);
+    let living = supervised.agent("living", IDLE);
+    let lost = supervised.agent("lost", IDLE);
+
+    supervised.murder();
+    let keepers = supervised.keepers();
+    let (_, keeper) = keepers
+        .iter()
+        .find(|(id, _)| *id == lost)
+        .expect("its keeper");
+    kill_process(pid(*keeper), Signal::KILL).expect("kill a keeper");
+    eventually("it is gone", || {
+        (supervised.keepers().len() == 1).then_some(())
+    });
+    // Once more after that: what was recalled is kept like what was seen.
+    for _ in 0..2 {
+        supervised.start_again();
+        let now: Vec<Value> = ended.map(|id| told(&supervised.view(id))).into();
+        assert_eq!(now, expected);
+        let agent = supervised.view(&lost);
+        assert_eq!(
+            (&agent["phase"], &agent["end"]["cause"]),
+            (&"ended".into(), &"keeper_lost".into())
+        );
+        let ids: Vec<String> = supervised
+            .agents()
+            .iter()
+            .map(|agent| text(&agent["id"]))
+            .collect();
+        let all = [&finished, &crashed, &stopped, &killed, &living, &lost];
+        assert_eq!(ids, all.map(String::clone), "by start, each once");
+        let live = supervised.query(&["supervisor", "status"]);
+        assert_eq!(live["agents"].as_array().map(Vec::len), Some(1));
+        let output = supervised.said(&["supervisor", "logs", &finished]);
+        assert_eq!(output, "it was here\n");
+        supervised.murder();
+    }
+}
+
+#[test]
+fn a_start_reads_no_more_of_the_past_than_is_remembered() {
+    let mut supervised = Supervised::start(Who::Root, PATIENT);
+    let id = supervised.agent("a", "true");
+    supervised.await_phase(&id, "ended");
+    supervised.murder();
+    let directory = supervised.jail.state.join("fleet/agents");
+    let page = fs::read_to_string(directory.join(format!("{id}.json"))).expect("its page");
+    let started = serde_json::from_str::<Value>(&page).expect("a page");
+    let started = format!("\"started_at_ms\":{},", started["view"]["started_at_ms"]);
+    // As many more as are remembered, all of them older.
+    for n in 0..1000_u32 {
+        let other = format!("{n:08x}{}", &id[8..]);
+        let page = page
+            .replace(&id, &other)
+            .replace(&started, &format!("\"started_at_ms\":{n},"));
+        let path = directory.join(format!("{other}.json"));
+        supervised.jail.put(&path, &page);
+    }
+    // And what a supervisor or a disk that died in the middle of it may leave.
+    let cut = format!("ffffffff{}", &id[8..]);
+    supervised.jail.put(
+        &directory.join(format!("{cut}.json")),
+        &page[..page.len() / 2],
+    );
+    supervised.jail.put(&directory.join(".x.json.draft"), "{");
+
+    supervised.start_again();
+    let agents = supervised.agents();
+    let known: Vec<String> = agents.iter().map(|agent| text(&agent["id"])).collect();
+    assert_eq!(known.len(), 1000);
+    assert_eq!(known.last(), Some(&id), "the last to start is the last");
+    assert!(!known.contains(&cut));
+    let mut kept: Vec<String> = fs::read_dir(&directory)
+        .expect("the directory")
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
+    kept.sort();
+    let mut expected: Vec<String> = known.iter().map(|id| format!("{id}.json")).collect();
+    expected.sort();
+    assert_eq!(kept, expected, "what is forgotten is forgotten on disk too");
+}
+
 for_each_user!(
+    whoever_ended_is_told_of_by_the_next_supervisor,
     all_agents_outlive_a_killed_supervisor_and_are_adopted,
     what_was_used_is_charged_once_whatever_dies,
     agents_die_when_nobody_comes_back_in_time,

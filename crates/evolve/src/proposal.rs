@@ -81,84 +81,12 @@ pub struct Digests {
 }
 
 /// How much can go wrong. It is computed; an author's own claim can only raise it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Risk {
-    /// Comments, documentation, messages.
-    Low,
-    /// New code, other code for the same thing.
-    Medium,
-    /// What the agent decides with.
-    High,
-    /// What keeps it safe, or what it is made of.
-    Critical,
-}
-
-impl Risk {
-    /// A stable word.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Low => "low",
-            Self::Medium => "medium",
-            Self::High => "high",
-            Self::Critical => "critical",
-        }
-    }
-
-    /// The risk of this name.
-    #[must_use]
-    pub fn from_word(word: &str) -> Option<Self> {
-        [Self::Low, Self::Medium, Self::High, Self::Critical]
-            .into_iter()
-            .find(|risk| risk.as_str() == word)
-    }
-}
-
-impl fmt::Display for Risk {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
+pub use belljar_api::ProposalRisk as Risk;
 /// How far a proposal has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Status {
-    /// Applied, and not looked at yet.
-    Draft,
-    /// Its stages are under way.
-    Checking,
-    /// A stage or a person refused it.
-    Rejected,
-    /// Every stage passed; people decide.
-    Waiting,
-    /// People decided for it.
-    Approved,
-    /// It runs.
-    Deployed,
-    /// It ran, and the one before runs again.
-    RolledBack,
-}
+pub use belljar_api::ProposalStatus as Status;
 
 /// The stage that people's reasons are of.
 pub const REVIEW: &str = "review";
-
-impl Status {
-    /// A stable word.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Draft => "draft",
-            Self::Checking => "checking",
-            Self::Rejected => "rejected",
-            Self::Waiting => "waiting",
-            Self::Approved => "approved",
-            Self::Deployed => "deployed",
-            Self::RolledBack => "rolled_back",
-        }
-    }
-}
 
 /// Why something was refused or is risky, for people and for the agent that asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

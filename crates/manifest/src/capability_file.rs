@@ -17,7 +17,7 @@ use crate::network_section::{LLM, ON_BUDGET, PUBLISHED, decode_network, on_budge
 use crate::node::{Node, Problem};
 use crate::profiles;
 use crate::secrets_section::{SECRETS, UPSTREAM_PROXY, decode_secrets};
-use crate::shape::{Case, Choice, Object, Shape, field};
+use crate::shape::{Case, Choice, Field, Object, Shape, field};
 
 /// What to say of a file with nothing in it.
 pub(crate) const WHEN_EMPTY: &str = "the file is empty; `{}` means all defaults";
@@ -99,6 +99,13 @@ pub const fn words(words: &'static [&'static str]) -> Choice {
 
 pub(crate) static WORKSPACE: Choice = words(&["direct", "overlay"]);
 
+/// The same in both kinds of file.
+pub(crate) const IMAGE: Field = field(
+    "image",
+    Shape::Text { most: 128 },
+    "The image whose files the agent has in place of the host's; `belljar image list` shows what there is. The working directory and the paths of filesystem_config are still the host's.",
+);
+
 /// The whole document.
 pub(crate) static CAPABILITY: Object = Object {
     name: "",
@@ -111,9 +118,16 @@ pub(crate) static CAPABILITY: Object = Object {
         ),
         field(
             "sandbox_tier",
-            Shape::Choice(&words(&["seccomp", "gvisor", "microvm", "firecracker"])),
+            Shape::Choice(&words(&[
+                "seccomp",
+                "container",
+                "gvisor",
+                "microvm",
+                "firecracker",
+            ])),
             "How strong the wall is.",
         ),
+        IMAGE,
         field(
             "allow_emulation",
             Shape::Bool,
@@ -278,6 +292,17 @@ pub(crate) fn decode(
     let mut capability = base(root, source)?;
     capability.name = Arc::clone(file);
     replace(&mut capability.tier, root.get("sandbox_tier"), tier)?;
+    if let Some(node) = root.get("image") {
+        capability.image = Some(written.image(node)?);
+    }
+    if let (Tier::Container, None, Some(node)) =
+        (capability.tier, &capability.image, root.get("sandbox_tier"))
+    {
+        let problem = Problem::new(node.span, "sandbox_tier container needs an image");
+        return Err(
+            problem.with_hint("add `image: NAME`; `belljar image list` shows what there is")
+        );
+    }
     replace(&mut capability.degraded, root.get("degraded"), degraded)?;
     replace(
         &mut capability.emulation,
@@ -353,6 +378,7 @@ fn base(root: &Node<'_>, source: Source) -> Result<Capability, Problem> {
 fn tier(node: &Node<'_>) -> Result<Tier, Problem> {
     match text(node)? {
         "seccomp" => Ok(Tier::Native),
+        "container" => Ok(Tier::Container),
         "gvisor" => Ok(Tier::Gvisor),
         "microvm" => Ok(Tier::Microvm),
         "firecracker" => Ok(Tier::Firecracker),

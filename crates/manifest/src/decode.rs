@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_policy::{
-    DomainPattern, EnvAllow, Filesystem, InvalidPathRule, Origin, PathRule, Permission, Rule,
-    Source,
+    DomainPattern, EnvAllow, Filesystem, ImageName, InvalidPathRule, Origin, PathRule, Permission,
+    Rule, Source,
 };
 
 use crate::node::{Node, Problem, Value, quoted};
@@ -49,6 +49,14 @@ impl Written<'_> {
                 .with_hint(invalid.hint())
         })?;
         Ok(Rule::new(rule, self.at(node)))
+    }
+
+    /// The name of an image.
+    pub(crate) fn image(self, node: &Node<'_>) -> Result<Rule<ImageName>, Problem> {
+        let name = ImageName::parse(text(node)?).map_err(|invalid| {
+            Problem::new(node.span, invalid.to_string()).with_hint(invalid.hint())
+        })?;
+        Ok(Rule::new(name, self.at(node)))
     }
 
     /// Paths that open something: the trees each box has its own of can't be opened.

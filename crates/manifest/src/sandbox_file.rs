@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use belljar_policy::{
     Capability, DomainPattern, EgressEffect, EgressRule, EgressTerms, FsMode, PathRule,
-    PrivateAddresses, Reach, Rule, Source,
+    PrivateAddresses, Reach, Rule, Source, Tier,
 };
 
 use crate::capability_file::{
-    CONNECTIONS, COST, CPU_PERCENT, DEFAULT_RATE, OPEN_FILES, PATH, PATHS, PORTS, PROCESSES, RATE,
-    SECONDS, SIZE, TEXTS, TOKENS, WORKSPACE, workspace,
+    CONNECTIONS, COST, CPU_PERCENT, DEFAULT_RATE, IMAGE, OPEN_FILES, PATH, PATHS, PORTS, PROCESSES,
+    RATE, SECONDS, SIZE, TEXTS, TOKENS, WORKSPACE, workspace,
 };
 use crate::decode::{
     Written, add_withheld, domain, limit, mebibytes, number, ports, replace, seconds, text,
@@ -61,6 +61,7 @@ static SANDBOX: Object = Object {
             Shape::Choice(&MODE),
             "The profile this file changes; Moderate if not said.",
         ),
+        IMAGE,
         field(
             "filesystem",
             Shape::Object(&FILESYSTEM),
@@ -207,6 +208,10 @@ pub(crate) fn decode(
     let section = |key| sandbox.and_then(|sandbox| sandbox.get(key));
     let mut capability = base(section("mode"), root)?;
     capability.name = Arc::clone(file);
+    if let Some(node) = section("image") {
+        capability.image = Some(written.image(node)?);
+        capability.tier = Tier::Container;
+    }
     if let Some(section) = section("filesystem") {
         decode_filesystem(&mut capability, section, written)?;
     }

@@ -15,9 +15,9 @@ use belljar_manifest::lineage::{CapabilityDocument, Envelope, Payload, Unreprese
 use belljar_manifest::{PROFILES, profile};
 use belljar_policy::{
     BlockedTool, CallRule, Capability, Condition, Degraded, DomainPattern, EgressEffect,
-    EgressRule, EgressTerms, Emulation, EnvAllow, EnvPolicy, Filesystem, FsMode, HttpTerms, Limits,
-    LlmApi, LlmEndpointRule, LlmTerms, McpServer, NameRules, OnBudget, Origin, PathGlob,
-    PathPattern, PathRule, Permission, Places, Pointer, PrivateAddresses, ProxyPlace,
+    EgressRule, EgressTerms, Emulation, EnvAllow, EnvPolicy, Filesystem, FsMode, HttpTerms,
+    ImageName, Limits, LlmApi, LlmEndpointRule, LlmTerms, McpServer, NameRules, OnBudget, Origin,
+    PathGlob, PathPattern, PathRule, Permission, Places, Pointer, PrivateAddresses, ProxyPlace,
     ProxyResolution, ProxyTerms, PublishedPort, Reach, ResourcePattern, Rule, SecretPlace,
     SecretRule, SecretSource, ServerHeader, ServerRequests, Source, Test, Tier, ToolPattern,
     ToolRules, Verdict, WebSocket, WholeRegex, Workspace,
@@ -622,6 +622,7 @@ fn capabilities() -> impl Strategy<Value = Capability> {
         ".{0,20}",
         select(vec![
             Tier::Native,
+            Tier::Container,
             Tier::Gvisor,
             Tier::Microvm,
             Tier::Firecracker,
@@ -629,6 +630,7 @@ fn capabilities() -> impl Strategy<Value = Capability> {
         select(vec![Degraded::Refuse, Degraded::Accept]),
         select(vec![Emulation::Refuse, Emulation::Allow]),
         option::of((path_rules(), origins())),
+        option::of((select(vec!["agent", "debian:12"]), origins())),
     );
     let powers = subsequence(
         vec![Permission::ReadEnv, Permission::SpawnSubprocess],
@@ -646,7 +648,7 @@ fn capabilities() -> impl Strategy<Value = Capability> {
     )
         .prop_map(
             |(
-                (name, tier, degraded, emulation, workdir),
+                (name, tier, degraded, emulation, workdir, image),
                 filesystem,
                 egress,
                 limits,
@@ -659,6 +661,8 @@ fn capabilities() -> impl Strategy<Value = Capability> {
                 tier,
                 degraded,
                 emulation,
+                image: image
+                    .map(|(name, origin)| Rule::new(ImageName::parse(name).unwrap(), origin)),
                 workdir: workdir.map(|(path, origin)| Rule::new(path, origin)),
                 filesystem,
                 egress,

@@ -386,3 +386,21 @@ fn rules_about_tools_say_their_line_in_both_formats() {
     assert_eq!(yaml.tools.rules[0].origin.line, 8);
     assert_eq!(yaml.tools.server_requests, toml.tools.server_requests);
 }
+
+#[test]
+fn an_image_is_named_in_both_formats_and_a_container_needs_one() {
+    let capability = yaml("sandbox_tier: container\nimage: debian:12\n");
+    let image = capability.image.unwrap();
+    assert_eq!(capability.tier, Tier::Container);
+    assert_eq!((image.value.as_str(), image.origin.line), ("debian:12", 2));
+    let capability = toml("[sandbox]\nimage = \"debian:12\"\n");
+    assert_eq!(capability.tier, Tier::Container);
+    assert_eq!(capability.image.unwrap().value.as_str(), "debian:12");
+    for (text, said) in [
+        ("sandbox_tier: container\n", "needs an image"),
+        ("image: ../etc\n", "is no name of an image"),
+    ] {
+        let error = parse_capability("capability.yaml", text.as_bytes()).unwrap_err();
+        assert!(error.to_string().contains(said), "{error}");
+    }
+}

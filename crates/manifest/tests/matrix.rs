@@ -130,6 +130,8 @@ const MCP: &str = "extends: moderate\nmcp:\n  servers: {files: {url: 'http://127
 
 const OWN: &str = include_str!("../../../examples/policies/capability.yaml");
 
+const IMAGE: &str = "extends: moderate\nsandbox_tier: container\nimage: python\n";
+
 const CLOSED: &str = "[sandbox]\nmode = 'Strict'\n[sandbox.network]\nmode = 'Filtered'\n\
      allowed_domains = ['*.anthropic.com', '*.example.com']\nblocked_domains = ['evil.example.com']\n\
      blocked_ports = [25]\n[sandbox.mcp]\nallowed_tools = ['fs:*', 'shell:execute']\n\
@@ -146,6 +148,7 @@ fn columns() -> Vec<(String, Capability)> {
         ("sandbox.toml".to_owned(), parse("sandbox.toml", CLOSED)),
         ("terms".to_owned(), parse("capability.yaml", TERMS)),
         ("mcp".to_owned(), parse("capability.yaml", MCP)),
+        ("image".to_owned(), parse("capability.yaml", IMAGE)),
     ];
     shipped.into_iter().chain(written).collect()
 }

@@ -43,7 +43,18 @@ pub enum Ask<'a> {
         /// What it asks.
         method: &'a str,
     },
-    /// Any other request or notification that is passed on: `completion/complete`, `logging/setLevel`, `tasks/*`.
+    /// `tasks/get`, `tasks/result`, `tasks/cancel`, `tasks/update`, `tasks/list`.
+    Task {
+        /// The operator's name for the server.
+        server: &'a str,
+        /// What is asked.
+        method: &'a str,
+        /// Which; nothing for the list.
+        task: Option<&'a str>,
+        /// The tool whose call became the task, if this session made that call and the task lasts.
+        tool: Option<&'a str>,
+    },
+    /// Any other request or notification that is passed on: `logging/setLevel` and what nobody knows.
     Other {
         /// The operator's name for the server.
         server: &'a str,

@@ -25,7 +25,7 @@ use crate::record::{McpEvent, Recorder};
 use crate::redact::redacted;
 use crate::server_facts::ServerFacts;
 use crate::watch::{Suspicion, Watch};
-use denials::{by_code, denial_of, deny, quarantined, rate_denial, unlisted};
+use denials::{by_code, denial_of, deny, quarantined, rate_denial, unlisted, unrecorded};
 
 belljar_policy::codes! {
     /// Why a judge says no or wait where no rule does. The codes are stable.
@@ -34,6 +34,8 @@ belljar_policy::codes! {
         HoldNewTool = "hold_new_tool",
         /// The server never told of such a tool.
         DenyToolUnknown = "deny_tool_unknown",
+        /// No call of this session became such a task, or its time is over.
+        DenyTaskUnknown = "deny_task_unknown",
         /// More calls than a rule permits in a minute.
         DenyToolRate = "deny_tool_rate",
         /// An operator refused a held call.
@@ -152,12 +154,7 @@ impl PolicyJudge {
                 .map_or_else(|| unlisted(server), Ruling::Deny);
         };
         if !self.recorder.is_recording() {
-            return Ruling::Deny(by_code(
-                JudgeCode::DenyUnrecorded,
-                DENIED,
-                "the record can't be written",
-                "belljar audit verify says what is wrong",
-            ));
+            return Ruling::Deny(unrecorded());
         }
         if self.is_paused() {
             return Ruling::Deny(quarantined());
@@ -274,20 +271,49 @@ impl PolicyJudge {
             Decision::Allow(_) => Ruling::Allow,
             Decision::Hold(because) => self.hold(server, what, &Value::Null, because),
             Decision::Deny(because) => {
-                self.recorder.record(McpEvent::Call {
-                    server: server.to_owned(),
-                    tool: shortened(what),
-                    verdict: "deny".to_owned(),
-                    code: Some(because.reason.code().to_owned()),
-                    rule: Some(because.origin.to_string()),
-                    duration_us: 0,
-                    result_bytes: 0,
-                    is_error: true,
-                    arguments: Value::Null,
-                });
+                let rule = because.origin.to_string();
+                self.refused(server, what, because.reason.code(), &rule);
                 Ruling::Deny(denial_of(because, server, what))
             }
         }
+    }
+
+    /// A decision about a call that became a task, or about the list of them.
+    fn task(&self, server: &str, method: &str, is_unknown: bool) -> Ruling {
+        if !self.recorder.is_recording() {
+            return Ruling::Deny(unrecorded());
+        }
+        let ruling = self.other(&self.rules.decide_server(server), server, method);
+        if ruling != Ruling::Allow || !is_unknown {
+            return ruling;
+        }
+        self.refused(
+            server,
+            method,
+            JudgeCode::DenyTaskUnknown.code(),
+            "built-in",
+        );
+        Ruling::Deny(by_code(
+            JudgeCode::DenyTaskUnknown,
+            DENIED,
+            "no call of this session became that task, or its time is over",
+            "tasks belong to the session that called the tool",
+        ))
+    }
+
+    /// Puts on record that something was refused which is no call of a tool.
+    fn refused(&self, server: &str, what: &str, code: &str, rule: &str) {
+        self.recorder.record(McpEvent::Call {
+            server: server.to_owned(),
+            tool: shortened(what),
+            verdict: "deny".to_owned(),
+            code: Some(code.to_owned()),
+            rule: Some(rule.to_owned()),
+            duration_us: 0,
+            result_bytes: 0,
+            is_error: true,
+            arguments: Value::Null,
+        });
     }
 
     fn suspect(&self, what: Option<Suspicion>, server: &str, tool: &str, detail: &str) {
@@ -376,6 +402,12 @@ impl Judge for PolicyJudge {
             Ask::FromServer { server, method } => {
                 self.other(&self.rules.decide_server_request(method), server, method)
             }
+            Ask::Task {
+                server,
+                method,
+                task,
+                tool,
+            } => self.task(server, method, task.is_some() && tool.is_none()),
             Ask::Other { server, method } => {
                 self.other(&self.rules.decide_server(server), server, method)
             }
@@ -500,6 +532,11 @@ impl PolicyJudge {
     /// The rule that a call was let through by.
     fn rule_of(&self, call: &Finished<'_>) -> Option<String> {
         let paths = &*self.servers.get(call.server)?.paths;
+        if !is_mcp_name(call.tool) {
+            // No tool, but what is asked about one that was called.
+            let decision = self.rules.decide_server(call.server);
+            return Some(decision.because().origin.to_string());
+        }
         let question = ToolQuestion {
             server: call.server,
             tool: call.tool,

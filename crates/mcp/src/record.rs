@@ -1,10 +1,11 @@
 //! What is put on record: every call and what came of it, holds and their answers, tools that changed, and what looked
 //! suspicious. Nothing here waits for a disk; a thread writes what has come meanwhile in one go.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -95,6 +96,9 @@ pub trait Recorder: Send + Sync {
 const BACKLOG: usize = 16_384;
 /// Events written in one go.
 const BATCH: usize = 512;
+/// How long after a write the writer looks for more by itself. Whoever brings something meanwhile need not wake it: where calls
+/// follow each other, a wake-up for each would cost more than the call's own way.
+const LINGER: Duration = Duration::from_millis(5);
 
 type Write = Box<dyn FnMut(Vec<McpEvent>) -> bool + Send>;
 
@@ -102,12 +106,13 @@ type Write = Box<dyn FnMut(Vec<McpEvent>) -> bool + Send>;
 /// keeper must have taken its signals before it has threads.
 pub struct QueueRecorder {
     state: Mutex<State>,
+    queue: Arc<Queue>,
     failed: Arc<AtomicBool>,
 }
 
 enum State {
     Idle(Write),
-    Writing(SyncSender<McpEvent>, JoinHandle<()>),
+    Writing(JoinHandle<()>),
     Broken,
 }
 
@@ -118,59 +123,38 @@ impl QueueRecorder {
         let write: Write = Box::new(move |batch| write(batch).is_ok());
         Self {
             state: Mutex::new(State::Idle(write)),
+            queue: Arc::default(),
             failed: Arc::default(),
         }
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    fn start(self, failed: &Arc<AtomicBool>) -> Self {
-        let Self::Idle(mut write) = self else {
-            return self;
-        };
-        let (sender, receiver) = sync_channel(BACKLOG);
-        let failed = Arc::clone(failed);
-        let thread = std::thread::Builder::new().name("mcp record".to_owned());
-        let writer = thread.spawn(move || {
-            while let Some(batch) = next(&receiver) {
-                failed.store(!write(batch), Ordering::Release);
+    /// Starts the writer, if it is not there.
+    fn start(&self) {
+        let mut state = lock(&self.state);
+        if !matches!(*state, State::Idle(_)) {
+            return;
+        }
+        if let State::Idle(mut write) = std::mem::replace(&mut *state, State::Broken) {
+            let (queue, failed) = (Arc::clone(&self.queue), Arc::clone(&self.failed));
+            let thread = std::thread::Builder::new().name("mcp record".to_owned());
+            let writer = thread.spawn(move || {
+                let _gone = Gone(&queue);
+                while let Some(batch) = queue.next() {
+                    failed.store(!write(batch), Ordering::Release);
+                }
+            });
+            match writer {
+                Ok(writer) => *state = State::Writing(writer),
+                Err(_) => lock(&self.queue.line).is_closed = true,
             }
-        });
-        match writer {
-            Ok(writer) => Self::Writing(sender, writer),
-            Err(_) => Self::Broken,
         }
     }
 }
 
-fn next(receiver: &Receiver<McpEvent>) -> Option<Vec<McpEvent>> {
-    let mut batch = vec![receiver.recv().ok()?];
-    while batch.len() < BATCH
-        && let Ok(event) = receiver.try_recv()
-    {
-        batch.push(event);
-    }
-    Some(batch)
-}
-
 impl Recorder for QueueRecorder {
     fn record(&self, event: McpEvent) {
-        let sender = {
-            let mut state = self.state();
-            let now = std::mem::replace(&mut *state, State::Broken);
-            *state = now.start(&self.failed);
-            match &*state {
-                State::Writing(sender, _) => Some(sender.clone()),
-                State::Idle(_) | State::Broken => None,
-            }
-        };
-        // Not under the lock: where the record is far behind this waits.
-        let sent = sender.is_some_and(|sender| sender.send(event).is_ok());
-        if !sent {
+        self.start();
+        if !self.queue.put(event) {
             self.failed.store(true, Ordering::Release);
         }
     }
@@ -183,12 +167,83 @@ impl Recorder for QueueRecorder {
 /// Ends when everything is written.
 impl Drop for QueueRecorder {
     fn drop(&mut self) {
-        let state = std::mem::replace(&mut *self.state(), State::Broken);
-        if let State::Writing(sender, writer) = state {
-            drop(sender);
+        lock(&self.queue.line).is_closed = true;
+        self.queue.more.notify_all();
+        let state = std::mem::replace(&mut *lock(&self.state), State::Broken);
+        if let State::Writing(writer) = state {
             let _ = writer.join();
         }
     }
+}
+
+/// Events on their way to the writer.
+#[derive(Default)]
+struct Queue {
+    line: Mutex<Waiting>,
+    /// Rings for the writer.
+    more: Condvar,
+    /// Rings for whoever waits for room.
+    room: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    events: VecDeque<McpEvent>,
+    /// The writer waits to be woken.
+    is_asleep: bool,
+    /// Nothing more is taken.
+    is_closed: bool,
+}
+
+impl Queue {
+    /// Whether it was taken.
+    fn put(&self, event: McpEvent) -> bool {
+        let is_full = |line: &mut Waiting| line.events.len() >= BACKLOG && !line.is_closed;
+        let mut line = self.room.wait_while(lock(&self.line), is_full);
+        let line = match &mut line {
+            Ok(line) => line,
+            Err(poisoned) => poisoned.get_mut(),
+        };
+        if line.is_closed {
+            return false;
+        }
+        line.events.push_back(event);
+        if line.is_asleep || line.events.len() == BATCH {
+            self.more.notify_one();
+        }
+        true
+    }
+
+    /// What is to be written next; nothing when nothing more comes.
+    fn next(&self) -> Option<Vec<McpEvent>> {
+        let few = |line: &mut Waiting| line.events.len() < BATCH && !line.is_closed;
+        let lingered = self.more.wait_timeout_while(lock(&self.line), LINGER, few);
+        let mut line = lingered.unwrap_or_else(PoisonError::into_inner).0;
+        while line.events.is_empty() && !line.is_closed {
+            line.is_asleep = true;
+            line = self.more.wait(line).unwrap_or_else(PoisonError::into_inner);
+        }
+        line.is_asleep = false;
+        let count = line.events.len().min(BATCH);
+        let batch: Vec<McpEvent> = line.events.drain(..count).collect();
+        drop(line);
+        self.room.notify_all();
+        (!batch.is_empty()).then_some(batch)
+    }
+}
+
+/// The writer is gone, whatever ended it: nobody waits for it, and nothing more counts as taken.
+struct Gone<'a>(&'a Queue);
+
+impl Drop for Gone<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.line).is_closed = true;
+        self.0.room.notify_all();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl std::fmt::Debug for QueueRecorder {
@@ -262,6 +317,43 @@ mod tests {
             .for_each(|event| recorder.record(event.clone()));
         drop(recorder);
         assert_eq!(*written.lock().unwrap(), events);
+    }
+
+    #[test]
+    fn whoever_brings_more_than_is_written_waits_and_nothing_is_lost() {
+        let (go, may_go) = std::sync::mpsc::channel::<()>();
+        let (count, counted) = std::sync::mpsc::channel();
+        let recorder = QueueRecorder::new(move |batch: Vec<McpEvent>| {
+            assert!(batch.len() <= BATCH);
+            let _ = count.send(batch.len());
+            may_go.recv().map_err(drop)
+        });
+        let most = BATCH + BACKLOG + 1;
+        std::thread::scope(|scope| {
+            let bringing = scope.spawn(|| (0..most).for_each(|_| recorder.record(event("x"))));
+            let first = counted.recv().unwrap();
+            // The writer holds some and the line is full: the last can't be in it.
+            while lock(&recorder.queue.line).events.len() < BACKLOG {
+                std::thread::yield_now();
+            }
+            assert!(first < most && !bringing.is_finished());
+            let mut written = first;
+            while written < most {
+                go.send(()).unwrap();
+                written += counted.recv().unwrap();
+            }
+            assert_eq!(written, most);
+        });
+        go.send(()).unwrap();
+        drop(recorder);
+    }
+
+    #[test]
+    fn nobody_waits_for_a_writer_that_is_gone() {
+        let recorder = QueueRecorder::new(|_| -> Result<(), ()> { panic!("on purpose") });
+        while recorder.is_recording() {
+            recorder.record(event("x"));
+        }
     }
 
     #[test]

@@ -85,11 +85,12 @@ impl Capability {
     }
 }
 
-/// How much of the host a path opens: 0 nothing, 1 reading, 2 writing. A private directory is the
-/// box's own and opens nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// What a path opens. A private directory is the box's own and opens nothing. An image's files and the host's are not the
+/// same: neither is more than the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exposure {
     Nothing,
+    Image,
     Reading,
     Writing,
 }
@@ -98,14 +99,35 @@ impl Exposure {
     pub(crate) fn of(access: Access) -> Self {
         match access {
             Access::Hidden | Access::Private => Self::Nothing,
+            Access::Image => Self::Image,
             Access::Read | Access::Protected => Self::Reading,
             Access::Write => Self::Writing,
+        }
+    }
+
+    /// Whether who has `other` has this.
+    pub(crate) fn is_within(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Nothing, _) | (Self::Reading, Self::Writing) => true,
+            (own, other) => own == other,
+        }
+    }
+
+    /// The most that is within both.
+    pub(crate) fn meet(self, other: Self) -> Self {
+        if self.is_within(other) {
+            self
+        } else if other.is_within(self) {
+            other
+        } else {
+            Self::Nothing
         }
     }
 
     fn as_str(self) -> &'static str {
         match self {
             Self::Nothing => "no access",
+            Self::Image => "the image's",
             Self::Reading => "read",
             Self::Writing => "write",
         }
@@ -150,7 +172,7 @@ impl Report {
     }
 
     fn isolation(&mut self, parent: &Capability, child: &Capability) {
-        if child.tier < parent.tier {
+        if child.tier.strength() < parent.tier.strength() {
             self.add("sandbox_tier", parent.tier.as_str(), child.tier.as_str());
         }
         if child.degraded > parent.degraded {
@@ -164,6 +186,15 @@ impl Report {
                 shown(parent.emulation),
                 shown(child.emulation),
             );
+        }
+        // Another image is other files and other programs, which nobody granted. To have none is to see the host's: the
+        // paths tell.
+        if let Some(wanted) = &child.image
+            && parent.image.as_ref().map(|rule| &rule.value) != Some(&wanted.value)
+        {
+            let has = parent.image.as_ref();
+            let has = has.map_or("none".to_owned(), |rule| rule.value.to_string());
+            self.add_at("image", has, &wanted.value, wanted.origin.clone());
         }
         let (mine, theirs) = (&parent.workdir, &child.workdir);
         if let Some(wanted) = theirs
@@ -208,7 +239,7 @@ impl Report {
             Exposure::of(parent.lookup(path).access),
             Exposure::of(entry.access),
         );
-        if wants > has {
+        if !wants.is_within(has) {
             let field = match wants {
                 Exposure::Writing => "filesystem_config.writable_paths",
                 _ => "filesystem_config.readable_paths",

@@ -6,16 +6,19 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{
-    EgressRule, EnvPolicy, Limits, LlmTerms, PathRule, PathTable, Places, ProxyTerms,
-    PublishedPort, Rule, SecretRule, ToolRules,
+    EgressRule, EnvPolicy, Ground, ImageName, Limits, LlmTerms, PathRule, PathTable, Places,
+    ProxyTerms, PublishedPort, Rule, SecretRule, ToolRules,
 };
 
-/// How strong the wall is. Ordered from weakest to strongest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// What stands between a program and the host's kernel. Two may be of one [`Strength`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Tier {
     /// Namespaces, Landlock and seccomp on the host's kernel; `seccomp` in files.
     #[serde(rename = "seccomp")]
     Native,
+    /// The same around the files of an image, which it can't do without.
+    #[serde(rename = "container")]
+    Container,
     /// A kernel in user space.
     #[serde(rename = "gvisor")]
     Gvisor,
@@ -33,12 +36,29 @@ impl Tier {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Native => "seccomp",
+            Self::Container => "container",
             Self::Gvisor => "gvisor",
             Self::Microvm => "microvm",
             Self::Firecracker => "firecracker",
         }
     }
+
+    /// How strong the wall is. An image changes what is to be seen inside, not what holds a program in: so `container` is as
+    /// strong as `seccomp`, and a child may move between the two.
+    #[must_use]
+    pub fn strength(self) -> Strength {
+        Strength(match self {
+            Self::Native | Self::Container => 0,
+            Self::Gvisor => 1,
+            Self::Microvm => 2,
+            Self::Firecracker => 3,
+        })
+    }
 }
+
+/// How strong a tier's wall is, from weakest to strongest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Strength(u8);
 
 /// What the host's tree looks like from inside. Ordered from least to most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -173,6 +193,9 @@ pub struct Capability {
     /// Whether a virtual machine may be emulated.
     #[serde(rename = "allow_emulation")]
     pub emulation: Emulation,
+    /// The image whose files the box has in place of the host's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<Rule<ImageName>>,
     /// The working directory, where the file chooses one.
     #[serde(rename = "root")]
     pub workdir: Option<Rule<PathRule>>,
@@ -212,6 +235,7 @@ impl Capability {
             tier: Tier::Native,
             degraded: Degraded::Refuse,
             emulation: Emulation::Refuse,
+            image: None,
             workdir: None,
             filesystem: Filesystem {
                 mode: FsMode::None,
@@ -236,7 +260,16 @@ impl Capability {
     /// What the filesystem rules come to on a host with these places.
     #[must_use]
     pub fn path_table(&self, places: &Places) -> PathTable {
-        PathTable::resolve(&self.filesystem, places)
+        PathTable::resolve_on(self.ground(), &self.filesystem, places)
+    }
+
+    /// Whose files are there where no rule says anything.
+    #[must_use]
+    pub fn ground(&self) -> Ground {
+        match self.image {
+            Some(_) => Ground::Image,
+            None => Ground::Host,
+        }
     }
 }
 

@@ -138,6 +138,8 @@ crate::codes! {
         AllowWritable = "allow_writable",
         /// The path is the box's own, and vanishes with it.
         AllowPrivate = "allow_private",
+        /// The path is the image's.
+        AllowImage = "allow_image",
         /// The variable is one every program needs.
         AllowBaseEnv = "allow_base_env",
         /// The policy names the variable.

@@ -16,6 +16,7 @@ mod decision;
 mod egress;
 mod env;
 mod env_patterns;
+mod image;
 mod limits;
 mod meet;
 mod origin;
@@ -27,7 +28,7 @@ mod tools;
 pub use attenuate::Excess;
 pub use budget::{Amount, Budget, Dimension};
 pub use capability::{
-    Capability, Degraded, Emulation, Filesystem, FsMode, Permission, Tier, Workspace,
+    Capability, Degraded, Emulation, Filesystem, FsMode, Permission, Strength, Tier, Workspace,
 };
 pub use contract::{Contract, OnParentExit, OnTrigger, ResourceSpec, SignerKind, StopCondition};
 pub use decision::{Because, Decision, Reason, Verdict};
@@ -41,10 +42,11 @@ pub use egress::{
     is_provider, is_secret_name, is_variable_name,
 };
 pub use env::{EnvAllow, EnvPolicy, decide_env};
+pub use image::{ImageName, InvalidImageName};
 pub use limits::Limits;
 pub use origin::{Origin, Rule, Source};
 pub use path_rule::{InvalidPathRule, PathRule};
-pub use path_table::{Access, Entry, FileOp, PathTable, Places};
+pub use path_table::{Access, Entry, FileOp, Ground, PathTable, Places};
 pub use tools::{
     BlockedTool, CallRule, Condition, Glob, InvalidPathGlob, InvalidPointer, InvalidRegex,
     InvalidToolPattern, Lexical, McpServer, NameRules, PathGlob, Paths, Pointer, RateUse,

@@ -6,8 +6,8 @@ use crate::attenuate::{Exposure, breakpoints, of_effect};
 use crate::egress::ports;
 use crate::env::decide_name;
 use crate::{
-    Capability, EgressEffect, EgressRule, EnvAllow, EnvPolicy, Filesystem, Limits, LlmTerms,
-    Origin, PathRule, PathTable, Places, ProxyTerms, Rule, Source,
+    Capability, EgressEffect, EgressRule, EnvAllow, EnvPolicy, Filesystem, Ground, ImageName,
+    Limits, LlmTerms, Origin, PathRule, PathTable, Places, ProxyTerms, Rule, Source, Tier,
 };
 
 impl Capability {
@@ -19,9 +19,10 @@ impl Capability {
             == other.workdir.as_ref().map(|rule| &rule.value);
         Self {
             name: format!("{} within {}", other.name, self.name).into(),
-            tier: self.tier.max(other.tier),
+            tier: meet_tier(self, other),
             degraded: self.degraded.min(other.degraded),
             emulation: self.emulation.min(other.emulation),
+            image: meet_image(self, other),
             workdir: self.workdir.clone().filter(|_| same_workdir),
             filesystem: meet_filesystem(self, other, places),
             egress: meet_egress(self, other),
@@ -41,12 +42,35 @@ impl Capability {
     }
 }
 
+/// What both take their files from. Two that differ have none in common, see [`meet_filesystem`].
+fn meet_image(a: &Capability, b: &Capability) -> Option<Rule<ImageName>> {
+    let other = b.image.as_ref();
+    let is_same = |own: &&Rule<ImageName>| other.is_some_and(|other| other.value == own.value);
+    a.image.as_ref().filter(is_same).cloned()
+}
+
+/// The stronger. Without an image there is no container, only what is as strong.
+fn meet_tier(a: &Capability, b: &Capability) -> Tier {
+    let tier = match b.tier.strength() > a.tier.strength() {
+        true => b.tier,
+        false => a.tier,
+    };
+    match (tier, meet_image(a, b)) {
+        (Tier::Container, None) => Tier::Native,
+        _ => tier,
+    }
+}
+
 /// Starts from the lesser mode with no rules but hidden names, and adds a rule at each path where
 /// the outcome is not yet the lesser of the two. A rule added may change what an unnamed path below
 /// it comes to, so this repeats; each round names more paths of a finite set, and a named path stays
 /// as it is, so it ends.
 fn meet_filesystem(a: &Capability, b: &Capability, places: &Places) -> Filesystem {
     let tables = [a.path_table(places), b.path_table(places)];
+    let ground = match meet_image(a, b) {
+        Some(_) => Ground::Image,
+        None => Ground::Host,
+    };
     let named = |rule: &&Rule<PathRule>| matches!(rule.value, PathRule::AnyNamed(_));
     let (own, others) = (&a.filesystem, &b.filesystem);
     let mut meet = Filesystem {
@@ -64,18 +88,23 @@ fn meet_filesystem(a: &Capability, b: &Capability, places: &Places) -> Filesyste
         protected: Vec::new(),
     };
     loop {
-        let reached = PathTable::resolve(&meet, places);
+        let reached = PathTable::resolve_on(ground, &meet, places);
         let [first, second] = &tables;
         let mut settled = true;
         for path in breakpoints([first, second, &reached]) {
             let entries = tables.each_ref().map(|table| table.lookup(&path));
-            let [wanted, other] = entries.each_ref().map(|entry| Exposure::of(entry.access));
-            let (want, lesser) = if wanted <= other {
-                (wanted, &entries[0])
-            } else {
-                (other, &entries[1])
+            let [own, other] = entries.each_ref().map(|entry| Exposure::of(entry.access));
+            let has = Exposure::of(reached.lookup(&path).access);
+            let want = match own.meet(other) {
+                // An image's files are there by themselves or not at all: no rule shows them.
+                Exposure::Image if has != Exposure::Image => Exposure::Nothing,
+                both => both,
             };
-            if Exposure::of(reached.lookup(&path).access) != want {
+            let lesser = match own == want {
+                true => &entries[0],
+                false => &entries[1],
+            };
+            if has != want {
                 settled = false;
                 // An exception must outrank what is shipped, whoever's rule it goes back to.
                 let origin = Origin {
@@ -83,7 +112,7 @@ fn meet_filesystem(a: &Capability, b: &Capability, places: &Places) -> Filesyste
                     ..lesser.origin.clone()
                 };
                 let list = match want {
-                    Exposure::Nothing => &mut meet.hidden,
+                    Exposure::Nothing | Exposure::Image => &mut meet.hidden,
                     Exposure::Reading => &mut meet.readable,
                     Exposure::Writing => &mut meet.writable,
                 };

@@ -43,12 +43,23 @@ pub enum Access {
     Hidden,
     /// The box has a directory of its own there.
     Private,
+    /// The image's files, for reading.
+    Image,
     /// The host's files, for reading.
     Read,
     /// The host's files, for reading, under a path that may be written.
     Protected,
     /// The host's files, for reading and writing.
     Write,
+}
+
+/// Whose files a box sees where no rule says anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ground {
+    /// The host's.
+    Host,
+    /// An image's. Of the host's there is only what the launch and the rules name.
+    Image,
 }
 
 /// One line of the table.
@@ -100,6 +111,12 @@ impl PathTable {
     /// Resolves the rules of a capability on a host with these places.
     #[must_use]
     pub fn resolve(filesystem: &Filesystem, places: &Places) -> Self {
+        Self::resolve_on(Ground::Host, filesystem, places)
+    }
+
+    /// The same where the box's files may be an image's.
+    #[must_use]
+    pub fn resolve_on(ground: Ground, filesystem: &Filesystem, places: &Places) -> Self {
         let places = &places.normal();
         let explicit = explicit_entries(filesystem, places);
         let mut table = Self {
@@ -109,8 +126,13 @@ impl PathTable {
             work: places.work.clone(),
         };
         let explicit = Cover(&explicit);
-        table.add_ground(places, explicit);
-        table.add_home(places, explicit);
+        match ground {
+            Ground::Host => {
+                table.add_ground(places, explicit);
+                table.add_home(places, explicit);
+            }
+            Ground::Image => table.add_image(places),
+        }
         table.add_work(filesystem, explicit);
         table.add_hidden(places);
         table.add_private(places);
@@ -146,8 +168,13 @@ impl PathTable {
                 Decision::allow(found.reason, found.origin)
             }
             (Access::Private, _) => Decision::allow(Reason::AllowPrivate, found.origin),
+            (Access::Image, FileOp::Read) => Decision::allow(Reason::AllowImage, found.origin),
             (Access::Protected, FileOp::Read) => {
                 Decision::allow(Reason::AllowReadable, found.origin)
+            }
+            (Access::Image, FileOp::Write) => {
+                let hint = "an image is never written: write in the working directory or in /tmp";
+                Decision::deny(Reason::DenyReadOnly, found.origin, Some(hint.to_owned()))
             }
             (Access::Read, FileOp::Write) => {
                 let hint = self.write_hint(&path);
@@ -167,6 +194,12 @@ impl PathTable {
         }
     }
 
+    /// What an agent may do at a path, whatever for.
+    #[must_use]
+    pub fn access(&self, path: &Path) -> Access {
+        self.lookup(&normal(path)).access
+    }
+
     /// What holds at a normal absolute path.
     pub(crate) fn lookup(&self, path: &Path) -> Entry {
         let Some((at, entry)) = self.entries.longest_prefix(path) else {
@@ -176,7 +209,8 @@ impl PathTable {
             return ground(Access::Private, Reason::AllowPrivate);
         }
         match self.hidden_by_name(path, at, entry) {
-            Some(origin) if entry.access > Access::Private => Entry {
+            // Names are hidden among the host's files: what an image holds was put there to be used.
+            Some(origin) if entry.access >= Access::Read => Entry {
                 access: Access::Hidden,
                 reason: Reason::DenyHidden,
                 origin: origin.clone(),
@@ -254,6 +288,16 @@ impl PathTable {
         }
     }
 
+    /// An image's files, and directories of the box's own for scratch and home: those of the host's are not there, and an
+    /// image's have the owner that it was built with.
+    fn add_image(&mut self, places: &Places) {
+        self.claim(Path::new("/"), ground(Access::Image, Reason::AllowImage));
+        let home = [places.home.as_path()].into_iter();
+        for path in PRIVATE.iter().map(Path::new).chain(home) {
+            self.claim(path, ground(Access::Private, Reason::AllowPrivate));
+        }
+    }
+
     /// Built-in hidden paths, where anything of the host would show. In a private directory there is
     /// nothing to hide, and the agent may well make a `~/.cache` of its own there.
     fn add_hidden(&mut self, places: &Places) {
@@ -263,7 +307,7 @@ impl PathTable {
             let shows = self
                 .entries
                 .longest_prefix(&path)
-                .is_some_and(|(_, entry)| entry.access > Access::Private);
+                .is_some_and(|(_, entry)| entry.access >= Access::Read);
             if shows {
                 self.claim(path, shipped(Access::Hidden, Reason::DenyHidden));
             }
@@ -276,7 +320,7 @@ impl PathTable {
             let shows = self
                 .entries
                 .longest_prefix(&path)
-                .is_some_and(|(_, entry)| entry.access > Access::Private);
+                .is_some_and(|(_, entry)| entry.access >= Access::Read);
             if shows {
                 self.claim(path, shipped(Access::Private, Reason::AllowPrivate));
             }

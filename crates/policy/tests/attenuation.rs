@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use belljar_policy::{
     BlockedTool, CallRule, Capability, Condition, Degraded, DomainPattern, EgressEffect,
-    EgressRule, EgressTerms, Emulation, EnvAllow, FsMode, LlmApi, LlmEndpointRule, McpServer,
-    OnBudget, Origin, PathGlob, PathRule, Permission, Places, Pointer, ProxyPlace, ProxyResolution,
-    ProxyTerms, PublishedPort, Rule, SecretPlace, SecretRule, SecretSource, Source, Test, Tier,
-    ToolPattern, Verdict, Workspace,
+    EgressRule, EgressTerms, Emulation, EnvAllow, FsMode, ImageName, LlmApi, LlmEndpointRule,
+    McpServer, OnBudget, Origin, PathGlob, PathRule, Permission, Places, Pointer, ProxyPlace,
+    ProxyResolution, ProxyTerms, PublishedPort, Rule, SecretPlace, SecretRule, SecretSource,
+    Source, Test, Tier, ToolPattern, Verdict, Workspace,
 };
 
 fn places() -> Places {
@@ -95,6 +95,53 @@ fn isolation() {
         |_| {},
         |c| c.degraded = Degraded::Accept,
         &["degraded: the child asks for true (child.yaml), the parent has false"],
+    );
+    let image = |name| {
+        let name = ImageName::parse(name).unwrap();
+        Some(Rule::new(name, origin(Source::Document)))
+    };
+    // An image is files that nobody granted; without one, the host's are there.
+    let said = |less: Option<_>, more: Option<_>| {
+        let less = capability(|c| c.image = less);
+        let more = capability(|c| c.image = more);
+        let excess = less.attenuate(&more, &places()).unwrap_err();
+        excess[0].to_string()
+    };
+    assert_eq!(
+        said(None, image("agent")),
+        "image: the child asks for agent (child.yaml:4), the parent has none"
+    );
+    assert_eq!(
+        said(image("agent"), image("other")),
+        "image: the child asks for other (child.yaml:4), the parent has agent"
+    );
+    assert!(said(image("agent"), None).contains("read /"));
+    let own = |tier| {
+        capability(|c| {
+            c.tier = tier;
+            c.image = image("agent");
+        })
+    };
+    for (child, parent) in [
+        (Tier::Native, Tier::Container),
+        (Tier::Container, Tier::Native),
+    ] {
+        assert_eq!(own(parent).attenuate(&own(child), &places()), Ok(()));
+    }
+    let weaker = own(Tier::Gvisor).attenuate(&own(Tier::Container), &places());
+    assert_eq!(
+        weaker.unwrap_err()[0].to_string(),
+        "sandbox_tier: the child asks for container (child.yaml), the parent has gvisor"
+    );
+    check(
+        |c| {
+            c.image = image("agent");
+            c.filesystem.hidden = vec![path("/usr/share")];
+        },
+        |c| c.image = image("agent"),
+        &[
+            "filesystem_config.readable_paths: the child asks for the image's /usr/share (built-in), the parent has no access",
+        ],
     );
     check(
         |_| {},

@@ -22,7 +22,7 @@ use proptest::sample::select;
 /// A pair in which the child is likely, though not certain, to be within the parent: one field of
 /// the parent's is exchanged. Independent pairs almost never are, and would prove nothing.
 fn related() -> impl Strategy<Value = (Capability, Capability)> {
-    (capabilities(), capabilities(), 0..11_usize).prop_map(|(parent, other, field)| {
+    (capabilities(), capabilities(), 0..12_usize).prop_map(|(parent, other, field)| {
         let mut child = parent.clone();
         match field {
             0 => child.filesystem.readable = other.filesystem.readable,
@@ -35,6 +35,7 @@ fn related() -> impl Strategy<Value = (Capability, Capability)> {
             7 => child.ports = other.ports,
             8 => child.llm = other.llm,
             9 => child.upstream_proxy = other.upstream_proxy,
+            10 => child.image = other.image,
             _ => child.tools = other.tools,
         }
         (parent, child)
@@ -266,11 +267,12 @@ proptest! {
 
     #[test]
     fn a_child_may_move_to_a_stronger_tier_and_never_to_a_weaker_one(
-        parent in capabilities(), tier in select(vec![Tier::Native, Tier::Gvisor, Tier::Firecracker]), places in all_places()
+        parent in capabilities(), tier in select(vec![Tier::Native, Tier::Container, Tier::Gvisor, Tier::Firecracker]), places in all_places()
     ) {
         let child = Capability { tier, ..parent.clone() };
-        prop_assert_eq!(within(&child, &parent, &places), tier >= parent.tier);
-        prop_assert!(parent.meet(&child, &places).tier >= parent.tier.max(tier));
+        let (own, wanted) = (parent.tier.strength(), tier.strength());
+        prop_assert_eq!(within(&child, &parent, &places), wanted >= own);
+        prop_assert!(parent.meet(&child, &places).tier.strength() >= own.max(wanted));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use belljar_policy::{
-    Access, FileOp, Filesystem, FsMode, Origin, PathRule, PathTable, Places, Rule, Source,
+    Access, FileOp, Filesystem, FsMode, Ground, Origin, PathRule, PathTable, Places, Rule, Source,
     Workspace,
 };
 
@@ -299,4 +299,45 @@ fn entries_come_parents_first_and_a_relative_path_is_nowhere() {
     );
     let relative = table.decide(Path::new("etc/hosts"), FileOp::Read);
     assert_eq!(relative.reason().code(), ABSENT);
+}
+
+/// An image's files are there where no rule says anything; of the host's, what the launch and the rules name.
+#[test]
+fn an_image_is_the_ground_in_every_mode() {
+    for mode in [FsMode::None, FsMode::ReadOnly, FsMode::ReadWrite] {
+        let mut filesystem = filesystem(mode);
+        filesystem.readable = document(&["/srv/data"]);
+        filesystem.hidden = document(&["/usr/share", "/srv/data/kept", "**/.env"]);
+        let table = PathTable::resolve_on(Ground::Image, &filesystem, &places());
+        let code = |path: &str, op| table.decide(Path::new(path), op).reason().code();
+        for path in [
+            "/",
+            "/etc/shadow",
+            "/usr/bin/sh",
+            "/root/x",
+            "/home/bob/x",
+            "/opt/.env",
+        ] {
+            assert_eq!(code(path, FileOp::Read), "allow_image", "{path}");
+            assert_eq!(code(path, FileOp::Write), "deny_read_only", "{path}");
+        }
+        let home = places().home;
+        let home = home.join("x");
+        assert_eq!(
+            code(&home.to_string_lossy(), FileOp::Write),
+            "allow_private"
+        );
+        assert_eq!(code("/tmp/x", FileOp::Write), "allow_private");
+        assert_eq!(code("/usr/share/x", FileOp::Read), "deny_hidden");
+        assert_eq!(code("/srv/data/x", FileOp::Read), "allow_readable");
+        assert_eq!(code("/srv/data/kept", FileOp::Read), "deny_hidden");
+        assert_eq!(code("/srv/data/.env", FileOp::Read), "deny_hidden");
+        let work = places().work.join("x");
+        let work = work.to_string_lossy();
+        match mode {
+            FsMode::None => assert_eq!(code(&work, FileOp::Read), "allow_private"),
+            FsMode::ReadOnly => assert_eq!(code(&work, FileOp::Write), "deny_read_only"),
+            FsMode::ReadWrite => assert_eq!(code(&work, FileOp::Write), "allow_writable"),
+        }
+    }
 }

@@ -26,13 +26,18 @@ pub struct Missing {
 
 /// Whether a file can be part of a wall: nobody but root and the user who runs it may have written it.
 pub(crate) fn demand_trusted(path: &std::path::Path) -> Result<(), String> {
-    use std::os::unix::fs::MetadataExt;
     let metadata = std::fs::metadata(path).map_err(|error| error.to_string())?;
-    let own = rustix::process::geteuid().as_raw();
-    match [0, own].contains(&metadata.uid()) && metadata.mode() & 0o022 == 0 {
+    match is_trusted(&metadata) {
         true => Ok(()),
         false => Err("others may write to it".into()),
     }
+}
+
+/// Whether nobody but root and our own user may have written it.
+pub(crate) fn is_trusted(metadata: &std::fs::Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let own = rustix::process::geteuid().as_raw();
+    [0, own].contains(&metadata.uid()) && metadata.mode() & 0o022 == 0
 }
 
 impl Host {

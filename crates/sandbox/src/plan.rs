@@ -67,13 +67,16 @@ pub enum Network {
 }
 
 /// Whether sockets can be made inside a box from outside.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Entry {
     /// No.
     #[default]
     Closed,
     /// Its keeper can have them made.
-    ForKeeper,
+    ForKeeper {
+        /// The ports of the box's loopback that they are for. A tier with a kernel of its own leads them on to it.
+        ports: Vec<u16>,
+    },
 }
 
 /// A file of the host's that a box sees as something else.
@@ -112,7 +115,7 @@ pub struct View {
 pub enum Shows {
     /// A directory that holds only what later entries put in it; nobody inside can write to it.
     Frame,
-    /// A tree or file of the host's.
+    /// A tree or file of the host's, or of an image that is kept there.
     Host {
         /// Where it is on the host; no symbolic link is followed in its last component.
         source: PathBuf,
@@ -175,6 +178,8 @@ pub enum Ownership {
     Host,
     /// The plan's `owner_uid` appears as its `uid`, so that a box which runs as nobody can work for root.
     Mapped,
+    /// Theirs in an image, which may be kept where the box's user can't go: the keeper opens it where it is another user.
+    Image,
 }
 
 /// What the whole process tree may use. `None` is no limit.

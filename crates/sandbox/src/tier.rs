@@ -9,9 +9,10 @@
 use crate::gvisor::{self, Runtime};
 use crate::host::Missing;
 use crate::microvm::{self, Parts};
-use crate::native::{LaunchError, Rule, resource_limits, rules};
+use crate::native::{LaunchError, Rule, Verdict, resource_limits, rules};
 use crate::plan::{Identity, Limits, Plan, Spawn};
 use crate::sample::Accounting;
+use rustix::io::Errno;
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -49,6 +50,44 @@ pub(crate) struct Wall<'p> {
     pub(crate) landlock: Landlocked,
     /// What must be there for it, out of the program's sight.
     pub(crate) furniture: Vec<Furniture>,
+    /// The file where the program's end is told, where what is executed can't tell it by its own.
+    pub(crate) told_end: Option<PathBuf>,
+}
+
+/// How a program ended, as it is told in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ProgramEnd {
+    /// With this wait status.
+    Ended(i32),
+    /// It could not be executed.
+    NotStarted(Errno),
+}
+
+impl ProgramEnd {
+    pub(crate) const SIZE: usize = 8;
+
+    pub(crate) fn encode(self) -> [u8; Self::SIZE] {
+        let (kind, value) = match self {
+            ProgramEnd::Ended(status) => (1i32, status),
+            ProgramEnd::NotStarted(errno) => (2, errno.raw_os_error()),
+        };
+        let mut bytes = [0; Self::SIZE];
+        let (first, second) = bytes.split_at_mut(4);
+        first.copy_from_slice(&kind.to_le_bytes());
+        second.copy_from_slice(&value.to_le_bytes());
+        bytes
+    }
+
+    /// Nothing, while it is not told.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (kind, rest) = bytes.split_first_chunk()?;
+        let value = i32::from_le_bytes(*rest.first_chunk()?);
+        match i32::from_le_bytes(*kind) {
+            1 => Some(ProgramEnd::Ended(value)),
+            2 => Some(ProgramEnd::NotStarted(Errno::from_raw_os_error(value))),
+            _ => None,
+        }
+    }
 }
 
 /// Whether Landlock stands around what is executed.
@@ -88,7 +127,7 @@ impl Tier {
         match self {
             Tier::Native => Ok(()),
             Tier::Gvisor(runtime) => gvisor::can_carry(plan, runtime),
-            Tier::Microvm(_) => microvm::can_carry(plan),
+            Tier::Microvm(parts) => microvm::can_carry(plan, parts),
         }
     }
 
@@ -149,11 +188,18 @@ impl Tier {
                 },
                 landlock: Landlocked::Yes,
                 furniture: Vec::new(),
+                told_end: None,
             }),
             Tier::Gvisor(runtime) => gvisor::wall(plan, runtime, terminal),
             Tier::Microvm(parts) => microvm::wall(plan, parts, sampled),
         }
     }
+}
+
+/// Becomes what a tier has of this executable in a box, where the command line says so; the number is the exit code. Any
+/// other command line is none of this.
+pub fn take_over(words: &[OsString]) -> Option<u8> {
+    gvisor::take_over(words).or_else(|| microvm::take_over(words))
 }
 
 /// Whether the program's input is a terminal.
@@ -168,4 +214,17 @@ pub(crate) fn rules_without(names: &[&str]) -> Vec<Rule> {
     let mut kept = rules(Spawn::Allow, false);
     kept.retain(|rule| !names.contains(&rule.name));
     kept
+}
+
+/// The native filter's rules where nobody answers questions: what is asked about there fails, or leads nowhere out of the
+/// kernel that holds it.
+pub(crate) fn rules_unanswered(spawn: Spawn) -> Vec<Rule> {
+    let mut rules = rules(spawn, false);
+    rules.retain(|rule| rule.verdict != Verdict::Mediate);
+    for rule in &mut rules {
+        if let Verdict::Report(errno) = rule.verdict {
+            rule.verdict = Verdict::Fail(errno);
+        }
+    }
+    rules
 }

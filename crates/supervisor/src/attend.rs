@@ -328,7 +328,7 @@ pub(crate) fn attend_on(
     let sketch = Sketch::of(id.as_str(), capability, command, freezer, host, state)?;
     // A guest that had to be made ready for this tier first is not this box's time.
     let started = Instant::now();
-    let mut record = record_of(&sketch, capability, command, host);
+    let mut record = record_of(&sketch, capability, host);
     let held_record = state.hold(&record)?;
     let Streams {
         stdio,

@@ -420,6 +420,7 @@ impl<'a> Keeper<'a> {
             network,
             observed,
             tier: capability.tier.as_str().to_owned(),
+            image: lowered.image.as_ref().map(|image| image.used.clone()),
             degraded: degraded(host),
             limits_by: host.cgroups.name(),
             changes_kept,

@@ -22,6 +22,7 @@ mod door;
 mod environment;
 mod error;
 pub mod fleet;
+mod image;
 pub mod inbox;
 mod keeper;
 pub mod learn;
@@ -32,6 +33,7 @@ mod named;
 mod network;
 mod observation;
 mod places;
+mod program;
 mod reins;
 mod result;
 mod rotation;
@@ -53,6 +55,7 @@ pub use environment::{
     NO_COLOR, STATE_DIR, SUPERVISOR, TOKEN, guest_kernel, key_source,
 };
 pub use error::RunError;
+pub use image::UsedImage;
 pub use lone::{Recording, run, run_told};
 pub use lower::Command;
 pub use manager::{SandboxId, SandboxManager};

@@ -255,7 +255,7 @@ impl Recorded<'_> {
         let launch = Launch {
             run: self.id.to_string(),
             program: plan.program.display().to_string(),
-            command_sha256: words_sha256(self.command.argv.iter().map(|word| word.as_bytes())),
+            command_sha256: words_sha256(plan.argv.iter().map(|word| word.as_bytes())),
             capability: self.capability.name.to_string(),
             capability_sha256: sha256_hex(&capability),
             tier: self.capability.tier.as_str().to_owned(),

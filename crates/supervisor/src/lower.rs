@@ -2,21 +2,23 @@
 
 use crate::environment as names;
 use crate::error::RunError;
-use crate::network::{Fittings, Outlook, network_of, secret_files};
+use crate::image::BoxImage;
+use crate::network::{Eyes, Fittings, Outlook, network_of, secret_files};
 use crate::places::{Principal, find_places};
+use crate::program::Search;
 use crate::shows;
 use crate::state::StateDir;
-use crate::view::{Builder, BuiltView, Changes, overlay_name};
+use crate::view::{Builder, BuiltView, Changes, demand_image_as_ground, overlay_name};
 use belljar_policy::{
-    Access, Capability, FileOp, FsMode, Origin, PathRule, PathTable, Permission, Places, Rule,
-    Tier, Workspace, decide_env,
+    Access, Capability, FsMode, Origin, PathRule, PathTable, Permission, Places, Rule, Tier,
+    Workspace, decide_env,
 };
 use belljar_sandbox::Host;
 use belljar_sandbox::gvisor::Runtime;
 use belljar_sandbox::host::Missing;
 use belljar_sandbox::microvm::{Emulation, Parts, firecracker};
 use belljar_sandbox::native::Outline;
-use belljar_sandbox::plan::{Freezer, Limits, Plan, Spawn, Watch};
+use belljar_sandbox::plan::{Freezer, Limits, Network, Plan, Spawn, Watch};
 use belljar_sandbox::show::Show;
 use std::ffi::{OsStr, OsString};
 use std::net::TcpListener;
@@ -148,6 +150,8 @@ pub(crate) struct Lowered {
     pub(crate) overlay: Option<PathBuf>,
     /// What answers for its network, if it is not closed.
     pub(crate) outlook: Option<Outlook>,
+    /// The image whose files it has.
+    pub(crate) image: Option<BoxImage>,
 }
 
 /// What is known of a box before anybody looks at what it will show: enough to begin it.
@@ -157,9 +161,12 @@ pub(crate) struct Sketch {
     /// What stands between its program and the host's kernel.
     pub(crate) tier: belljar_sandbox::Tier,
     pub(crate) places: Places,
+    /// The program and its arguments.
+    pub(crate) argv: Vec<OsString>,
     principal: Principal,
     /// Things the user should know.
     notes: Vec<String>,
+    image: Option<BoxImage>,
 }
 
 impl Sketch {
@@ -172,8 +179,16 @@ impl Sketch {
         host: &Host,
         state: &StateDir,
     ) -> Result<Self, RunError> {
+        let image = BoxImage::find(capability, state)?;
+        if image.is_some() && command.watch == Watch::Files {
+            return Err(RunError::Refused {
+                what: "what a program does in an image can't be learned: rules are about the host's files".into(),
+                hint: "learn without `image`; what is learned of hosts and limits holds with it".into(),
+            });
+        }
         let limits = limits(capability);
-        let (tier, notes) = find_tier(capability, &limits, host, state)?;
+        let network = network_of(capability);
+        let (tier, notes) = find_tier(capability, &limits, &network, host, state)?;
         let work = match (&command.workdir, &capability.workdir) {
             (Some(path), _) => path.clone(),
             (None, Some(rule)) => rule_directory(rule)?,
@@ -187,13 +202,18 @@ impl Sketch {
                 private_bytes: private_bytes(capability),
                 limits,
                 freezer,
-                network: network_of(capability),
+                network,
                 answered_port: command.answered.as_ref().map(|answered| answered.port),
             },
             tier,
             places,
+            argv: match &image {
+                Some(image) if command.argv.is_empty() => image.command(),
+                _ => command.argv.clone(),
+            },
             principal,
             notes,
+            image,
         })
     }
 }
@@ -210,24 +230,49 @@ pub(crate) fn lower(
         outline,
         tier,
         places,
+        argv,
         principal,
         mut notes,
+        image,
     } = sketch;
+    let tree = image.as_ref().map(|image| &image.tree);
     let id = outline.id.as_str();
     let table = hide_state(capability, state, &places).path_table(&places);
     check_disk(capability, &table)?;
+    if tree.is_some() {
+        demand_image_as_ground(&table)?;
+    }
     let outlook = Outlook::of(capability, &places)?;
-    let is_seen = |path: &Path| table.decide(path, FileOp::Read).is_allow();
+    let eyes = Eyes {
+        table: &table,
+        image: tree,
+    };
     let fittings = match &outlook {
-        Some(outlook) => outlook.fittings(capability, is_seen)?,
+        Some(outlook) => outlook.fittings(capability, &eyes)?,
         None => Fittings::default(),
     };
-    let mut env = environment(capability, &principal, &places, id);
+    let mut env = environment(capability, &principal, &places, id, image.as_ref());
     for (name, value) in fittings.env.into_iter().chain(command.env.iter().cloned()) {
         env.retain(|(known, _)| *known != name);
         env.push((name, value));
     }
-    let program = find_program(command, &env, &table, &places)?;
+    let workdir = match &image {
+        Some(image) if table.access(&places.work) < Access::Read => {
+            let own = image.workdir();
+            match table.access(&own) {
+                Access::Image => own,
+                _ => PathBuf::from("/"),
+            }
+        }
+        _ => places.work.clone(),
+    };
+    let search = Search {
+        table: &table,
+        image: tree,
+        workdir: &workdir,
+        env: &env,
+    };
+    let program = search.find(command, argv.first().map(OsString::as_os_str))?;
     let overlay = match capability.filesystem.workspace {
         Workspace::Overlay if capability.filesystem.mode == FsMode::ReadWrite => {
             Some(make_overlay(id, &table, &principal, state)?)
@@ -235,7 +280,9 @@ pub(crate) fn lower(
         _ => None,
     };
     let changes = overlay.as_deref().map_or(Changes::Direct, Changes::Overlay);
-    let built = Builder::new(&table, &places, principal.identity, changes).build();
+    let built = Builder::new(&table, &places, principal.identity, changes)
+        .on_image(tree)
+        .build(&fittings.links);
     let BuiltView {
         mut entries,
         stand_ins,
@@ -249,9 +296,9 @@ pub(crate) fn lower(
     notes.extend(more);
     let plan = Plan {
         program,
-        argv: command.argv.clone(),
+        argv,
         env,
-        workdir: places.work.clone(),
+        workdir,
         identity: outline.identity,
         view: entries,
         private_bytes: outline.private_bytes,
@@ -284,6 +331,7 @@ pub(crate) fn lower(
         stand_ins,
         overlay,
         outlook,
+        image,
     })
 }
 
@@ -292,11 +340,8 @@ pub(crate) fn lower(
 fn hide_state(capability: &Capability, state: &StateDir, places: &Places) -> Capability {
     let mut capability = capability.clone();
     let key_file = std::env::var_os(crate::environment::KEY_FILE).map(PathBuf::from);
-    let ours = [
-        Some(state.path().to_owned()),
-        Some(state.guests()),
-        key_file,
-    ];
+    let guests = std::env::var_os(crate::environment::GUEST_STORE).map(PathBuf::from);
+    let ours = [Some(state.path().to_owned()), guests, key_file];
     let secrets = secret_files(&capability).filter_map(|rule| rule.resolve(places));
     let hidden: Vec<PathBuf> = ours.into_iter().flatten().chain(secrets).collect();
     for path in hidden.into_iter().flat_map(|path| path.canonicalize()) {
@@ -311,14 +356,19 @@ fn hide_state(capability: &Capability, state: &StateDir, places: &Places) -> Cap
 /// A tier that is not there is refused, never replaced by another. What comes with it is for the user to know.
 fn find_tier(
     capability: &Capability,
-    limits: &belljar_sandbox::plan::Limits,
+    limits: &Limits,
+    network: &Network,
     host: &Host,
     state: &StateDir,
 ) -> Result<(belljar_sandbox::Tier, Vec<String>), RunError> {
     let mut notes = Vec::new();
     let tier = match capability.tier {
-        Tier::Native => belljar_sandbox::Tier::Native,
-        Tier::Gvisor => belljar_sandbox::Tier::Gvisor(Arc::new(Runtime::find().map_err(refused)?)),
+        // An image changes what is to be seen, not the wall.
+        Tier::Native | Tier::Container => belljar_sandbox::Tier::Native,
+        Tier::Gvisor => {
+            let runtime = Runtime::find(&state.tiers()?).map_err(refused)?;
+            belljar_sandbox::Tier::Gvisor(Arc::new(runtime))
+        }
         Tier::Microvm => {
             let emulation = match capability.emulation {
                 belljar_policy::Emulation::Allow => Emulation::Allowed,
@@ -326,7 +376,7 @@ fn find_tier(
             };
             let find = || Parts::find(emulation, crate::environment::guest_kernel().as_deref());
             let parts = find().map_err(refused)?;
-            let parts = match parts.resuming(&state.guests(), host, limits) {
+            let parts = match parts.resuming(&state.guests(), host, limits, network) {
                 Ok(parts) => parts,
                 // Slower, with the same walls.
                 Err(error) => {
@@ -421,6 +471,7 @@ fn environment(
     principal: &Principal,
     places: &Places,
     id: &str,
+    image: Option<&BoxImage>,
 ) -> Vec<(OsString, OsString)> {
     let replaced = [
         names::HOME,
@@ -430,14 +481,24 @@ fn environment(
         names::INSIDE,
         names::STATE_DIR,
     ];
+    // Where the host keeps its programs is of no use in an image.
+    let passes = |name: &str| !replaced.contains(&name) && (image.is_none() || name != names::PATH);
     let mut env: Vec<(OsString, OsString)> = std::env::vars_os()
         .filter(|(name, value)| {
             name.to_str().is_some_and(|name| {
-                !replaced.contains(&name)
-                    && decide_env(&capability.env, name, value.as_bytes()).is_allow()
+                passes(name) && decide_env(&capability.env, name, value.as_bytes()).is_allow()
             })
         })
         .collect();
+    for (name, value) in image
+        .into_iter()
+        .flat_map(|image| image.env(&capability.env))
+    {
+        let is_replaced = name.to_str().is_some_and(|name| replaced.contains(&name));
+        if !is_replaced && !env.iter().any(|(known, _)| *known == name) {
+            env.push((name, value));
+        }
+    }
     if !env.iter().any(|(name, _)| name == names::PATH) {
         env.push((names::PATH.into(), names::DEFAULT_PATH.into()));
     }
@@ -454,101 +515,6 @@ fn environment(
         env.push((names::LOGNAME.into(), user.into()));
     }
     env
-}
-
-/// The program's path, found as a shell would find it, among what the box shows.
-fn find_program(
-    command: &Command,
-    env: &[(OsString, OsString)],
-    table: &PathTable,
-    places: &Places,
-) -> Result<PathBuf, RunError> {
-    let Some(name) = command.argv.first().filter(|name| !name.is_empty()) else {
-        return Err(RunError::Invalid {
-            what: "no command given".into(),
-            hint: "belljar run -- PROGRAM [ARGS…]".into(),
-        });
-    };
-    let shown = name.to_string_lossy().into_owned();
-    if name.as_bytes().contains(&b'/') {
-        let path = places.work.join(name);
-        if shows::is_program(&command.shows, &path) {
-            return Ok(path);
-        }
-        return match classify(&path, table) {
-            Candidate::Good => Ok(path),
-            Candidate::Absent => Err(not_found(shown, "no such file")),
-            Candidate::NotExecutable => Err(not_executable(path)),
-            Candidate::Hidden(what, hint) => Err(RunError::Refused { what, hint }),
-        };
-    }
-    let search = env
-        .iter()
-        .find(|(key, _)| key == names::PATH)
-        .map(|(_, value)| value.clone())
-        .unwrap_or_default();
-    let mut worse = None;
-    for directory in std::env::split_paths(&search).filter(|path| path.is_absolute()) {
-        let path = directory.join(name);
-        match classify(&path, table) {
-            Candidate::Good => return Ok(path),
-            Candidate::Absent => {}
-            Candidate::NotExecutable => worse = worse.or(Some(not_executable(path))),
-            Candidate::Hidden(what, hint) => worse = Some(RunError::Refused { what, hint }),
-        }
-    }
-    let looked = format!("looked in PATH={}", search.to_string_lossy());
-    Err(worse.unwrap_or_else(|| not_found(shown, &looked)))
-}
-
-enum Candidate {
-    Good,
-    Absent,
-    NotExecutable,
-    Hidden(String, String),
-}
-
-fn classify(path: &Path, table: &PathTable) -> Candidate {
-    let Ok(metadata) = std::fs::metadata(path) else {
-        return Candidate::Absent;
-    };
-    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    for seen in [path, &real] {
-        let decision = table.decide(seen, FileOp::Read);
-        if !decision.is_allow() {
-            let because = decision.because();
-            return Candidate::Hidden(
-                format!(
-                    "{} is not visible in the box ({}, {})",
-                    seen.display(),
-                    because.reason.code(),
-                    because.origin
-                ),
-                because.hint.clone().unwrap_or_default(),
-            );
-        }
-    }
-    if metadata.is_file() && metadata.permissions().mode() & 0o111 != 0 {
-        Candidate::Good
-    } else {
-        Candidate::NotExecutable
-    }
-}
-
-fn not_found(program: String, hint: &str) -> RunError {
-    RunError::NotFound {
-        program,
-        hint: hint.to_owned(),
-    }
-}
-
-pub(crate) fn not_executable(program: PathBuf) -> RunError {
-    let hint = if program.is_dir() {
-        "it is a directory".to_owned()
-    } else {
-        format!("chmod +x {}, or name an interpreter", program.display())
-    };
-    RunError::NotExecutable { program, hint }
 }
 
 /// Makes the directories an overlay needs, one set for each writable path, owned by the box's user.

@@ -139,6 +139,9 @@ pub struct RunResult {
     pub observed: Option<crate::observation::Observation>,
     /// The wall.
     pub tier: String,
+    /// The image whose files it had, if not the host's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<crate::UsedImage>,
     /// What is weaker here than on a full host.
     pub degraded: Vec<String>,
     /// What held its limits.

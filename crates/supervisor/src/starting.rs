@@ -3,7 +3,8 @@
 use crate::attend::{Output, Signals};
 use crate::capture::Capture;
 use crate::error::RunError;
-use crate::lower::{Command, Lowered, Sketch, not_executable};
+use crate::lower::{Lowered, Sketch};
+use crate::program::not_executable;
 use crate::stand_in::{Pool, StandIn};
 use crate::state::{RunRecord, StateDir};
 use belljar_policy::Capability;
@@ -39,7 +40,6 @@ impl Drop for DiscardOnFailure {
 pub(crate) fn record_of<'a>(
     sketch: &Sketch,
     capability: &'a Capability,
-    command: &Command,
     host: &Host,
 ) -> RunRecord<&'a Capability> {
     RunRecord {
@@ -48,7 +48,7 @@ pub(crate) fn record_of<'a>(
         started_at: SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |time| time.as_secs()),
-        command: command
+        command: sketch
             .argv
             .iter()
             .map(|word| word.to_string_lossy().into_owned())

@@ -157,6 +157,13 @@ impl StateDir {
         fs::set_permissions(path, fs::Permissions::from_mode(0o711)).map_err(fail)
     }
 
+    /// What was learnt of the tiers of this host.
+    pub fn tiers(&self) -> Result<PathBuf, RunError> {
+        let path = self.root.join("tiers");
+        self.make(&path)?;
+        Ok(path)
+    }
+
     pub(crate) fn make_overlay(&self, id: &str) -> Result<PathBuf, RunError> {
         self.make(&self.overlays())?;
         let path = self.overlays().join(id);

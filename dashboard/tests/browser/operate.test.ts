@@ -55,7 +55,11 @@ test("a graph moves while an agent works", async (t) => {
     (was) => Number(document.querySelector(".chart-plot")?.getAttribute("data-last")) > was + 1,
     before,
   );
-  assert.notEqual(await drawn(), picture, "new samples are drawn");
+  // They are known before they are drawn, which waits for the browser's next frame. A graph that stands still ends the test.
+  await page.waitForFunction(
+    (was) => document.querySelector<HTMLCanvasElement>(".chart-plot canvas")?.toDataURL() !== was,
+    picture,
+  );
   await ask(at, "POST", `/v1/workers/${agent.id}/kill`, { reason: "the test is over", subtree: true });
 });
 

@@ -151,6 +151,26 @@ impl Stage {
         Ok(std::fs::write(self.directory.join(name), text)?)
     }
 
+    /// A file of the stage's, beside its project.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.directory.with_file_name(name)
+    }
+
+    /// Runs a program to its end, as the stage's user.
+    pub(super) fn run(&self, words: &[&str]) -> Result<(), Failure> {
+        match self.command(words).status()?.success() {
+            true => Ok(()),
+            false => Err(format!("{} failed", words.join(" ")).into()),
+        }
+    }
+
+    /// The same for the program that is measured.
+    pub(super) fn belljar(&self, arguments: &[&str]) -> Result<(), Failure> {
+        let mut words = vec![self.belljar.to_str().unwrap_or_default()];
+        words.extend(arguments);
+        self.run(&words)
+    }
+
     pub(super) fn boxed<'a>(&'a self, options: &[&'a str], words: &[&'a str]) -> Vec<&'a str> {
         let mut all = vec![self.belljar.to_str().unwrap_or_default(), "run", "--quiet"];
         all.extend(options);
@@ -378,7 +398,7 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    fn of(mut values: Vec<f64>) -> Self {
+    pub(super) fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let at = |part: f64| {
             values

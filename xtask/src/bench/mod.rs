@@ -3,6 +3,7 @@
 mod egress;
 mod evolve;
 mod experiment;
+mod image;
 mod launch;
 mod mcp;
 mod replication;
@@ -12,6 +13,7 @@ mod tiers;
 pub(crate) use egress::egress;
 pub(crate) use evolve::evolve;
 pub(crate) use experiment::experiment;
+pub(crate) use image::image;
 pub(crate) use launch::{calls, launch};
 pub(crate) use mcp::{echo, echo_http, mcp};
 pub(crate) use replication::{replication, stamp};

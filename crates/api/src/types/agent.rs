@@ -55,7 +55,7 @@ pub struct ReplicateRequest {
     pub budget: Option<Budget>,
 }
 
-/// Limits that a child gets below its parent's. Everything else is as the parent has it.
+/// Limits that a child gets below its parent's, and a wall that may be stronger. Everything else is as the parent has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Narrowing {
@@ -71,6 +71,25 @@ pub struct Narrowing {
     /// Processes and threads alive at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_processes: Option<NonZeroU64>,
+    /// What stands between the child and the host's kernel: as strong as the parent's, or stronger.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox_tier: Option<TierName>,
+}
+
+/// A tier, as policies name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TierName {
+    /// The host kernel's own walls.
+    Seccomp,
+    /// The same around the files of an image.
+    Container,
+    /// A kernel in user space.
+    Gvisor,
+    /// A virtual machine by QEMU.
+    Microvm,
+    /// A virtual machine by Firecracker.
+    Firecracker,
 }
 
 /// What a child is to know: UTF-8 text of at most 1 MiB. With its JSON escapes it must also fit in a request's body, which leaves

@@ -14,7 +14,7 @@ pub(crate) mod text;
 pub use agent::{
     Child, ChildUsage, Done, Empty, HeartbeatReply, ManifestReply, Narrowing, ProposalView,
     ProposalsReply, ProposeRequest, Proposed, ReplicasReply, ReplicateRequest, Replicated,
-    ShutdownRequest, StateText, UsageReply, UsageReport,
+    ShutdownRequest, StateText, TierName, UsageReply, UsageReport,
 };
 pub use budget::{Amounts, Budget, BudgetView};
 pub use command::Command;

@@ -4,6 +4,7 @@ pub(crate) mod doctor;
 pub(crate) mod evolve;
 pub(crate) mod evolve_review;
 pub(crate) mod experiment;
+pub(crate) mod image;
 mod learn;
 pub(crate) mod mcp;
 pub(crate) mod monitor;
@@ -19,7 +20,7 @@ pub(crate) use proof::{Audit, ExportFormat, KeyKind, Keys, LogName, Manifest, Ve
 pub(crate) use token::{Create, Token, TokenRole};
 
 use crate::exit;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -44,26 +45,19 @@ impl Cli {
     }
 
     fn run_alone(words: &[OsString]) -> Option<Self> {
-        words.get(1).filter(|word| *word == "run")?;
-        let RunAlone {
-            command: OnlyRun::Run(run),
-        } = RunAlone::try_parse_from(words).ok()?;
+        let (_, words) = words.split_first()?;
+        words.first().filter(|word| *word == "run")?;
+        let definition = clap::Command::new("run")
+            .disable_help_flag(true)
+            .disable_version_flag(true);
+        let mut matches = Run::augment_args(definition)
+            .try_get_matches_from(words)
+            .ok()?;
+        let run = Run::from_arg_matches_mut(&mut matches).ok()?;
         Some(Self {
             command: Command::Run(run),
         })
     }
-}
-
-#[derive(Debug, Parser)]
-#[command(name = "belljar")]
-struct RunAlone {
-    #[command(subcommand)]
-    command: OnlyRun,
-}
-
-#[derive(Debug, Subcommand)]
-enum OnlyRun {
-    Run(Run),
 }
 
 #[derive(Debug, Subcommand)]
@@ -142,6 +136,9 @@ pub(crate) enum Command {
     /// The tokens of the web API and the dashboard
     #[command(subcommand)]
     Token(Token),
+    /// Root file systems for boxes of the tier `container`
+    #[command(subcommand)]
+    Image(image::Image),
     /// Show what a box with `workspace: overlay` changed
     Diff(Kept),
     /// Make those changes in the workspace
@@ -222,8 +219,12 @@ pub(crate) struct Run {
     /// No summary line
     #[arg(long, short)]
     pub(crate) quiet: bool,
-    /// The program and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    /// The program and its arguments; where the policy names an image, what the image says if nothing is given
+    #[arg(
+        last = true,
+        required_unless_present = "config",
+        value_name = "COMMAND"
+    )]
     pub(crate) command: Vec<OsString>,
 }
 

@@ -100,6 +100,9 @@ pub(crate) enum Agent {
         /// Replicas that it may make in turn
         #[arg(long, value_name = "N")]
         replicas: Option<u64>,
+        /// What stands between it and the host's kernel: as strong as yours, or stronger
+        #[arg(long, value_name = "TIER", value_parser = tier)]
+        tier: Option<belljar_api::TierName>,
         /// CPU seconds for it and its descendants
         #[arg(long, value_name = "SECONDS")]
         cpu_seconds: Option<f64>,
@@ -162,4 +165,10 @@ pub(crate) enum Agent {
         /// What tells this run's processes from all others
         mark: String,
     },
+}
+
+/// A tier, spelled as in policies.
+fn tier(word: &str) -> Result<belljar_api::TierName, String> {
+    serde_json::from_value(word.into())
+        .map_err(|_| "seccomp, container, gvisor, microvm or firecracker".to_owned())
 }

@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use belljar_api::{
-    Budget, CallError, Client, Command, Empty, Heartbeat, Manifest, Proposals, Propose,
+    Budget, CallError, Client, Command, Empty, Heartbeat, Manifest, Narrowing, Proposals, Propose,
     ProposeRequest, Reason, Replicas, Replicate, ReplicateRequest, ReportUsage, Shutdown,
     ShutdownRequest, StateText, Usage, UsageReport,
 };
@@ -55,6 +55,7 @@ fn ask(command: Agent, format: OutputFormat) -> Result<u8, Failure> {
             reason,
             state,
             replicas,
+            tier,
             cpu_seconds,
             memory_mb,
             processes,
@@ -67,7 +68,10 @@ fn ask(command: Agent, format: OutputFormat) -> Result<u8, Failure> {
                 reason: said(reason)?,
                 command: words(command)?,
                 state: state.as_deref().map(read_state).transpose()?,
-                capability: None,
+                capability: tier.map(|tier| Narrowing {
+                    sandbox_tier: Some(tier),
+                    ..Narrowing::default()
+                }),
                 budget: Some(Budget {
                     replicas,
                     cpu_ms: cpu_seconds.map(|seconds| (seconds * 1000.0) as u64),

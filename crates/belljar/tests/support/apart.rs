@@ -80,23 +80,27 @@ macro_rules! for_each_user_apart {
 }
 pub(crate) use for_each_user_apart;
 
-/// The same on gVisor, for tests that [`for_each_user_apart`] has natively.
-macro_rules! on_gvisor_apart {
+/// The same on other tiers.
+macro_rules! on_other_tiers_apart {
     ($($name:ident),+ $(,)?) => {
-        mod gvisor {
+        $crate::support::on_other_tiers_apart!(@ gvisor, on_gvisor, $($name),+);
+        $crate::support::on_other_tiers_apart!(@ container, in_container, $($name),+);
+    };
+    (@ $tier:ident, $on:ident, $($name:ident),+) => {
+        mod $tier {
             mod as_root {
-                use $crate::support::{Who, apart, on_gvisor};
+                use $crate::support::{Who, apart, $on};
                 $(#[test] fn $name() {
-                    on_gvisor(|| apart(Who::Root, concat!("gvisor::as_root::", stringify!($name)), super::super::$name))
+                    $on(|| apart(Who::Root, concat!(stringify!($tier), "::as_root::", stringify!($name)), super::super::$name))
                 })+
             }
             mod as_user {
-                use $crate::support::{Who, apart, on_gvisor};
+                use $crate::support::{Who, apart, $on};
                 $(#[test] fn $name() {
-                    on_gvisor(|| apart(Who::User, concat!("gvisor::as_user::", stringify!($name)), super::super::$name))
+                    $on(|| apart(Who::User, concat!(stringify!($tier), "::as_user::", stringify!($name)), super::super::$name))
                 })+
             }
         }
     };
 }
-pub(crate) use on_gvisor_apart;
+pub(crate) use on_other_tiers_apart;

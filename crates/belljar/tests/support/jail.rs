@@ -13,7 +13,7 @@ use super::build::reachable_by_others;
 use super::leftovers::assert_nothing_left;
 use super::outcome::{Attempt, Outcome};
 use super::watch::{Finished, finish};
-use super::{MICROVM, Who, belljar, lines_for, probe, runner_is_root};
+use super::{MICROVM, Who, belljar, probe, runner_is_root};
 
 pub(crate) const SSH_SECRET: &str = "not a real private key";
 pub(crate) const AWS_SECRET: &str = "not a real access key";
@@ -60,6 +60,10 @@ impl Jail {
         };
         fs::create_dir_all(&jail.base).expect("create the test's directory");
         jail.furnish();
+        if jail.tier == Some(super::CONTAINER) {
+            super::provide_image(&jail.state, belljar_image::ImageConfig::default());
+            jail.own(&jail.state);
+        }
         jail
     }
 
@@ -172,14 +176,17 @@ impl Jail {
         let document = format!(
             "extends: {}\n{}{}",
             profile.to_string_lossy(),
-            lines_for(tier),
+            super::tier_lines(tier),
             // A small guest is sooner there.
             match tier {
                 MICROVM => "resource_limits: {max_memory_mb: 512}\n",
                 _ => "",
             }
         );
-        self.put(&path, &document);
+        // Others may be reading it: boxes are started side by side.
+        if fs::read_to_string(&path).ok().as_ref() != Some(&document) {
+            self.put(&path, &document);
+        }
         options.extend(["--config".into(), path.into_os_string()]);
         options
     }
@@ -187,11 +194,14 @@ impl Jail {
     /// Runs under this capability document.
     pub(crate) fn policy(&mut self, yaml: &str) -> &mut Jail {
         let path = self.base.join("policy.yaml");
-        match self.tier {
-            Some(tier) => self.put(&path, &format!("{}{yaml}", lines_for(tier))),
-            None => self.put(&path, yaml),
-        }
+        self.put(&path, &self.document(yaml));
         self.option(&["--config", &path.to_string_lossy()])
+    }
+
+    /// A capability document, of this jail's tier.
+    pub(crate) fn document(&self, yaml: &str) -> String {
+        let lines = self.tier.map(super::tier_lines).unwrap_or_default();
+        lines + yaml
     }
 
     /// Moderate with these limits on top, one `name: value` each.

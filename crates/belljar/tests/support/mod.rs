@@ -15,8 +15,10 @@
 
 mod apart;
 mod build;
+mod dockerd;
 mod family;
 mod http;
+mod image;
 mod jail;
 mod leftovers;
 mod lesson;
@@ -31,10 +33,12 @@ mod watch;
 mod world;
 mod yard;
 
-pub(crate) use apart::{apart, for_each_user_apart, is_apart, on_gvisor_apart};
-pub(crate) use build::{belljar, probe};
+pub(crate) use apart::{apart, for_each_user_apart, is_apart, on_other_tiers_apart};
+pub(crate) use build::{belljar, probe, reachable_by_others};
+pub(crate) use dockerd::Dockerd;
 pub(crate) use family::{AGENT, Family, Host, Refusal, Said, text};
 pub(crate) use http::{Answer, Http, Ready};
+pub(crate) use image::{IMAGE, MARK as IMAGE_MARK, provide as provide_image, put as put_image};
 pub(crate) use jail::{AWS_SECRET, DOTENV_SECRET, Jail, NETRC_SECRET, SSH_SECRET};
 pub(crate) use leftovers::{cgroups_of, files_below, processes_marked};
 pub(crate) use lesson::{belljar_in, jail_with, plain_jail, succeeded, valid};
@@ -45,12 +49,13 @@ pub(crate) use scratch::Scratch;
 pub(crate) use supervised::{Supervised, pid as supervised_pid};
 pub(crate) use talk::{Talk, text_of};
 pub(crate) use tier::{
-    Difference, GVISOR, MICROVM, differs, lines_for, on_gvisor, on_microvm, tier,
+    CONTAINER, Difference, GVISOR, MICROVM, differs, in_container, on_gvisor, on_microvm, tier,
+    tier_lines,
 };
 pub(crate) use watch::{Finished, eventually, finish, finish_with_input};
 pub(crate) use world::{
     NODE_MODULES, PLACE, PYTHON, World, assert_recorded, codes, for_each_user_in_a_world,
-    in_a_world, on_gvisor_in_a_world,
+    in_a_world, on_other_tiers_in_a_world,
 };
 pub(crate) use yard::{Yard, attend_admitted};
 
@@ -136,26 +141,14 @@ macro_rules! for_each_user {
 pub(crate) use for_each_user;
 
 /// The same for every tier: `as_root::name` and `as_user::name` natively, `gvisor::as_root::name` and
-/// `gvisor::as_user::name` on gVisor, and `microvm::as_root::name` with a guest. Where a tier is known to differ, the test says
-/// so by a [`Difference`].
+/// `gvisor::as_user::name` on gVisor, the same in `container` with an image, and `microvm::as_root::name` with a guest. Where a
+/// tier is known to differ, the test says so by a [`Difference`].
 macro_rules! for_each_user_and_tier {
     ($($name:ident),+ $(,)? $(; prepared by root: $($prepared:ident),+ $(,)?)?) => {
         $crate::support::for_each_user!($($name),+ $(; prepared by root: $($prepared),+)?);
-        mod gvisor {
-            mod as_root {
-                use $crate::support::{Who, on_gvisor};
-                $(#[test] fn $name() { Who::Root.require(); on_gvisor(|| super::super::$name(Who::Root)) })+
-                $($(#[test] fn $prepared() { Who::Root.require(); on_gvisor(|| super::super::$prepared(Who::Root)) })+
-                mod as_user {
-                    use $crate::support::{Who, on_gvisor};
-                    $(#[test] fn $prepared() { Who::Root.require(); on_gvisor(|| super::super::super::$prepared(Who::User)) })+
-                })?
-            }
-            mod as_user {
-                use $crate::support::{Who, on_gvisor};
-                $(#[test] fn $name() { on_gvisor(|| super::super::$name(Who::User)) })+
-            }
-        }
+        $crate::support::tier_of_tests!(gvisor, on_gvisor, $($name),+ $(; prepared by root: $($prepared),+)?);
+        $crate::support::tier_of_tests!(container, in_container, $($name),+ $(; prepared by root: $($prepared),+)?);
+        // Guests are slow where the processor is emulated; who starts them makes no difference inside.
         mod microvm {
             mod as_root {
                 use $crate::support::{Who, on_microvm};
@@ -166,3 +159,25 @@ macro_rules! for_each_user_and_tier {
     };
 }
 pub(crate) use for_each_user_and_tier;
+
+/// The tests of one tier.
+macro_rules! tier_of_tests {
+    ($tier:ident, $on:ident, $($name:ident),+ $(; prepared by root: $($prepared:ident),+)?) => {
+        mod $tier {
+            mod as_root {
+                use $crate::support::{Who, $on};
+                $(#[test] fn $name() { Who::Root.require(); $on(|| super::super::$name(Who::Root)) })+
+                $($(#[test] fn $prepared() { Who::Root.require(); $on(|| super::super::$prepared(Who::Root)) })+
+                mod as_user {
+                    use $crate::support::{Who, $on};
+                    $(#[test] fn $prepared() { Who::Root.require(); $on(|| super::super::super::$prepared(Who::User)) })+
+                })?
+            }
+            mod as_user {
+                use $crate::support::{Who, $on};
+                $(#[test] fn $name() { $on(|| super::super::$name(Who::User)) })+
+            }
+        }
+    };
+}
+pub(crate) use tier_of_tests;

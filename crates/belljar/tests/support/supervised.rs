@@ -243,15 +243,23 @@ impl Supervised {
         marked
     }
 
-    /// Nothing of keepers and boxes is left: no process, record, door or socket.
+    /// Nothing of keepers and boxes is left: no process, record, door or socket. Word of an end stays until the daemon has put it
+    /// on file, which it does once it has told of the end.
     #[track_caller]
     pub(crate) fn assert_nothing_left(&self) {
         let kept = self.kept();
         assert!(kept.is_empty(), "processes are left: {kept:#?}");
-        for place in ["runs", "doors", "fleet/keepers"] {
+        for place in ["runs", "doors"] {
             let files = files_below(&self.jail.state.join(place));
             assert!(files.is_empty(), "left in {place}: {files:#?}");
         }
+        let is_word = |path: &PathBuf| path.to_string_lossy().ends_with(".ended.json");
+        eventually("the daemon keeps every end it was told of", || {
+            let files = files_below(&self.jail.state.join("fleet/keepers"));
+            let (words, left): (Vec<_>, Vec<_>) = files.into_iter().partition(is_word);
+            assert!(left.is_empty(), "left in fleet/keepers: {left:#?}");
+            words.is_empty().then_some(())
+        });
         let mounts = fs::read_to_string("/proc/self/mountinfo").expect("the mount table");
         let base = self.jail.base.to_string_lossy().into_owned();
         let state = self.jail.state.to_string_lossy().into_owned();

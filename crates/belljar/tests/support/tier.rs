@@ -2,9 +2,10 @@
 
 use std::cell::Cell;
 
-/// As policies name it.
+/// As policies name them.
 pub(crate) const GVISOR: &str = "gvisor";
 pub(crate) const MICROVM: &str = "microvm";
+pub(crate) const CONTAINER: &str = "container";
 
 thread_local! {
     static TIER: Cell<Option<&'static str>> = const { Cell::new(None) };
@@ -25,27 +26,30 @@ pub(crate) fn on_microvm(test: impl FnOnce()) {
     on(MICROVM, test);
 }
 
+/// Runs a test with its boxes in an image.
+pub(crate) fn in_container(test: impl FnOnce()) {
+    on(CONTAINER, test);
+}
+
 fn on(tier: &'static str, test: impl FnOnce()) {
     TIER.set(Some(tier));
     test();
     TIER.set(None);
 }
 
-/// The lines of a policy that ask for a tier.
-pub(crate) fn lines_for(tier: &str) -> String {
+/// The lines of a policy that say which tier.
+pub(crate) fn tier_lines(tier: &str) -> String {
     match tier {
         MICROVM => format!("sandbox_tier: {MICROVM}\nallow_emulation: true\n"),
-        tier => format!("sandbox_tier: {tier}\n"),
+        CONTAINER => format!("sandbox_tier: {CONTAINER}\nimage: {}\n", super::IMAGE),
+        other => format!("sandbox_tier: {other}\n"),
     }
 }
 
 /// Where a box of another tier is known to be different. A test that meets one asserts what holds there instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Difference {
-    UserZero,
-    EndsWithItsProgram,
-    FirstProcess,
-    SignalsAsCodes,
+    OpenInit,
     Unreported,
     PermissionBits,
     OwnDevices,
@@ -55,14 +59,12 @@ pub(crate) enum Difference {
     MachinesTime,
     MachinesMemory,
     KernelThreads,
+    OwnFiles,
 }
 
 impl Difference {
     pub(crate) const ALL: &[Difference] = &[
-        Difference::UserZero,
-        Difference::EndsWithItsProgram,
-        Difference::FirstProcess,
-        Difference::SignalsAsCodes,
+        Difference::OpenInit,
         Difference::Unreported,
         Difference::PermissionBits,
         Difference::OwnDevices,
@@ -72,26 +74,15 @@ impl Difference {
         Difference::MachinesTime,
         Difference::MachinesMemory,
         Difference::KernelThreads,
+        Difference::OwnFiles,
     ];
 
     /// In which tiers, and why, as docs/tiers.md tells users.
     pub(crate) fn reasons(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Difference::UserZero => &[(
+            Difference::OpenInit => &[(
                 GVISOR,
-                "The program is user 0 to gVisor's kernel, without any capability; to the host it is the box's user",
-            )],
-            Difference::EndsWithItsProgram => &[(
-                GVISOR,
-                "A box ends with its program, not with the last process that it left in the background",
-            )],
-            Difference::FirstProcess => &[(
-                GVISOR,
-                "The program is process 1 in the box; there is no init before it",
-            )],
-            Difference::SignalsAsCodes => &[(
-                GVISOR,
-                "A program that a signal ended is told as exit code 128 and the signal's number",
+                "`/proc/1/environ` and `/proc/1/maps` can be read: that init has nothing of the keeper's in either",
             )],
             Difference::Unreported => &[
                 (
@@ -147,6 +138,11 @@ impl Difference {
             Difference::KernelThreads => {
                 &[(MICROVM, "Its kernel's threads are to be seen in `/proc`")]
             }
+            Difference::OwnFiles => &[(
+                CONTAINER,
+                "Of the host's files there are the working directory and what the policy's paths name; the home directory is \
+                 empty and the box's own",
+            )],
         }
     }
 }
@@ -154,5 +150,5 @@ impl Difference {
 /// Whether this test's boxes are different in this.
 pub(crate) fn differs(in_what: Difference) -> bool {
     let mut tiers = in_what.reasons().iter().map(|(tier, _)| *tier);
-    tiers.any(|there| tier() == Some(there))
+    Difference::ALL.contains(&in_what) && tiers.any(|there| tier() == Some(there))
 }

@@ -163,7 +163,10 @@ impl World {
     /// Runs under this capability document from now on.
     pub(crate) fn policy(&mut self, yaml: &str) -> &mut World {
         match std::mem::replace(&mut self.has_policy, true) {
-            true => self.jail.put(&self.jail.base.join("policy.yaml"), yaml),
+            true => {
+                let path = self.jail.base.join("policy.yaml");
+                self.jail.put(&path, &self.jail.document(yaml));
+            }
             false => {
                 self.jail.policy(yaml);
             }
@@ -350,23 +353,27 @@ macro_rules! for_each_user_in_a_world {
 }
 pub(crate) use for_each_user_in_a_world;
 
-/// The same on gVisor, for tests that [`for_each_user_in_a_world`] has natively.
-macro_rules! on_gvisor_in_a_world {
+/// The same on other tiers.
+macro_rules! on_other_tiers_in_a_world {
     ($($name:ident),+ $(,)?) => {
-        mod gvisor {
+        $crate::support::on_other_tiers_in_a_world!(@ gvisor, on_gvisor, $($name),+);
+        $crate::support::on_other_tiers_in_a_world!(@ container, in_container, $($name),+);
+    };
+    (@ $tier:ident, $on:ident, $($name:ident),+) => {
+        mod $tier {
             mod as_root {
-                use $crate::support::{Who, in_a_world, on_gvisor};
+                use $crate::support::{Who, in_a_world, $on};
                 $(#[test] fn $name() {
-                    on_gvisor(|| in_a_world(Who::Root, concat!("gvisor::as_root::", stringify!($name)), super::super::$name))
+                    $on(|| in_a_world(Who::Root, concat!(stringify!($tier), "::as_root::", stringify!($name)), super::super::$name))
                 })+
             }
             mod as_user {
-                use $crate::support::{Who, in_a_world, on_gvisor};
+                use $crate::support::{Who, in_a_world, $on};
                 $(#[test] fn $name() {
-                    on_gvisor(|| in_a_world(Who::User, concat!("gvisor::as_user::", stringify!($name)), super::super::$name))
+                    $on(|| in_a_world(Who::User, concat!(stringify!($tier), "::as_user::", stringify!($name)), super::super::$name))
                 })+
             }
         }
     };
 }
-pub(crate) use on_gvisor_in_a_world;
+pub(crate) use on_other_tiers_in_a_world;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use belljar_gate::keyring::KeySource;
 use belljar_gate::{Durability, Launch, RunGate};
-use belljar_policy::{Capability, Tier};
+use belljar_policy::{Capability, ImageName, Origin, Rule, Tier};
 use belljar_sandbox::plan::Plan;
 use belljar_supervisor::{
     Assignment, Attendant, BoxState, Command, KillCode, Leave, Reins, RunError, RunResult,
@@ -53,8 +53,14 @@ impl Yard {
 
     pub(crate) fn capability(&self) -> Capability {
         let mut capability = belljar_manifest::profile("moderate").expect("a shipped profile");
-        if super::tier() == Some(super::GVISOR) {
-            capability.tier = Tier::Gvisor;
+        match super::tier() {
+            Some(super::GVISOR) => capability.tier = Tier::Gvisor,
+            Some(super::CONTAINER) => {
+                capability.tier = Tier::Container;
+                let name = ImageName::parse(super::IMAGE).expect("a name");
+                capability.image = Some(Rule::new(name, Origin::built_in()));
+            }
+            _ => {}
         }
         capability
     }

@@ -23,6 +23,17 @@ echo "$groups" >/proc/sys/net/ipv4/ping_group_range
 mount -t tmpfs -o mode=0755 world /mnt
 mkdir -p /mnt/clients /mnt/world
 mount --bind "$clients" /mnt/clients
+# An image for boxes: the host's programs and the clients, and nothing of its settings.
+image=/mnt/image
+mkdir -p $image/usr $image/etc $image/var/tmp $image/mnt/clients
+mount --rbind /usr $image/usr
+mount --bind "$clients" $image/mnt/clients
+for name in bin sbin lib lib64; do
+    [ ! -e /usr/$name ] || ln -s usr/$name $image/$name
+done
+for name in alternatives ld.so.cache; do
+    [ ! -e /etc/$name ] || cp -a /etc/$name $image/etc/
+done
 cd /mnt/world
 
 quietly() { "$@" >log 2>&1 || { cat log >&2; exit 1; }; }

@@ -6,9 +6,8 @@ use std::path::Path;
 
 use belljar_api::{
     CodeLine, CodePart, CodeTint, ProposalCommand, ProposalDetail, ProposalDigests, ProposalFile,
-    ProposalImpact, ProposalList, ProposalName, ProposalReason, ProposalReview, ProposalRisk,
-    ProposalRow, ProposalStage, ProposalStats, ProposalStatus, ReviewStatement, Shown, StageFact,
-    StageVerdict,
+    ProposalImpact, ProposalList, ProposalName, ProposalReason, ProposalReview, ProposalRow,
+    ProposalStage, ProposalStats, ReviewStatement, Shown, StageFact, StageVerdict,
 };
 use serde_json::Value;
 
@@ -16,7 +15,7 @@ use super::paint::{self, Tint};
 use super::stats::{Statistics, statistics};
 use super::{Desk, Dossier, FileChange, Kind, NotReady, ReviewError, Standing};
 use crate::evidence::{StageResult, Verdict};
-use crate::proposal::{Proposal, ProposalId, Reason, Risk, Status};
+use crate::proposal::{Proposal, ProposalId, Reason, Status};
 use crate::rollout;
 use crate::store::{Store, StoreError};
 
@@ -211,21 +210,8 @@ fn row(state: &Path, proposal: &Proposal) -> Option<ProposalRow> {
         project: Shown::new(&proposal.project),
         by: Shown::new(&proposal.by),
         title: Shown::new(proposal.description.lines().next().unwrap_or_default()),
-        status: match proposal.status {
-            Status::Draft => ProposalStatus::Draft,
-            Status::Checking => ProposalStatus::Checking,
-            Status::Rejected => ProposalStatus::Rejected,
-            Status::Waiting => ProposalStatus::Waiting,
-            Status::Approved => ProposalStatus::Approved,
-            Status::Deployed => ProposalStatus::Deployed,
-            Status::RolledBack => ProposalStatus::RolledBack,
-        },
-        risk: match proposal.risk {
-            Risk::Low => ProposalRisk::Low,
-            Risk::Medium => ProposalRisk::Medium,
-            Risk::High => ProposalRisk::High,
-            Risk::Critical => ProposalRisk::Critical,
-        },
+        status: proposal.status,
+        risk: proposal.risk,
         proposed_at_ms: proposal.proposed_ms,
         rollout: stage.flatten().map(|stage| Shown::new(&stage.to_string())),
     })

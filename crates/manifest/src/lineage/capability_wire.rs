@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use belljar_policy::{
-    Capability, Degraded, EgressRule, Emulation, EnvAllow, EnvPolicy, Filesystem, FsMode, LlmTerms,
-    Origin, PathRule, Permission, Places, Rule, Source, Tier, Workspace,
+    Capability, Degraded, EgressRule, Emulation, EnvAllow, EnvPolicy, Filesystem, FsMode,
+    ImageName, LlmTerms, Origin, PathRule, Permission, Places, Rule, Source, Tier, Workspace,
 };
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +26,8 @@ pub(super) struct CapabilityWire {
     // Left out where it does not, as documents did before there was any.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     allows_emulation: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    image: Option<RuleWire<String>>,
     workdir: Option<RuleWire<PathText>>,
     filesystem: FilesystemWire,
     egress: Vec<RuleWire<EgressWire>>,
@@ -92,6 +94,7 @@ impl CapabilityWire {
             tier,
             degraded,
             emulation,
+            image,
             workdir,
             filesystem,
             egress,
@@ -116,6 +119,7 @@ impl CapabilityWire {
             tier: *tier,
             accepts_degraded: *degraded == Degraded::Accept,
             allows_emulation: *emulation == Emulation::Allow,
+            image: image.as_ref().map(image_rule),
             workdir: workdir.as_ref().map(path_rule).transpose()?,
             filesystem: FilesystemWire::of(filesystem)?,
             egress: egress.iter().map(egress_rule).collect(),
@@ -141,6 +145,7 @@ impl CapabilityWire {
         let ports = ports.map(|wire| wire.try_rule(PortWire::into_port));
         let proxy = self.upstream_proxy;
         let proxy = proxy.map(|wire| wire.try_rule(ProxyWire::into_terms));
+        let image = self.image.map(|wire| wire.try_rule(image_name));
         let capability = Capability {
             name: Arc::from(self.name),
             tier: self.tier,
@@ -153,6 +158,7 @@ impl CapabilityWire {
                 true => Emulation::Allow,
                 false => Emulation::Refuse,
             },
+            image: image.transpose()?,
             workdir: self.workdir.map(RuleWire::path),
             filesystem: self.filesystem.filesystem(),
             egress: egress.collect::<Result<_, _>>()?,
@@ -230,6 +236,14 @@ impl RuleWire<PathText> {
 
 fn path_rule(rule: &Rule<PathRule>) -> Result<RuleWire<PathText>, Unrepresentable> {
     Ok(RuleWire::new(PathText::of(&rule.value)?, &rule.origin))
+}
+
+fn image_rule(rule: &Rule<ImageName>) -> RuleWire<String> {
+    RuleWire::new(rule.value.as_str().to_owned(), &rule.origin)
+}
+
+fn image_name(text: String) -> Result<ImageName, Unrepresentable> {
+    ImageName::parse(&text).map_err(|_| Unrepresentable::Rule)
 }
 
 fn egress_rule(rule: &Rule<EgressRule>) -> RuleWire<EgressWire> {

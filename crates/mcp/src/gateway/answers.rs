@@ -60,6 +60,13 @@ impl Session {
             (_, None) => true,
             (What::ListTools, Some(result)) => self.show_tools(result),
             (What::List(listed), Some(result)) => self.show_names(*listed, result),
+            (What::Task { method, .. }, Some(result)) if method == "tasks/list" => {
+                self.tasks.show(result, now)
+            }
+            (What::Call { tool, .. }, Some(result)) => {
+                self.tasks.note(tool, result, now);
+                true
+            }
             _ => true,
         };
         if !whole {

@@ -31,14 +31,22 @@ impl Session {
             Ok(question) => question,
             Err(why) => return todo.push(Action::ToClient(self.bad(&id, INVALID_PARAMS, why))),
         };
+        let tool = match question {
+            Question::Task { task, .. } => task.and_then(|task| self.tasks.tool(task, now)),
+            _ => None,
+        };
         let ruling = question
-            .ask(&self.server)
+            .ask(&self.server, tool)
             .map_or(Ruling::Allow, |ask| self.judge.judge(&ask));
         let what = match question {
             Question::Call { tool, arguments } => What::Call {
                 tool: tool.to_owned(),
                 arguments: arguments.clone(),
                 verdict: "allow",
+            },
+            Question::Task { method, task } => What::Task {
+                method: method.to_owned(),
+                arguments: json!({"taskId": task, "tool": tool}),
             },
             Question::ListTools => What::ListTools,
             Question::List(listed) => What::List(listed),

@@ -24,6 +24,13 @@ pub enum Question<'a> {
     Resource(&'a str),
     /// What names a prompt.
     Prompt(&'a str),
+    /// What is asked about calls that became tasks.
+    Task {
+        /// How.
+        method: &'a str,
+        /// Which; nothing for the list.
+        task: Option<&'a str>,
+    },
     /// All else.
     Other(&'a str),
 }
@@ -34,7 +41,7 @@ const NULL: &Value = &Value::Null;
 const PLUMBING: [&str; 3] = ["initialize", "ping", "server/discover"];
 
 /// Methods that are judged by what they name.
-const JUDGED: [&str; 13] = [
+const JUDGED: [&str; 18] = [
     "tools/list",
     "tools/call",
     "resources/list",
@@ -45,6 +52,11 @@ const JUDGED: [&str; 13] = [
     "prompts/list",
     "prompts/get",
     "completion/complete",
+    "tasks/get",
+    "tasks/result",
+    "tasks/cancel",
+    "tasks/update",
+    "tasks/list",
     "initialize",
     "ping",
     "server/discover",
@@ -81,6 +93,11 @@ pub fn question(message: &Message) -> Result<Question<'_>, &'static str> {
                 .filter(|name| is_prompt(name))
                 .ok_or("a prompt with a name it can't have")?,
         ),
+        "tasks/list" => Question::Task { method, task: None },
+        "tasks/get" | "tasks/result" | "tasks/cancel" | "tasks/update" => {
+            let task = Some(text("taskId").ok_or("a task without its id")?);
+            Question::Task { method, task }
+        }
         "completion/complete" => completion(message)?,
         _ if method.starts_with("notifications/") => {
             return Err("a notification that wants an answer");
@@ -119,8 +136,8 @@ fn is_prompt(name: &str) -> bool {
 }
 
 impl<'a> Question<'a> {
-    /// What the judge is asked, if it is asked.
-    pub(super) fn ask(&self, server: &'a str) -> Option<Ask<'a>> {
+    /// What the judge is asked, if it is asked. `tool` is whose call became the task that this is about.
+    pub(super) fn ask(&self, server: &'a str, tool: Option<&'a str>) -> Option<Ask<'a>> {
         Some(match *self {
             Self::Plumbing | Self::ListTools | Self::List(_) => return None,
             Self::Call { tool, arguments } => Ask::Tool {
@@ -130,6 +147,12 @@ impl<'a> Question<'a> {
             },
             Self::Resource(uri) => Ask::Resource { server, uri },
             Self::Prompt(prompt) => Ask::Prompt { server, prompt },
+            Self::Task { method, task } => Ask::Task {
+                server,
+                method,
+                task,
+                tool,
+            },
             Self::Other(method) => Ask::Other { server, method },
         })
     }

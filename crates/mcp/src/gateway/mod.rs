@@ -8,6 +8,7 @@ mod asks;
 mod bridge;
 mod methods;
 mod pending;
+mod tasks;
 
 pub use methods::{Question, question};
 
@@ -19,6 +20,7 @@ use serde_json::json;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tasks::Tasks;
 
 /// The server did not answer in time.
 pub const SERVER_TIMEOUT: i64 = -32013;
@@ -106,6 +108,7 @@ pub struct Session {
     held: HashMap<u64, Held>,
     next_hold: u64,
     bridge: Bridge,
+    tasks: Tasks,
 }
 
 impl std::fmt::Debug for Session {
@@ -131,6 +134,7 @@ impl Session {
             held: HashMap::new(),
             next_hold: 0,
             bridge: Bridge::default(),
+            tasks: Tasks::default(),
         }
     }
 
@@ -372,22 +376,24 @@ impl Session {
     }
 
     fn finished(&self, asked: &Asked, result_bytes: usize, is_error: bool, now: Instant) {
-        if let What::Call {
-            tool,
-            arguments,
-            verdict,
-        } = &asked.what
-        {
-            self.judge.finished(Finished {
-                server: &self.server,
+        let (tool, arguments, verdict) = match &asked.what {
+            What::Call {
                 tool,
                 arguments,
                 verdict,
-                duration: now.saturating_duration_since(asked.since),
-                result_bytes,
-                is_error,
-            });
-        }
+            } => (tool, arguments, *verdict),
+            What::Task { method, arguments } => (method, arguments, "allow"),
+            _ => return,
+        };
+        self.judge.finished(Finished {
+            server: &self.server,
+            tool,
+            arguments,
+            verdict,
+            duration: now.saturating_duration_since(asked.since),
+            result_bytes,
+            is_error,
+        });
     }
 }
 

@@ -15,6 +15,12 @@ pub(super) enum What {
         arguments: Value,
         verdict: &'static str,
     },
+    /// `tasks/*`
+    Task {
+        method: String,
+        /// Which, and the tool it is of.
+        arguments: Value,
+    },
     /// `tools/list`
     ListTools,
     /// `resources/list`, `resources/templates/list`, `prompts/list`

@@ -43,7 +43,12 @@ impl Judge for Scribe {
             Ask::Resource { uri, .. } => ruled(uri),
             Ask::Prompt { prompt, .. } => ruled(prompt),
             Ask::FromServer { method, .. } if *method == "sampling/createMessage" => ruled("bad"),
-            Ask::FromServer { .. } | Ask::Other { .. } => Ruling::Allow,
+            Ask::Task {
+                task: Some(_),
+                tool: None,
+                ..
+            } => ruled("bad"),
+            Ask::FromServer { .. } | Ask::Other { .. } | Ask::Task { .. } => Ruling::Allow,
         }
     }
 

@@ -1,6 +1,7 @@
 //! One client: what it waits for, and where it listens.
 
 use super::link::Link;
+use super::tasks;
 use crate::message::{Id, Kind, Message};
 use serde_json::{Map, Value};
 use std::cell::{Cell, RefCell};
@@ -91,6 +92,16 @@ impl Client {
     pub(super) fn leave(&self) {
         self.is_over.set(true);
         self.replies.borrow_mut().clear();
+    }
+
+    /// Whether what servers call things is told with their names.
+    fn has_several(&self) -> bool {
+        self.links.borrow().len() > 1
+    }
+
+    /// Whether it shares its session with others that say everything with each request.
+    pub(super) fn is_stateless(&self) -> bool {
+        self.manner == Manner::Stateless
     }
 
     pub(super) fn is_whole(&self) -> bool {
@@ -212,6 +223,9 @@ impl Client {
                 if let Some(own) = reply.own_id {
                     message.set_id(own);
                 }
+                if self.has_several() {
+                    tasks::expose(&link.name, &mut message, Some(&reply.method));
+                }
                 if self.manner == Manner::Stateless {
                     complete(&mut message, &reply.method);
                 }
@@ -231,6 +245,9 @@ impl Client {
                 tokio::task::spawn_local(async move { link.client_says(&client, answer) });
             }
             Kind::Request(_) | Kind::Notification => {
+                if self.has_several() {
+                    tasks::expose(&link.name, &mut message, None);
+                }
                 let to = self.stream_for(link, &message, related);
                 match to {
                     Some(to) => {

@@ -75,6 +75,7 @@ pub(super) fn named(message: &Message) -> Option<&str> {
     let key = match message.method() {
         "tools/call" | "prompts/get" => "name",
         "resources/read" | "resources/subscribe" | "resources/unsubscribe" => "uri",
+        "tasks/get" | "tasks/update" | "tasks/cancel" => "taskId",
         _ => return None,
     };
     message.param(key).and_then(Value::as_str)

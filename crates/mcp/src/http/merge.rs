@@ -4,6 +4,7 @@ use super::Hub;
 use super::client::Client;
 use super::link::Link;
 use super::post::note_about;
+use super::tasks;
 use crate::message::{Id, Kind, Message, is_name};
 use crate::versions::{KNOWN, LAST_WITH_HANDSHAKE, SERVER_KEY, STATELESS};
 use serde_json::{Map, Value, json};
@@ -16,12 +17,12 @@ pub(super) enum Route {
 }
 
 /// Between a server's name and its tool's.
-const SEAM: &str = "__";
+pub(super) const SEAM: &str = "__";
 
 /// Lists of servers that never end are cut here.
 const MOST_PAGES: usize = 100;
 
-const METHOD_NOT_FOUND: i64 = -32601;
+pub(super) const METHOD_NOT_FOUND: i64 = -32601;
 const INVALID_PARAMS: i64 = -32602;
 
 /// Passes on what wants no answer, or is one.
@@ -33,8 +34,16 @@ pub(super) fn tell(client: &Rc<Client>, message: Message) {
             .find(|link| link.waits_for(id))
             .or(links.first());
         if let Some(link) = waiting {
+            let mut message = message;
+            if links.len() > 1 {
+                tasks::own(&link.name, &mut message);
+            }
             link.client_says(client, message);
         }
+        return;
+    }
+    // A task of the client's own is for the server that asked for it, and nobody can tell which that is.
+    if links.len() > 1 && message.method().starts_with("notifications/tasks") {
         return;
     }
     let is_ready = message.method() == "notifications/initialized";
@@ -96,8 +105,8 @@ fn together(links: &[Rc<Link>]) -> Value {
         let about = link.about.borrow();
         let theirs = about.get("capabilities").and_then(Value::as_object);
         for (name, value) in theirs.into_iter().flatten() {
-            // Tasks have ids of a server's own, and experiments nobody knows.
-            if links.len() > 1 && ["tasks", "experimental", "extensions"].contains(&name.as_str()) {
+            // Nobody knows what is in experiments.
+            if links.len() > 1 && ["experimental", "extensions"].contains(&name.as_str()) {
                 continue;
             }
             let known = capabilities
@@ -172,6 +181,22 @@ pub(super) async fn route(client: &Rc<Client>, mut message: Message, id: &Id) ->
                 ),
             }
         }
+        "tasks/list" => list(client, id, "tasks/list", "tasks", None, "tasks/list").await,
+        "tasks/get" | "tasks/result" | "tasks/cancel" | "tasks/update" => {
+            let task = message
+                .param("taskId")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
+            let Some((link, own)) = split(client, task) else {
+                return refuse(
+                    INVALID_PARAMS,
+                    "no server has that task: ids are `server__id`",
+                );
+            };
+            let own = own.to_owned();
+            message.set_param("taskId", own.into());
+            Route::To(link, message)
+        }
         "completion/complete" => complete_of(client, message, id),
         "logging/setLevel" => {
             let links = client.links.borrow().clone();
@@ -216,8 +241,13 @@ fn complete_of(client: &Rc<Client>, mut message: Message, id: &Id) -> Route {
     Route::To(link, message)
 }
 
+/// Whether a server said that it can: a capability, or a part of one after a `/`.
 fn can(link: &Link, what: &str) -> bool {
-    link.about.borrow()["capabilities"].get(what).is_some()
+    let about = link.about.borrow();
+    let said = &about["capabilities"];
+    what.split('/')
+        .try_fold(said, |said, part| said.get(part))
+        .is_some()
 }
 
 /// The server and its own name for what is called `server__name`. Servers' names have no `__` in them.

@@ -12,6 +12,7 @@ mod link;
 mod merge;
 mod post;
 mod sse;
+mod tasks;
 mod upstream;
 
 pub use address::{Address, InvalidAddress};

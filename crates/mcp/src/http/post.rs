@@ -4,7 +4,7 @@ use super::answer::{self, Body, bare, events, json, wrong};
 use super::client::{Client, Manner, complete};
 use super::envelope::{self, accepts, contradiction, is_meant, says_json, text};
 use super::link::Link;
-use super::{Came, Hub, MOST_CLIENTS, merge};
+use super::{Came, Hub, MOST_CLIENTS, merge, tasks};
 use crate::message::{INVALID_REQUEST, Id, Kind, Malformed, Message};
 use crate::versions::LAST_WITH_HANDSHAKE;
 use http_body_util::BodyExt;
@@ -332,10 +332,20 @@ pub(super) async fn speak(
         merge::tell(client, message);
         return Spoken::Nothing;
     };
+    if method == "tasks/list" && client.is_stateless() {
+        // They would be those of all clients without sessions.
+        let why = "tasks are listed in sessions alone";
+        let code = merge::METHOD_NOT_FOUND;
+        let id = own_id.unwrap_or(asked);
+        return Spoken::Answer(Message::error(Some(&id), code, why, None));
+    }
     let (link, message) = match hub.is_plain() {
         true => (client.links.borrow()[0].clone(), message),
         false => match merge::route(client, message, &asked).await {
-            merge::Route::To(link, message) => (link, message),
+            merge::Route::To(link, mut message) => {
+                tasks::own(&link.name, &mut message);
+                (link, message)
+            }
             merge::Route::Answer(mut answer) => {
                 if let Some(own) = own_id {
                     answer.set_id(own);

@@ -7,13 +7,18 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::Mutex;
 
-/// Refuses `secret`, whoever has it.
+/// Refuses `secret`, whoever has it, and tasks that no call of the session became.
 struct Strict;
 
 impl Judge for Strict {
     fn judge(&self, ask: &Ask<'_>) -> Ruling {
         match ask {
-            Ask::Tool { tool: "secret", .. } => Ruling::Deny(Denial {
+            Ask::Tool { tool: "secret", .. }
+            | Ask::Task {
+                task: Some(_),
+                tool: None,
+                ..
+            } => Ruling::Deny(Denial {
                 code: DENIED,
                 reason: "deny_tool_blocked".into(),
                 message: "no".into(),
@@ -51,8 +56,23 @@ fn called(calls: &Calls) -> Vec<String> {
 fn answer(name: &str, calls: &Calls, message: &Value) -> Option<Value> {
     let id = message.get("id")?;
     let result = match message["method"].as_str()? {
-        "initialize" => json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+        "initialize" => json!({"protocolVersion": "2025-06-18",
+            "capabilities": {"tools": {}, "tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}},
             "serverInfo": {"name": name, "version": "1"}}),
+        // Every server has the same ids, and a task that nobody here made.
+        "tasks/list" => json!({"tasks": [{"taskId": "t__1"}, {"taskId": "another's"}]}),
+        method if method.starts_with("tasks/") => {
+            let params = &message["params"];
+            calls
+                .lock()
+                .unwrap()
+                .push(format!("{name} {method} {params}"));
+            let about = json!({"io.modelcontextprotocol/related-task": params});
+            json!({"taskId": params["taskId"], "status": "working", "statusMessage": name, "_meta": about})
+        }
+        "tools/call" if message["params"]["task"].is_object() => {
+            json!({"task": {"taskId": "t__1", "status": "working", "ttl": 600_000}})
+        }
         "tools/list" => json!({"tools": [{"name": "echo"}, {"name": "secret"}]}),
         _ => {
             let tool = message["params"]["name"].as_str()?;
@@ -267,6 +287,105 @@ fn headers_that_contradict_the_body_or_call_another_host_reach_nobody() {
     check(&[("content-type", "text/plain")], "415");
     check(&[("mcp-session-id", "0123")], "404");
     assert!(called(&calls).is_empty());
+}
+
+#[test]
+fn tasks_of_several_servers_are_asked_about_at_the_server_that_has_them() {
+    let calls = Calls::default();
+    let servers = || {
+        vec![
+            ("one", on_pipes("one", &calls)),
+            ("two", on_pipes("two", &calls)),
+        ]
+    };
+    let place = Place::of(servers());
+    let ask = |place: &Place, method: &str, params: Value| -> Value {
+        let body = json!({"jsonrpc": "2.0", "id": 3, "method": method, "params": params});
+        let said = place.post(body.to_string().as_bytes(), &[]);
+        let (_, body) = said.split_once("\r\n\r\n").unwrap();
+        serde_json::from_str(body).unwrap_or_else(|_| panic!("{said}"))
+    };
+    let related = "io.modelcontextprotocol/related-task";
+    for server in ["one", "two"] {
+        let call =
+            json!({"name": format!("{server}__echo"), "arguments": {}, "task": {"ttl": 600_000}});
+        let made = ask(&place, "tools/call", call);
+        let id = format!("{server}__t__1");
+        assert_eq!(made["result"]["task"]["taskId"], id);
+        for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
+            let params = json!({"taskId": id, "_meta": {related: {"taskId": id}}});
+            let said = ask(&place, method, params);
+            assert_eq!(said["result"]["statusMessage"], server, "{said}");
+            if method != "tasks/result" {
+                assert_eq!(said["result"]["taskId"], id, "{said}");
+            }
+            assert_eq!(said["result"]["_meta"][related]["taskId"], id, "{said}");
+            let params =
+                format!(r#"{{"_meta":{{"{related}":{{"taskId":"t__1"}}}},"taskId":"t__1"}}"#);
+            assert_eq!(called(&calls), [format!("{server} {method} {params}")]);
+        }
+        // What is about another server's task is not told.
+        let elsewhere = json!({"taskId": id, "_meta": {related: {"taskId": "three__t__1"}}});
+        ask(&place, "tasks/get", elsewhere);
+        assert!(!called(&calls)[0].contains("three"));
+    }
+    let listed = ask(&place, "tasks/list", json!({}));
+    let both = json!([{"taskId": "one__t__1"}, {"taskId": "two__t__1"}]);
+    assert_eq!(listed["result"]["tasks"], both);
+    for id in [
+        "t__1",
+        "1",
+        "three__t__1",
+        "one__another's",
+        "ONE__t__1",
+        "__t__1",
+        "",
+    ] {
+        let said = ask(&place, "tasks/result", json!({"taskId": id}));
+        assert!(said["error"]["code"].is_i64(), "{id}: {said}");
+    }
+    for method in ["Tasks/get", "tasks/Result", "tasks/get"] {
+        let said = ask(&place, method, json!({"taskid": "one__t__1"}));
+        assert!(said["error"]["code"].is_i64(), "{method}: {said}");
+    }
+    // Another session made none.
+    let other = Place::of(servers());
+    let said = ask(&other, "tasks/result", json!({"taskId": "one__t__1"}));
+    assert_eq!(said["error"]["code"], DENIED, "{said}");
+    let listed = ask(&other, "tasks/list", json!({}));
+    assert_eq!(listed["result"]["tasks"], json!([]));
+    assert!(called(&calls).is_empty());
+    // One server alone has its own ids, and the same holds.
+    let alone = Place::of(vec![("one", on_pipes("one", &calls))]);
+    let said = ask(&alone, "tasks/get", json!({"taskId": "t__1"}));
+    assert_eq!(said["error"]["code"], DENIED, "{said}");
+    let made = ask(&alone, "tools/call", json!({"name": "echo", "task": {}}));
+    assert_eq!(made["result"]["task"]["taskId"], "t__1");
+    let said = ask(&alone, "tasks/get", json!({"taskId": "t__1"}));
+    assert_eq!(said["result"]["statusMessage"], "one", "{said}");
+    let listed = ask(&alone, "tasks/list", json!({}));
+    assert_eq!(listed["result"]["tasks"], json!([{"taskId": "t__1"}]));
+}
+
+#[test]
+fn clients_without_sessions_are_not_shown_each_others_tasks() {
+    let calls = Calls::default();
+    for servers in [
+        vec![("one", on_pipes("one", &calls))],
+        vec![
+            ("one", on_pipes("one", &calls)),
+            ("two", on_pipes("two", &calls)),
+        ],
+    ] {
+        let place = Place::of(servers);
+        let body = r#"{"jsonrpc":"2.0","id":1,"method":"tasks/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
+        let headers = [
+            ("mcp-protocol-version", "2026-07-28"),
+            ("mcp-method", "tasks/list"),
+        ];
+        let said = place.post(body.as_bytes(), &headers);
+        assert!(said.contains("-32601"), "{said}");
+    }
 }
 
 #[test]

@@ -61,6 +61,15 @@ pub(super) fn rate_denial(rate: &RateUse, server: &str, tool: &str) -> Denial {
     }
 }
 
+pub(super) fn unrecorded() -> Denial {
+    by_code(
+        JudgeCode::DenyUnrecorded,
+        DENIED,
+        "the record can't be written",
+        "belljar audit verify says what is wrong",
+    )
+}
+
 pub(super) fn quarantined() -> Denial {
     by_code(
         JudgeCode::DenyQuarantined,

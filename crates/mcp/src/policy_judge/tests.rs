@@ -342,6 +342,53 @@ fn nothing_passes_when_the_record_can_not_be_written() {
         arguments: &Value::Null,
     });
     assert!(matches!(ruling, Ruling::Deny(denial) if denial.reason == "deny_unrecorded"));
+    let ruling = judge.judge(&Ask::Task {
+        server: "fs",
+        method: "tasks/result",
+        task: Some("t"),
+        tool: Some("a"),
+    });
+    assert!(matches!(ruling, Ruling::Deny(denial) if denial.reason == "deny_unrecorded"));
+}
+
+#[test]
+fn a_task_is_answered_for_where_its_call_was_made_and_refused_elsewhere_on_record() {
+    let scene = scene(ToolRules::open());
+    let ask = |server, task, tool| {
+        let method = "tasks/get";
+        let ask = Ask::Task {
+            server,
+            method,
+            task,
+            tool,
+        };
+        match scene.judge.judge(&ask) {
+            Ruling::Allow => "allow".to_owned(),
+            Ruling::Deny(denial) => denial.reason,
+            Ruling::Hold(_) => "hold".to_owned(),
+        }
+    };
+    assert_eq!(ask("fs", Some("t"), Some("read")), "allow");
+    assert_eq!(ask("fs", None, None), "allow", "a list of one's own");
+    assert_eq!(ask("fs", Some("t"), None), "deny_task_unknown");
+    assert_eq!(
+        ask("elsewhere", Some("t"), Some("read")),
+        "deny_server_not_listed"
+    );
+    let refused = |event: &McpEvent| {
+        let McpEvent::Call {
+            tool,
+            verdict,
+            code,
+            ..
+        } = event
+        else {
+            return false;
+        };
+        tool == "tasks/get" && verdict == "deny" && code.as_deref() == Some("deny_task_unknown")
+    };
+    let events = scene.recorder.events();
+    assert_eq!(events.iter().filter(|event| refused(event)).count(), 1);
 }
 
 #[test]

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use belljar_policy::{
     BlockedTool, CallRule, Capability, Condition, Degraded, DomainPattern, EgressEffect,
-    EgressRule, EgressTerms, Emulation, EnvAllow, EnvPolicy, Filesystem, FsMode, HttpTerms, Limits,
-    LlmApi, LlmEndpointRule, LlmTerms, McpServer, NameRules, OnBudget, Origin, PathGlob,
-    PathPattern, PathRule, Permission, Places, Pointer, ProxyPlace, ProxyResolution, ProxyTerms,
-    PublishedPort, Reach, ResourcePattern, Rule, SecretPlace, SecretRule, SecretSource,
+    EgressRule, EgressTerms, Emulation, EnvAllow, EnvPolicy, Filesystem, FsMode, HttpTerms,
+    ImageName, Limits, LlmApi, LlmEndpointRule, LlmTerms, McpServer, NameRules, OnBudget, Origin,
+    PathGlob, PathPattern, PathRule, Permission, Places, Pointer, ProxyPlace, ProxyResolution,
+    ProxyTerms, PublishedPort, Reach, ResourcePattern, Rule, SecretPlace, SecretRule, SecretSource,
     ServerRequests, Source, Test, Tier, ToolPattern, ToolRules, Verdict, WebSocket, WholeRegex,
     Workspace,
 };
@@ -564,6 +564,7 @@ pub fn capabilities() -> impl Strategy<Value = Capability> {
     let isolation = (
         select(vec![
             Tier::Native,
+            Tier::Container,
             Tier::Gvisor,
             Tier::Microvm,
             Tier::Firecracker,
@@ -571,6 +572,7 @@ pub fn capabilities() -> impl Strategy<Value = Capability> {
         select(vec![Degraded::Refuse, Degraded::Accept]),
         select(vec![Emulation::Refuse, Emulation::Allow]),
         option::weighted(0.2, (select(vec!["/a", "/srv/w"]), origin())),
+        option::weighted(0.5, (select(vec!["agent", "agent", "other"]), origin())),
     );
     let powers = subsequence(
         vec![Permission::ReadEnv, Permission::SpawnSubprocess],
@@ -588,7 +590,7 @@ pub fn capabilities() -> impl Strategy<Value = Capability> {
     )
         .prop_map(
             |(
-                (tier, degraded, emulation, workdir),
+                (tier, degraded, emulation, workdir, image),
                 filesystem,
                 egress,
                 limits,
@@ -602,6 +604,7 @@ pub fn capabilities() -> impl Strategy<Value = Capability> {
                     tier,
                     degraded,
                     emulation,
+                    image: image.map(|(name, at)| Rule::new(ImageName::parse(name).unwrap(), at)),
                     workdir: workdir
                         .map(|(text, at)| Rule::new(PathRule::parse(text).unwrap(), at)),
                     filesystem,

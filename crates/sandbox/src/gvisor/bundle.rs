@@ -3,22 +3,23 @@
 //! Its root is the box's own, with every mount of the plan in place and held by the host's kernel: read-only trees, covers
 //! and overlays need no second telling.
 
-use super::{INSIDE, Version, filter, text};
+use super::{INNER, INSIDE, WORD, inner, text};
 use crate::plan::{Plan, Shows};
 use crate::tier::Console;
 use serde_json::{Value, json};
 use std::path::Path;
 
-pub(super) fn config(plan: &Plan, version: Version, console: Console) -> Value {
-    let env: Vec<String> = plan
-        .env
-        .iter()
-        .map(|(name, value)| format!("{}={}", text(name), text(value)))
-        .collect();
-    // By its path: gVisor would search for a name, and might find another.
-    let program = text(plan.program.as_os_str());
-    let arguments = plan.argv.iter().skip(1).map(|word| text(word));
-    let args: Vec<String> = std::iter::once(program).chain(arguments).collect();
+/// What pid 1 needs of gVisor's kernel: to write where it tells the end, to unmount what it came from, to be another user than the program, and to take
+/// all of this from the program. The host's kernel grants none of it.
+const INIT_RIGHTS: [&str; 5] = [
+    "CAP_DAC_OVERRIDE",
+    "CAP_SYS_ADMIN",
+    "CAP_SETUID",
+    "CAP_SETGID",
+    "CAP_SETPCAP",
+];
+
+pub(super) fn config(plan: &Plan, console: Console) -> Value {
     let none: [&str; 0] = [];
     json!({
         "ociVersion": "1.0.2",
@@ -26,12 +27,14 @@ pub(super) fn config(plan: &Plan, version: Version, console: Console) -> Value {
         "process": {
             "terminal": console == Console::Terminal,
             "user": { "uid": INSIDE.uid, "gid": INSIDE.gid },
-            "args": args,
-            "env": env,
-            "cwd": text(plan.workdir.as_os_str()),
+            // What is to run is in its order.
+            "args": [format!("{}/init", inner::PLACE), WORD],
+            "env": none,
+            "cwd": "/",
             "noNewPrivileges": true,
             "capabilities": {
-                "bounding": none, "effective": none, "inheritable": none, "permitted": none, "ambient": none,
+                "bounding": INIT_RIGHTS, "effective": INIT_RIGHTS, "permitted": INIT_RIGHTS,
+                "inheritable": none, "ambient": none,
             },
             "rlimits": limits(plan),
         },
@@ -41,7 +44,6 @@ pub(super) fn config(plan: &Plan, version: Version, console: Console) -> Value {
             "namespaces": [
                 { "type": "pid" }, { "type": "ipc" }, { "type": "uts" }, { "type": "mount" },
             ],
-            "seccomp": filter::filter(plan.spawn, version),
         },
     })
 }
@@ -74,8 +76,10 @@ fn mounts(plan: &Plan) -> Vec<Value> {
         .view
         .iter()
         .filter(|entry| matches!(entry.shows, Shows::Private { .. }) && is_covered(&entry.path));
-    let bind = |path: String| json!({ "destination": path, "source": path, "type": "bind", "options": ["rbind", "rw", "nosuid", "nodev"] });
+    let bind = |from: &str, at: &str| json!({ "destination": at, "source": from, "type": "bind", "options": ["rbind", "rw", "nosuid", "nodev"] });
+    let same = |path: String| bind(&path, &path);
     std::iter::once(json!({ "destination": "/proc", "source": "proc", "type": "proc" }))
-        .chain(private.map(|entry| bind(text(entry.path.as_os_str()))))
+        .chain(private.map(|entry| same(text(entry.path.as_os_str()))))
+        .chain([bind(INNER, inner::PLACE)])
         .collect()
 }

@@ -5,17 +5,22 @@
 //! namespace, because it makes namespaces and mounts of its own; it has none outside. A program that breaks out of gVisor's
 //! kernel is in a chroot without files, under gVisor's own system call filter and under ours, in a box that leads nowhere.
 //!
+//! On gVisor's kernel the program has an init before it, as in the native tier: [`inner`], this very executable.
+//!
 //! The network: where the plan's is closed, gVisor's is too. Otherwise gVisor's sockets are those of the box's own network
 //! namespace, where all leads to the keeper, as in the native tier.
 
 mod bundle;
-mod filter;
+mod inner;
+mod noted;
 mod runtime;
 
+pub use inner::take_over;
 pub use runtime::{Runtime, Version};
 
 use crate::host::Missing;
 use crate::native::LaunchError;
+use crate::order::Order;
 use crate::plan::{Entry, Limits, Network, Plan, Watch};
 use crate::show::Show;
 use crate::tier::{Console, Furniture, Inside, Landlocked, Wall, rules_without};
@@ -25,6 +30,10 @@ use std::path::Path;
 
 /// What it needs lies below the box's /dev, which the program never sees: it has gVisor's own.
 const PLACE: &str = "/dev/belljar";
+/// What pid 1 in there needs, below that.
+const INNER: &str = "/dev/belljar/inner";
+/// The word that makes this program pid 1 in there.
+const WORD: &str = "gvisor-init";
 
 /// The box's user is root to gVisor, in a user namespace of one user: without that, `runsc` asks a set-id helper for a map,
 /// and its file server insists on being user 0. The host sees the plan's user.
@@ -72,22 +81,7 @@ pub(crate) fn can_carry(plan: &Plan, runtime: &Runtime) -> Result<(), Missing> {
             hint: "learn with sandbox_tier: seccomp; the policy holds in both".into(),
         });
     }
-    let texts = plan
-        .argv
-        .iter()
-        .chain(plan.env.iter().flat_map(|(name, value)| [name, value]))
-        .map(OsString::as_os_str);
-    let paths = [plan.program.as_os_str(), plan.workdir.as_os_str()];
-    match texts.chain(paths).find(|text| text.to_str().is_none()) {
-        Some(text) => Err(Missing {
-            what: format!(
-                "sandbox_tier gvisor can't pass {}, which is not UTF-8",
-                text.display()
-            ),
-            hint: "rename it, or use sandbox_tier: seccomp".into(),
-        }),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 pub(crate) fn wall<'p>(
@@ -97,7 +91,11 @@ pub(crate) fn wall<'p>(
 ) -> Result<Wall<'p>, LaunchError> {
     let version = runtime.version()?;
     let place = Path::new(PLACE);
-    let config = bundle::config(plan, version, console);
+    let inner = Path::new(INNER);
+    let own = std::env::current_exe().map_err(|_| Missing {
+        what: "sandbox_tier gvisor needs to know where belljar is".into(),
+        hint: "mount /proc".into(),
+    })?;
     let program = place.join("runsc");
     Ok(Wall {
         argv: Cow::Owned(arguments(plan, version)),
@@ -116,12 +114,26 @@ pub(crate) fn wall<'p>(
             },
             Furniture::Text {
                 at: place.join("bundle/config.json"),
-                bytes: config.to_string().into_bytes(),
+                bytes: bundle::config(plan, console).to_string().into_bytes(),
             },
             Furniture::Private {
                 at: place.join("state"),
             },
+            Furniture::Private { at: inner.into() },
+            Furniture::Program {
+                at: inner.join("init"),
+                source: own,
+            },
+            Furniture::Text {
+                at: inner.join("order"),
+                bytes: Order::of(plan).encode(),
+            },
+            Furniture::Text {
+                at: inner.join("end"),
+                bytes: Vec::new(),
+            },
         ],
+        told_end: Some(inner.join("end")),
         program: Cow::Owned(program),
     })
 }
@@ -149,7 +161,6 @@ fn arguments(plan: &Plan, version: Version) -> Vec<OsString> {
             true => "--host-uds=open",
             false => "--host-uds=none",
         },
-        "--oci-seccomp",
     ]
     .map(OsString::from)
     .into();
@@ -163,7 +174,7 @@ fn is_closed(plan: &Plan) -> bool {
     plan.network == Network::Closed && plan.entry == Entry::Closed && plan.answered_port.is_none()
 }
 
-/// A text that was found to be UTF-8.
+/// A path of ours.
 fn text(text: &OsStr) -> String {
     text.to_string_lossy().into_owned()
 }

@@ -1,6 +1,7 @@
 //! The `runsc` of this host.
 
-use crate::host::Missing;
+use super::noted::Note;
+use crate::host::{Missing, is_trusted};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -20,6 +21,7 @@ const INSTALL: &str = "install runsc (Debian: apt install runsc; other systems: 
 #[derive(Debug)]
 pub struct Runtime {
     path: PathBuf,
+    note: Note,
     asked: Mutex<Option<Child>>,
     version: OnceLock<Result<Version, Missing>>,
 }
@@ -47,11 +49,6 @@ impl Version {
         }
     }
 
-    /// Whether its kernel may have `clone3`.
-    pub(super) fn has_clone3(self) -> bool {
-        self >= CLONE3
-    }
-
     /// What must be said to this version and would not be understood by others.
     pub(super) fn flags(self) -> &'static [&'static str] {
         match self {
@@ -65,8 +62,6 @@ impl Version {
 
 /// The first release whose systrap platform is complete.
 const SYSTRAP: Version = Version(20_230_501);
-/// The first after the last release that is known to lack it.
-const CLONE3: Version = Version(20_221_220);
 /// The first whose kernel opens files itself unless told not to.
 const DIRECT_FILES: Version = Version(20_230_620);
 /// The first that knows `--overlay2` and `--host-uds`.
@@ -79,8 +74,9 @@ impl std::fmt::Display for Version {
 }
 
 impl Runtime {
-    /// Finds it and asks for its version, whose answer is waited for when it is needed.
-    pub fn find() -> Result<Self, Missing> {
+    /// Finds it, and asks for its version where nothing is noted of it in `notes`. The answer is waited for when it is
+    /// needed, and noted. `notes` is a directory that no box sees.
+    pub fn find(notes: &Path) -> Result<Self, Missing> {
         let found = PLACES
             .iter()
             .find_map(|place| Path::new(place).canonicalize().ok());
@@ -91,19 +87,26 @@ impl Runtime {
             ),
             hint: INSTALL.into(),
         })?;
-        check_owner(&path)?;
-        let asked = Command::new(&path)
-            .arg("--version")
-            .env_clear()
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn();
-        let asked = asked.map_err(|error| unusable(&path, &error.to_string()))?;
+        let cannot_use = |error: std::io::Error| unusable(&path, &error.to_string());
+        let metadata = std::fs::metadata(&path).map_err(cannot_use)?;
+        // It is to be the wall, so nobody but root and its user may have written it.
+        if !is_trusted(&metadata) {
+            return Err(unusable(&path, "others may write to it"));
+        }
+        let note = Note::about(&metadata, notes);
+        let version = OnceLock::new();
+        let asked = match note.read() {
+            Some(noted) => {
+                let _ = version.set(usable(noted, &path));
+                None
+            }
+            None => Some(ask(&path).map_err(cannot_use)?),
+        };
         Ok(Self {
             path,
-            asked: Mutex::new(Some(asked)),
-            version: OnceLock::new(),
+            note,
+            asked: Mutex::new(asked),
+            version,
         })
     }
 
@@ -114,9 +117,12 @@ impl Runtime {
 
     /// Its version, if it is one that can be used.
     pub fn version(&self) -> Result<Version, Missing> {
-        let hear = || match self.asked().take() {
-            Some(child) => hear(child, &self.path),
-            None => Err(unusable(&self.path, "it said nothing")),
+        let hear = || {
+            let child = self.asked().take();
+            let child = child.ok_or_else(|| unusable(&self.path, "it said nothing"))?;
+            let version = hear(child).map_err(|why| unusable(&self.path, &why))?;
+            self.note.write(version);
+            usable(version, &self.path)
         };
         self.version.get_or_init(hear).clone()
     }
@@ -136,7 +142,17 @@ impl Drop for Runtime {
     }
 }
 
-fn hear(mut child: Child, path: &Path) -> Result<Version, Missing> {
+fn ask(path: &Path) -> std::io::Result<Child> {
+    Command::new(path)
+        .arg("--version")
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+}
+
+fn hear(mut child: Child) -> Result<Version, String> {
     const LONGEST: u64 = 4096;
     let mut said = String::new();
     let heard = match child.stdout.take() {
@@ -144,8 +160,11 @@ fn hear(mut child: Child, path: &Path) -> Result<Version, Missing> {
         None => Ok(0),
     };
     let _ = child.wait();
-    heard.map_err(|error| unusable(path, &error.to_string()))?;
-    let version = Version::parse(&said).ok_or_else(|| unusable(path, "it tells no version"))?;
+    heard.map_err(|error| error.to_string())?;
+    Version::parse(&said).ok_or_else(|| "it tells no version".into())
+}
+
+fn usable(version: Version, path: &Path) -> Result<Version, Missing> {
     match version >= OLDEST {
         true => Ok(version),
         false => Err(unusable(
@@ -160,11 +179,6 @@ fn unusable(path: &Path, why: &str) -> Missing {
         what: format!("sandbox_tier gvisor can't use {}: {why}", path.display()),
         hint: INSTALL.into(),
     }
-}
-
-/// It is to be the wall, so nobody but root and its user may have written it.
-fn check_owner(path: &Path) -> Result<(), Missing> {
-    crate::host::demand_trusted(path).map_err(|why| unusable(path, &why))
 }
 
 #[cfg(test)]

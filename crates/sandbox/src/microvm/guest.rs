@@ -3,10 +3,11 @@
 //! It holds the second line. The first is the machine's edge: whatever becomes of this process, or of the guest's kernel,
 //! the bridge takes nothing from it but frames.
 
+mod net;
 mod program;
 
-use super::order::{Order, Surroundings};
 use super::wire::{self, Kind, Sender, WINDOW, numbers};
+use crate::order::{Order, Surroundings};
 use crate::sys;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags};
@@ -29,6 +30,29 @@ pub(super) const MODULES: &[&str] = &[
     "virtio_console",
     "fuse",
 ];
+
+/// What the table of a box's network takes, in that order. Only a guest that has a network is given them, and loads them before
+/// it is kept.
+pub(super) const NETWORK_MODULES: &[&str] = &[
+    "crc32c_generic",
+    "libcrc32c",
+    "nfnetlink",
+    "nf_tables",
+    "nf_defrag_ipv4",
+    "nf_defrag_ipv6",
+    "nf_tproxy_ipv4",
+    "nf_tproxy_ipv6",
+    "nft_tproxy",
+    "nfnetlink_log",
+    "nft_log",
+    "nft_limit",
+    "nf_reject_ipv4",
+    "nf_reject_ipv6",
+    "nft_reject",
+    "nft_reject_inet",
+];
+/// Those of them that are parts of others in some kernels.
+pub(super) const HELPER_MODULES: &[&str] = &["crc32c_generic", "libcrc32c"];
 
 /// Why a guest can't go on.
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +100,7 @@ pub(super) fn live() -> ! {
 fn go_through(channel: &mut Option<Channel>) -> Result<(), Trouble> {
     mount("devtmpfs", "/dev", "")?;
     mount("proc", "/proc", "")?;
-    for name in MODULES {
+    for name in MODULES.iter().chain(NETWORK_MODULES) {
         load_module(name)?;
     }
     let port = open_port()?;
@@ -99,17 +123,20 @@ fn go_through(channel: &mut Option<Channel>) -> Result<(), Trouble> {
     let streams = program
         .attend(&sender)
         .map_err(trouble("the program's streams"))?;
+    let ways = net::Ways::new().map_err(trouble("the network"))?;
     let hearing = Hearing {
         answers,
         input: streams.input,
         windows: streams.windows,
         terminal: streams.terminal,
         main: program.pid,
+        ways: ways.clone(),
     };
     std::thread::spawn(move || hearing.hear(heard));
     let requests = Arc::clone(&sender);
     std::thread::spawn(move || pass_requests(fuse, &requests));
     furnish(&order)?;
+    ways.start(&order.reach, &sender)?;
     program.let_go().map_err(trouble("the program's start"))?;
     if let Some(errno) = program.failed_to_start() {
         send(&sender, Kind::NotStarted, &numbers(&[errno as u32]));
@@ -297,6 +324,7 @@ struct Hearing {
     windows: [Arc<Window>; 2],
     terminal: Option<OwnedFd>,
     main: i32,
+    ways: net::Ways,
 }
 
 impl Hearing {
@@ -332,6 +360,9 @@ impl Hearing {
                     }
                 }
                 Kind::Clock => drop(frame.numbers().map(set_clock)),
+                Kind::Open | Kind::Flow | Kind::Room | Kind::Over | Kind::Lookup => {
+                    self.ways.hear(&frame);
+                }
                 Kind::Forget => drop(std::fs::write("/proc/sys/vm/drop_caches", "2")),
                 _ => {}
             }

@@ -5,10 +5,10 @@
 //! guests of a file would share, they are told anew: the time, and what their kernel draws its random numbers from.
 
 use super::parts::Parts;
-use super::{Beginning, guest_megabytes};
+use super::{Beginning, Links, guest_megabytes};
 use crate::host::Host;
 use crate::native::Stdio;
-use crate::plan::Limits;
+use crate::plan::{Limits, Network};
 use crate::tier::Tier;
 use crate::trial::{self, TrialError};
 use rustix::fs::{FlockOperation, MemfdFlags, Mode, OFlags, flock};
@@ -73,18 +73,24 @@ pub(super) struct Kept {
 }
 
 impl Parts {
-    /// The same, but that guests of a size for these limits resume one that is kept in `store`. Where none is, one is started
-    /// and kept first; whoever wants the same meanwhile waits for it.
+    /// The same, but that guests of a size for these limits and with such a network resume one that is kept in `store`. Where
+    /// none is, one is started and kept first; whoever wants the same meanwhile waits for it.
     pub fn resuming(
         mut self,
         store: &Path,
         host: &Host,
         limits: &Limits,
+        network: &Network,
     ) -> Result<Self, KeepError> {
         let megabytes = guest_megabytes(limits, &self);
+        let links = Links::of(network);
         let store = Store::open(store)?;
         let origin = fingerprint(&self).map_err(at(&store.directory))?;
-        let name = Name { origin, megabytes };
+        let name = Name {
+            origin,
+            megabytes,
+            links,
+        };
         let kept = match store.find(&name)? {
             Some(kept) => kept,
             None => {
@@ -92,7 +98,7 @@ impl Parts {
                 match store.find(&name)? {
                     Some(kept) => kept,
                     None => {
-                        store.keep(&name, |file| start(&self, host, limits, file))?;
+                        store.keep(&name, |file| start(&self, host, &name, file))?;
                         store.clear_up(&name)?;
                         let gone = || at(&store.directory)(io::ErrorKind::NotFound.into());
                         store.find(&name)?.ok_or_else(gone)?
@@ -106,10 +112,11 @@ impl Parts {
 }
 
 /// Starts a guest in a box of its own and writes it to a file.
-fn start(parts: &Parts, host: &Host, limits: &Limits, file: File) -> Result<(), KeepError> {
+fn start(parts: &Parts, host: &Host, name: &Name, file: File) -> Result<(), KeepError> {
     let mut parts = parts.clone();
     parts.begin(Beginning::Keep {
-        megabytes: guest_megabytes(limits, &parts),
+        megabytes: name.megabytes,
+        links: name.links,
     });
     let system = |errno: rustix::io::Errno| TrialError::System(errno.into());
     let words = rustix::fs::memfd_create(c"words", MemfdFlags::CLOEXEC).map_err(system);
@@ -170,12 +177,17 @@ fn hex(bytes: &[u8]) -> String {
 struct Name {
     origin: String,
     megabytes: u64,
+    links: Links,
 }
 
 impl Name {
     /// How the names of its files begin; the rest is a digest of what is in it.
     fn start(&self) -> String {
-        format!("{}-{}-", self.origin, self.megabytes)
+        let links = match self.links {
+            Links::Without => "",
+            Links::With => "-linked",
+        };
+        format!("{}-{}{links}-", self.origin, self.megabytes)
     }
 }
 
@@ -333,6 +345,7 @@ mod tests {
         Name {
             origin: origin.to_owned(),
             megabytes,
+            links: Links::Without,
         }
     }
 
@@ -357,6 +370,11 @@ mod tests {
         assert_eq!(std::fs::metadata(&kept.path).unwrap().mode() & 0o777, 0o444);
         assert!(store.find(&name("a", 2)).unwrap().is_none());
         assert!(store.find(&name("b", 1)).unwrap().is_none());
+        let linked = Name {
+            links: Links::With,
+            ..name("a", 1)
+        };
+        assert!(store.find(&linked).unwrap().is_none());
 
         std::fs::set_permissions(&kept.path, PermissionsExt::from_mode(0o600)).unwrap();
         std::fs::write(&kept.path, "a gueSt").unwrap();

@@ -9,10 +9,10 @@
 
 mod bridge;
 mod firecracker;
+mod flows;
 mod guest;
 mod kept;
 mod kvm;
-mod order;
 mod parts;
 mod wire;
 
@@ -23,10 +23,9 @@ pub use parts::{Emulation, Parts};
 
 use crate::host::Missing;
 use crate::native::{LaunchError, resource_limits, rules};
-use crate::plan::{Entry, Limits, Network, Plan, Spawn, Watch};
-use crate::show::Show;
+use crate::order::Order;
+use crate::plan::{Limits, Network, Plan, Spawn, Watch};
 use crate::tier::{Furniture, Landlocked, Wall};
-use order::Order;
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -95,7 +94,23 @@ enum Beginning {
     /// It goes on from where one was kept.
     Resume(Arc<kept::Kept>),
     /// Its kernel starts, and what has started is written to the box's output instead of running a program.
-    Keep { megabytes: u64 },
+    Keep { megabytes: u64, links: Links },
+}
+
+/// Whether a guest's kernel is given what it takes to lead a network's packets. One that does not need it has less to attack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Links {
+    Without,
+    With,
+}
+
+impl Links {
+    fn of(network: &Network) -> Self {
+        match network {
+            Network::Closed => Self::Without,
+            Network::Guarded { .. } => Self::With,
+        }
+    }
 }
 
 impl Beginning {
@@ -152,32 +167,24 @@ fn guest_megabytes(limits: &Limits, parts: &Parts) -> u64 {
 }
 
 /// Whether a guest can do all that the plan says.
-pub(crate) fn can_carry(plan: &Plan) -> Result<(), Missing> {
+pub(crate) fn can_carry(plan: &Plan, parts: &Parts) -> Result<(), Missing> {
     let refuse = |what: &str, hint: &str| {
         Err(Missing {
             what: format!("sandbox_tier microvm {what}"),
             hint: hint.into(),
         })
     };
-    const OTHERS: &str = "use sandbox_tier: gvisor or seccomp for it";
-    if plan.network != Network::Closed {
-        return refuse("has no network: its guest has no device for one", OTHERS);
-    }
-    if plan.entry != Entry::Closed {
-        return refuse("can't publish ports: its guest has no network", OTHERS);
+    if plan.network != Network::Closed && parts.network_modules().is_none() {
+        return refuse(
+            "needs a guest's kernel that can lead a network's packets (nft_tproxy, nfnetlink_log): this one can't",
+            "install another (Debian: linux-image-cloud-amd64), or set sandbox_tier: gvisor or seccomp",
+        );
     }
     if plan.watch == Watch::Files {
         return refuse(
             "can't note which files a program names",
             "learn with sandbox_tier: seccomp; the policy holds in both",
         );
-    }
-    if plan
-        .shows
-        .iter()
-        .any(|show| matches!(show, Show::Door { .. }))
-    {
-        return refuse("can't show a program its keeper's socket", OTHERS);
     }
     Ok(())
 }
@@ -188,12 +195,15 @@ pub(crate) fn wall<'p>(
     sampled: bool,
 ) -> Result<Wall<'p>, LaunchError> {
     let program = place("belljar");
-    let megabytes = match parts.beginning() {
-        Beginning::Keep { megabytes } => *megabytes,
-        Beginning::Boot | Beginning::Resume(_) => guest_megabytes(&plan.limits, parts),
+    let (megabytes, links) = match parts.beginning() {
+        Beginning::Keep { megabytes, links } => (*megabytes, *links),
+        Beginning::Boot | Beginning::Resume(_) => (
+            guest_megabytes(&plan.limits, parts),
+            Links::of(&plan.network),
+        ),
     };
     let order = Order::of(plan).encode();
-    let mut furniture = parts.furniture();
+    let mut furniture = parts.furniture(links);
     furniture.push(Furniture::Text {
         at: place("order"),
         bytes: order,
@@ -214,6 +224,7 @@ pub(crate) fn wall<'p>(
         usual_files: None,
         landlock: Landlocked::Yes,
         furniture,
+        told_end: None,
         program: Cow::Owned(program),
     })
 }

@@ -1,7 +1,7 @@
 //! What the microvm tier is made of on this host: QEMU, and a kernel for the guests.
 
 use super::kvm::{self, Accelerator};
-use super::{Beginning, guest, place};
+use super::{Beginning, Links, guest, place};
 use crate::host::Missing;
 use crate::tier::Furniture;
 use std::path::{Path, PathBuf};
@@ -42,6 +42,8 @@ pub struct Parts {
     firmware: Vec<(&'static str, PathBuf)>,
     kernel: PathBuf,
     modules: Vec<PathBuf>,
+    /// Those for a network, if the kernel has all it takes.
+    network_modules: Option<Vec<PathBuf>>,
     program: PathBuf,
     image_bytes: u64,
 }
@@ -96,7 +98,7 @@ impl Parts {
         });
         let firmware = firmware.collect::<Result<_, _>>()?;
         let usual = KERNEL_TREES.iter().map(Path::new);
-        let (kernel, modules) = match kernel_tree {
+        let (kernel, modules, network_modules) = match kernel_tree {
             Some(tree) => kernel_in(tree),
             None => usual.into_iter().find_map(kernel_in),
         }
@@ -109,7 +111,8 @@ impl Parts {
                 .map_err(|why| missing(&format!("{}, but {why}", path.display())))?;
         }
         let size = |path: &PathBuf| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
-        let image_bytes = modules.iter().map(size).sum::<u64>() + size(&program).min(MOST_PROGRAM);
+        let all_modules = modules.iter().chain(network_modules.iter().flatten());
+        let image_bytes = all_modules.map(size).sum::<u64>() + size(&program).min(MOST_PROGRAM);
         Ok(Self {
             accelerator,
             beginning: Beginning::Boot,
@@ -118,6 +121,7 @@ impl Parts {
             firmware,
             kernel,
             modules,
+            network_modules,
             program,
             image_bytes,
         })
@@ -141,6 +145,7 @@ impl Parts {
         let firmware = self.firmware.iter().map(|(_, path)| path);
         let own = [&self.emulator, &self.libraries, &self.kernel, &self.program];
         let all = own.into_iter().chain(firmware).chain(&self.modules);
+        let all = all.chain(self.network_modules.iter().flatten());
         all.map(PathBuf::as_path)
     }
 
@@ -154,8 +159,13 @@ impl Parts {
         &self.kernel
     }
 
-    /// All of it, where the bridge looks for it.
-    pub(super) fn furniture(&self) -> Vec<Furniture> {
+    /// What its kernel needs to lead a network's packets; nothing if it can't.
+    pub(super) fn network_modules(&self) -> Option<&[PathBuf]> {
+        self.network_modules.as_deref()
+    }
+
+    /// All that such a guest needs, where the bridge looks for it.
+    pub(super) fn furniture(&self, links: Links) -> Vec<Furniture> {
         let program = |at: PathBuf, source: &Path| Furniture::Program {
             at,
             source: source.to_owned(),
@@ -184,9 +194,14 @@ impl Parts {
             return all;
         }
         all.push(program(place("kernel"), &self.kernel));
+        let more = match links {
+            Links::Without => None,
+            Links::With => self.network_modules.as_ref(),
+        };
         let modules = self
             .modules
             .iter()
+            .chain(more.into_iter().flatten())
             .filter_map(|path| Some((path.file_name()?, path)));
         all.extend(modules.map(|(name, path)| program(place("modules").join(name), path)));
         all
@@ -196,8 +211,9 @@ impl Parts {
 /// What of this program a guest loads, at most: without symbols it is smaller.
 const MOST_PROGRAM: u64 = 64 << 20;
 
-/// The newest kernel for guests in a tree, and those of the modules a guest needs that it does not have built in.
-fn kernel_in(tree: &Path) -> Option<(PathBuf, Vec<PathBuf>)> {
+/// The newest kernel for guests in a tree, and those of the modules a guest needs, and needs for a network, that it does not
+/// have built in.
+fn kernel_in(tree: &Path) -> Option<(PathBuf, Vec<PathBuf>, Option<Vec<PathBuf>>)> {
     let mut versions: Vec<String> = std::fs::read_dir(tree.join("boot"))
         .ok()?
         .flatten()
@@ -219,8 +235,10 @@ fn kernel_in(tree: &Path) -> Option<(PathBuf, Vec<PathBuf>)> {
             .join(format!("vmlinuz-{version}"))
             .canonicalize()
             .ok()?;
-        let modules = modules_of(&tree.join("lib/modules").join(version))?;
-        Some((kernel, modules))
+        let place = tree.join("lib/modules").join(version);
+        let modules = modules_of(&place, guest::MODULES)?;
+        let network = modules_of(&place, guest::NETWORK_MODULES);
+        Some((kernel, modules, network))
     })
 }
 
@@ -231,16 +249,23 @@ fn numbers_of(version: &str) -> Vec<u32> {
         .collect()
 }
 
-/// The files that `modules.dep` names for what a guest needs.
-fn modules_of(tree: &Path) -> Option<Vec<PathBuf>> {
+/// The files of these modules, but of those that are built in; nothing if the kernel lacks one.
+fn modules_of(tree: &Path, names: &[&str]) -> Option<Vec<PathBuf>> {
     let listed: Vec<String> = ["modules.order", "modules.builtin"]
         .iter()
         .filter_map(|list| std::fs::read_to_string(tree.join(list)).ok())
         .flat_map(|list| list.lines().map(str::to_owned).collect::<Vec<_>>())
         .collect();
     let mut files = Vec::new();
-    for name in guest::MODULES {
-        let line = listed.iter().find(|line| stem(line) == *name)?;
+    for name in names {
+        let found = listed.iter().find(|line| stem(line) == *name);
+        let Some(line) = found else {
+            // Others have it in them, in newer kernels.
+            if guest::HELPER_MODULES.contains(name) {
+                continue;
+            }
+            return None;
+        };
         // Compressed files are listed by the names they had before.
         let forms = ["", ".xz", ".zst", ".gz"]
             .iter()
@@ -288,12 +313,13 @@ mod tests {
             "6.1.0-40-cloud-amd64",
             "6.12.1-amd64",
         ]);
-        let (kernel, modules) = kernel_in(tree.path()).unwrap();
+        let (kernel, modules, network) = kernel_in(tree.path()).unwrap();
         assert!(
             kernel.ends_with("boot/vmlinuz-6.1.0-40-cloud-amd64"),
             "{kernel:?}"
         );
         assert_eq!(modules.len(), 4, "{modules:?}");
+        assert_eq!(network, None, "it has no module for packets");
         assert!(
             modules[3].ends_with("kernel/virtio_console.ko.xz"),
             "{modules:?}"

@@ -44,11 +44,19 @@ macro_rules! kinds {
 pub(crate) enum Sender {
     Bridge,
     Guest,
+    /// Of a kind: both send it.
+    Either,
 }
 
 const LONGEST_ORDER: usize = 8 << 20;
 const FILE_HEADERS: usize = 4096;
 const SHORT: usize = 16;
+/// Where a flow leads, and its slot.
+const ADDRESS: usize = 23;
+/// The most of a flow that is sent at once: input, output and files go between.
+pub(crate) const FLOW_PIECE: usize = 16 << 10;
+/// The longest question about a name, and the longest answer.
+pub(crate) const LONGEST_LOOKUP: usize = 4096;
 
 kinds! {
     /// What to run.
@@ -85,6 +93,18 @@ kinds! {
     NotStarted = 38, Guest, SHORT;
     /// The guest can't go on: why.
     Failed = 39, Guest, 1024;
+    /// A packet that nobody carries was refused in the guest: where to.
+    Stray = 40, Guest, ADDRESS;
+    /// A flow begins (see [`super::flows`]): its slot, where to.
+    Open = 64, Either, ADDRESS;
+    /// Some of a flow: its slot, the bytes.
+    Flow = 65, Either, 4 + FLOW_PIECE;
+    /// Some of a flow has been taken: its slot, how many bytes.
+    Room = 66, Either, SHORT;
+    /// A flow ends: its slot, how.
+    Over = 67, Either, SHORT;
+    /// A question about a name, or its answer: as they are on the network.
+    Lookup = 68, Either, LONGEST_LOOKUP;
 }
 
 /// One frame.
@@ -121,7 +141,7 @@ pub(crate) fn receive(channel: &mut impl Read, sender: Sender) -> Result<Frame, 
     }
     let kind = Kind::from_number(number).ok_or(WireError::Kind(number))?;
     let (from, longest) = kind.terms();
-    if from != sender {
+    if from != sender && from != Sender::Either {
         return Err(WireError::Direction(kind));
     }
     let length = u32::from_le_bytes([a, b, c, d]) as usize;
@@ -214,6 +234,7 @@ mod tests {
             let other = match sender {
                 Sender::Bridge => Sender::Guest,
                 Sender::Guest => Sender::Bridge,
+                Sender::Either => continue,
             };
             let got = receive(&mut bytes.as_slice(), other);
             assert!(matches!(got, Err(WireError::Direction(_))), "{got:?}");

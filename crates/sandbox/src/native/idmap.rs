@@ -1,9 +1,8 @@
 //! Showing root's files to a box that runs as nobody: id-mapped mounts, which only root can make.
 
-use super::init::{die_with, own_handle};
 use super::shown::FileId;
 use crate::plan::Identity;
-use crate::sys::{self, Fork, mount_flag};
+use crate::sys::{self, Placeholder, mount_flag};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -15,45 +14,19 @@ use std::path::Path;
 pub(super) struct OwnerMap {
     namespace: OwnedFd,
     /// The process it was made with, which has ended or is about to. Nobody needs to wait for that before the end.
-    helper: i32,
-}
-
-impl Drop for OwnerMap {
-    fn drop(&mut self) {
-        let _ = sys::reap(self.helper);
-    }
+    _maker: Placeholder,
 }
 
 impl OwnerMap {
     /// The namespace outlives the short-lived process that it is made with.
     pub(super) fn new(identity: Identity) -> Result<Self, Errno> {
-        let keeper = own_handle()?;
-        let (ours, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        match sys::clone_into(libc::CLONE_NEWUSER as u64, None)? {
-            Fork::Child => {
-                drop(theirs);
-                // Until the keeper says so, or is gone.
-                if die_with(keeper.as_fd()).is_ok() {
-                    let _ = rustix::io::read(&ours, &mut [0u8; 1]);
-                }
-                sys::exit_now(0)
-            }
-            Fork::Parent { pid, .. } => {
-                drop(ours);
-                let namespace = map_owner(pid, identity);
-                let _ = rustix::io::write(&theirs, b"x");
-                match namespace {
-                    Ok(namespace) => Ok(Self {
-                        namespace,
-                        helper: pid,
-                    }),
-                    Err(errno) => {
-                        sys::reap(pid)?;
-                        Err(errno)
-                    }
-                }
-            }
-        }
+        let maker = Placeholder::new(libc::CLONE_NEWUSER)?;
+        let namespace = map_owner(maker.pid(), identity)?;
+        maker.dismiss();
+        Ok(Self {
+            namespace,
+            _maker: maker,
+        })
     }
 
     /// Clones the tree at `source` with its owner mapped.

@@ -6,9 +6,10 @@ use super::message::{Kind, Message, Stage};
 use super::restrictions::Landlock;
 use super::script::{Script, Sheet};
 use super::stay::stay;
+use super::supplies::{Supplies, send_descriptors};
 use super::view::{Foundation, enter, leave_host};
 use super::ways;
-use crate::plan::{Entry, Watch};
+use crate::plan::Watch;
 use crate::sys::{self, SharedMemory, mount_flag};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,7 +24,7 @@ pub(super) struct Start<'a> {
     pub(super) memory: &'a SharedMemory<Sheet>,
     pub(super) control: BorrowedFd<'a>,
     /// Where descriptors come from that the keeper has for it, in the order in which the script wants them.
-    pub(super) supplies: BorrowedFd<'a>,
+    pub(super) supplies: Supplies<'a>,
     pub(super) groups: Groups,
     /// What its network leads to, if it is not closed.
     pub(super) wiring: Option<ways::Wiring<&'a [u8]>>,
@@ -52,7 +53,7 @@ pub(super) struct Start<'a> {
 pub(super) enum Groups {
     /// Nothing: there are none, or it was born into them.
     None,
-    /// The keeper will say which to enter.
+    /// The keeper sends the files by which to enter them, all at once.
     Enter,
 }
 
@@ -103,13 +104,16 @@ fn go_through(start: &Start<'_>, umask: Mode) -> Result<std::convert::Infallible
     let foundation = prepare(start)?;
     let script = await_script(start)?;
     enclose(start, script, &foundation)?;
-    let sockets = match script.entry {
-        Entry::Closed => None,
-        Entry::ForKeeper => Some(supply(start).map_err(at(Stage::Network))?),
+    enter_groups(start).map_err(at(Stage::ControlGroup))?;
+    // From here on its control group looks like the top one.
+    sys::hide_cgroup().map_err(at(Stage::ControlGroup))?;
+    let sockets = match script.has_entry {
+        false => None,
+        true => Some(start.supplies.take().map_err(at(Stage::Network))?),
     };
     let sightings = match script.watch {
         Watch::Nothing => None,
-        Watch::Files => Some(supply(start).map_err(at(Stage::Processes))?),
+        Watch::Files => Some(start.supplies.take().map_err(at(Stage::Processes))?),
     };
     drop(foundation);
     begin(
@@ -142,10 +146,7 @@ fn fail(control: BorrowedFd<'_>, failure: &Failure) -> ! {
 /// All that can be done before anybody knows what the box will show: it is done while the keeper finds that out.
 fn prepare(start: &Start<'_>) -> Result<Foundation, Failure> {
     sys::leave_namespaces().map_err(at(Stage::Namespaces))?;
-    enter_groups(start).map_err(at(Stage::ControlGroup))?;
     become_box_user(start)?;
-    // From here on its control group looks like the top one.
-    sys::hide_cgroup().map_err(at(Stage::ControlGroup))?;
     let _ = rustix::system::sethostname(b"belljar");
     sys::raise_loopback().map_err(at(Stage::Loopback))?;
     sys::bound_capabilities(start.rights).map_err(at(Stage::Capabilities))?;
@@ -159,21 +160,15 @@ fn prepare(start: &Start<'_>) -> Result<Foundation, Failure> {
     Ok(foundation)
 }
 
+/// Before there is any process but this one. The keeper makes the groups while the view is built.
 fn enter_groups(start: &Start<'_>) -> Result<(), Errno> {
     if start.groups == Groups::None {
         return Ok(());
     }
-    let Some(Message {
-        kind: Kind::Groups,
-        a: count,
-        ..
-    }) = Message::receive(start.control, RecvFlags::empty())?
-    else {
-        return Err(Errno::CONNRESET);
-    };
-    for _ in 0..count {
-        // "0" in a v1 `tasks` file moves the writer alone, which needs no system-wide lock: 0.02 ms instead of 11.
-        rustix::io::write(supply(start)?, b"0")?;
+    // "0" in a v1 `tasks` file moves the writer alone, which needs no system-wide lock: 0.02 ms instead of 11.
+    rustix::io::write(start.supplies.take()?, b"0")?;
+    while let Some(entrance) = start.supplies.in_stock() {
+        rustix::io::write(entrance, b"0")?;
     }
     Ok(())
 }
@@ -191,11 +186,6 @@ fn await_script<'a>(start: &Start<'a>) -> Result<&'a Script<'a>, Failure> {
         Err(errno) => Err(errno),
     };
     written.map_err(at(Stage::View))
-}
-
-/// The next descriptor that the keeper has for us.
-pub(super) fn supply(start: &Start<'_>) -> Result<OwnedFd, Errno> {
-    receive_descriptor(start.supplies).ok_or(Errno::CONNRESET)
 }
 
 /// Everything up to the point where the view is the root.
@@ -280,14 +270,14 @@ fn begin(furnished: &Furnished<'_>, umask: Mode) -> Result<std::convert::Infalli
             Mode::empty(),
         );
         directory
-            .and_then(|fd| send_descriptor(start.control, fd.as_fd()))
+            .and_then(|fd| send_descriptors(start.control, &[fd.as_fd()]))
             .map_err(&stage)?;
         // Without it, children that nobody waits for would take their CPU time with them. Only where it matters: the
         // first counter on a host makes the kernel wait.
         if furnished.script.counts_cpu
             && let Ok(counter) = sys::open_cpu_counter()
         {
-            send_descriptor(start.control, counter.as_fd()).map_err(&stage)?;
+            send_descriptors(start.control, &[counter.as_fd()]).map_err(&stage)?;
         }
     }
     let main = sys::fork().map_err(&stage)?;
@@ -301,7 +291,7 @@ fn begin(furnished: &Furnished<'_>, umask: Mode) -> Result<std::convert::Infalli
     // The kernel waits for all processors here, while the agent's process puts its own walls up.
     leave_host().map_err(at(Stage::Pivot))?;
     rustix::io::write(&ours, GONE).map_err(&stage)?;
-    let listener = receive_descriptor(ours.as_fd());
+    let listener = Supplies::new(ours.as_fd()).take().ok();
     drop(ours);
     stay(furnished, main, &children, listener)
 }
@@ -330,7 +320,7 @@ fn become_agent(
     }
     sys::drop_capabilities(start.rights).map_err(at(Stage::Capabilities))?;
     let listener = sys::install_filter(script.filter).map_err(at(Stage::Seccomp))?;
-    send_descriptor(init, listener.as_fd()).map_err(at(Stage::Seccomp))?;
+    send_descriptors(init, &[listener.as_fd()]).map_err(at(Stage::Seccomp))?;
     drop(listener);
     // Last, because a low limit on open files would be in our own way.
     for (resource, value) in script.limits {
@@ -400,33 +390,4 @@ fn restrict_files(landlock: &Landlock<'_>) -> Result<(), Errno> {
         rules.allow(place.as_fd(), rights)?;
     }
     rules.enforce()
-}
-
-pub(super) fn send_descriptor(to: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> Result<(), Errno> {
-    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let fds = [fd];
-    ancillary.push(SendAncillaryMessage::ScmRights(&fds));
-    sendmsg(
-        to,
-        &[std::io::IoSlice::new(b"fd")],
-        &mut ancillary,
-        SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
-    )
-    .map(drop)
-}
-
-/// Receives a descriptor, or nothing when the other side is gone.
-fn receive_descriptor(from: BorrowedFd<'_>) -> Option<OwnedFd> {
-    use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, recvmsg};
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut bytes = [0u8; Message::SIZE];
-    let mut slices = [std::io::IoSliceMut::new(&mut bytes)];
-    recvmsg(from, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC).ok()?;
-    ancillary.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-        _ => None,
-    })
 }

@@ -167,8 +167,7 @@ impl Launched {
             | Kind::Ways
             | Kind::Answered
             | Kind::Socket
-            | Kind::Written
-            | Kind::Groups => None,
+            | Kind::Written => None,
         }
     }
 

@@ -47,8 +47,6 @@ pub(crate) enum Kind {
     Ways = 13,
     /// Init → keeper: the listener that the keeper answers on comes with this.
     Answered = 18,
-    /// Keeper → init: enter the control groups by the next `a` descriptors.
-    Groups = 17,
     /// Keeper → init: the script is written.
     Written = 15,
     /// Both ways, on a channel of its own: a socket is wanted; none could be had, for the reason `b`.
@@ -91,7 +89,6 @@ impl Message {
             14 => Kind::Socket,
             15 => Kind::Written,
             16 => Kind::Used,
-            17 => Kind::Groups,
             18 => Kind::Answered,
             _ => return None,
         };

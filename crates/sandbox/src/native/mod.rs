@@ -6,6 +6,7 @@
 //! copy of the keeper that stays outside Landlock and seccomp and answers for both.
 
 mod caller_path;
+mod devices;
 mod filter;
 mod grip;
 mod idmap;
@@ -23,6 +24,7 @@ mod sight;
 mod start;
 mod stay;
 mod stillness;
+mod supplies;
 mod view;
 mod watched;
 mod ways;
@@ -32,9 +34,9 @@ pub use grip::{FreezeError, FreezeMethod, Grip, Motion};
 pub use launch::{Event, LONGEST_LOOK, Launched, Stdio};
 pub use message::{LaunchError, Stage};
 pub(crate) use restrictions::resource_limits;
-pub(crate) use rules::{Rule, Verdict, When, rules};
+pub(crate) use rules::{Rule, Verdict, rules};
 pub use sight::{Deeds, Found, Sighting, Sightings};
 pub(crate) use start::needs_mapped_owner;
 pub use start::{Begun, Outline, Standing, Starting, begin, start};
-pub(crate) use ways::try_network;
 pub use ways::{BoxSockets, PROXY_PORT, Ways};
+pub(crate) use ways::{Wired, Wiring, listen_at, try_network, wire};

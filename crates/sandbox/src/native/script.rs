@@ -112,11 +112,12 @@ pub(crate) struct Script<'m> {
     /// How many open files each process may have unless it asks for more, where that is not the keeper's own number.
     pub(crate) usual_files: Option<u64>,
     pub(crate) landlock: Option<Landlock<'m>>,
+    /// Where the program's end is told, if not by the end of what is executed.
+    pub(crate) told_end: Option<&'m CStr>,
     /// Whether CPU time has a limit.
     pub(crate) counts_cpu: bool,
-    /// What is to be done about the network, if it is not closed.
     /// Whether the keeper will ask for sockets; the channel comes after the trees.
-    pub(crate) entry: Entry,
+    pub(crate) has_entry: bool,
     /// Whether the keeper hears what the box does; the channel comes after that.
     pub(crate) watch: Watch,
 }
@@ -152,11 +153,16 @@ pub(super) struct Draft<'m> {
     pub(super) doors: Doors,
     /// Frames that are mounts of their own, to be sealed when their contents are in place.
     frames: Vec<PathBuf>,
+    /// Whether the box's user is its keeper's.
+    is_keepers_user: bool,
     notes: Notes,
 }
 
-/// The device files every program may expect.
-const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
+/// Who opens a tree.
+enum Opener {
+    Init,
+    Keeper,
+}
 
 /// Works the plan and its tier's wall out and lets init have it.
 pub(super) fn publish(
@@ -175,6 +181,7 @@ pub(super) fn publish(
         private_places: Vec::new(),
         doors: Doors::default(),
         frames: Vec::new(),
+        is_keepers_user: plan.identity.uid == rustix::process::geteuid().as_raw(),
         notes: Notes::default(),
     };
     let own: Own<'_> = plan
@@ -219,6 +226,8 @@ pub(super) fn publish(
     let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
     let variables = wall.env.iter().map(variable);
     let variables = variables.collect::<Result<Vec<_>, _>>()?;
+    let told_end = wall.told_end.as_deref();
+    let told_end = told_end.map(|path| draft.path(path)).transpose()?;
     let script = Script {
         steps: draft.list(&draft.steps)?,
         doors: draft.doors,
@@ -232,8 +241,9 @@ pub(super) fn publish(
         limits: draft.list(&wall.limits)?,
         usual_files: wall.usual_files,
         landlock,
+        told_end,
         counts_cpu: plan.limits.cpu_time.is_some(),
-        entry: plan.entry,
+        has_entry: plan.entry != Entry::Closed,
         watch: plan.watch,
     };
     let notes = Notes {
@@ -289,6 +299,14 @@ impl<'m> Draft<'m> {
         self.notes.step_paths.push(path.to_owned());
     }
 
+    /// Who opens a tree of the host's.
+    fn opener(&self, ownership: Ownership) -> Opener {
+        match (ownership, self.is_keepers_user) {
+            (Ownership::Host, _) | (Ownership::Image, true) => Opener::Init,
+            (Ownership::Mapped, _) | (Ownership::Image, false) => Opener::Keeper,
+        }
+    }
+
     /// Notes a tree for the keeper to clone. The next step must be the one that wants it.
     pub(super) fn keeper_tree(&mut self, tree: KeeperTree) {
         self.notes.trees.push(tree);
@@ -332,15 +350,20 @@ impl<'m> Draft<'m> {
                 self.mount_point(path, *kind, own)?;
                 let flags = flags_for(*access);
                 let at = self.spot(path, own)?;
-                let step = match ownership {
-                    Ownership::Host => Step::Bind {
+                let step = match self.opener(*ownership) {
+                    Opener::Init => Step::Bind {
                         source: self.path(source)?,
                         at,
                         flags,
                         only: None,
                     },
-                    Ownership::Mapped => {
-                        self.mapped_tree(source, flags);
+                    Opener::Keeper => {
+                        self.keeper_tree(KeeperTree {
+                            source: source.to_owned(),
+                            flags,
+                            ownership: *ownership,
+                            only: None,
+                        });
                         Step::Attach { at }
                     }
                 };
@@ -372,7 +395,7 @@ impl<'m> Draft<'m> {
             } => {
                 self.mount_point(path, Kind::Directory, own)?;
                 let lower = match ownership {
-                    Ownership::Host => {
+                    Ownership::Host | Ownership::Image => {
                         let mut layers = Vec::new();
                         if let Some(stand_ins) = stand_ins {
                             layers.extend(escape_layer(stand_ins));
@@ -493,13 +516,8 @@ impl<'m> Draft<'m> {
                 self.push(step, at);
             }
             Furniture::Private { .. } => {
-                self.push(
-                    Step::Directory {
-                        at: path,
-                        mode: 0o755,
-                    },
-                    at,
-                );
+                let mode = 0o755;
+                self.push(Step::Directory { at: path, mode }, at);
                 let name = self.steps.len().to_string();
                 let step = Step::Private {
                     name: self.text(OsStr::new(&name), "a name")?,
@@ -508,57 +526,6 @@ impl<'m> Draft<'m> {
                 };
                 self.push(step, at);
             }
-        }
-        Ok(())
-    }
-
-    /// A minimal /dev. /dev/shm is the plan's own business.
-    fn devices(&mut self) -> Result<(), LaunchError> {
-        for name in DEVICES {
-            let source = Path::new("/dev").join(name);
-            if source.exists() {
-                let path = self.relative(&source)?;
-                self.push(Step::Touch { at: path }, &source);
-                self.push(
-                    Step::Bind {
-                        source: self.path(&source)?,
-                        at: Place { path, ours: true },
-                        flags: mount_flag::NO_SUID,
-                        only: None,
-                    },
-                    &source,
-                );
-            }
-        }
-        let terminals = Path::new("/dev/pts");
-        self.push(
-            Step::Directory {
-                at: self.relative(terminals)?,
-                mode: 0o755,
-            },
-            terminals,
-        );
-        self.push(
-            Step::Terminals {
-                at: Place {
-                    path: self.relative(terminals)?,
-                    ours: true,
-                },
-            },
-            terminals,
-        );
-        for (name, target) in [
-            ("/dev/ptmx", "pts/ptmx"),
-            ("/dev/fd", "/proc/self/fd"),
-            ("/dev/stdin", "/proc/self/fd/0"),
-            ("/dev/stdout", "/proc/self/fd/1"),
-            ("/dev/stderr", "/proc/self/fd/2"),
-        ] {
-            let step = Step::Link {
-                at: self.relative(Path::new(name))?,
-                target: self.path(Path::new(target))?,
-            };
-            self.push(step, Path::new(name));
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use super::launch::{LONGEST_LOOK, Launched, Stdio};
 use super::message::{Kind, LaunchError, Message, Stage};
 use super::script::{self, KeeperTree, Notes, SHEET_SIZE, Sheet};
 use super::sight::Sightings;
+use super::supplies::{BATCH, Supplies, send_descriptors};
 use super::ways::{BoxSockets, Ways, Wiring};
 use crate::cgroup::{Cgroup, Cgroups};
 use crate::host::Host;
@@ -105,13 +106,13 @@ pub fn begin(
     host: &Host,
     stdio: &Stdio,
 ) -> Result<Begun, LaunchError> {
-    // A group that is entered by the process itself can be made while that makes its namespaces.
+    // A group that is entered by the process itself can be made while that builds its view.
     let mut cgroup = match host.cgroups.is_entered_at_birth(outline.freezer) {
         true => make_group(&outline, &tier, host)?,
         false => None,
     };
     match clone_init(&outline, &tier, host, stdio, &mut cgroup) {
-        Ok(parts) => Begun::complete(parts, outline, tier, host),
+        Ok(parts) => Begun::complete(parts, outline, tier),
         Err(error) => {
             // No process has entered it.
             if let Some(group) = cgroup {
@@ -164,7 +165,7 @@ fn clone_init(
     let start = Start {
         memory: &memory,
         control: their_control.as_fd(),
-        supplies: their_supplies.as_fd(),
+        supplies: Supplies::new(their_supplies.as_fd()),
         groups: match host.cgroups {
             Cgroups::V1(_) => Groups::Enter,
             _ => Groups::None,
@@ -224,26 +225,13 @@ fn clone_init(
 
 impl Begun {
     /// Does for a new process what only its keeper may.
-    fn complete(
-        parts: Parts,
-        outline: Outline,
-        tier: Tier,
-        host: &Host,
-    ) -> Result<Self, LaunchError> {
+    fn complete(parts: Parts, outline: Outline, tier: Tier) -> Result<Self, LaunchError> {
         let Parts {
-            mut launched,
+            launched,
             gate,
             memory,
             supplies,
         } = parts;
-        if launched.cgroup.is_none() {
-            launched.cgroup = make_group(&outline, &tier, host)?;
-        }
-        if let (Some(group), Cgroups::V1(_)) = (&mut launched.cgroup, &host.cgroups) {
-            let entrances = group.take_entrances();
-            admit_to_groups(&launched.grip, &supplies, &entrances)
-                .map_err(LaunchError::at(Stage::ControlGroup))?;
-        }
         if outline.identity.uid != rustix::process::geteuid().as_raw() {
             let mapped = launched.map_user(outline.identity, tier.inside(outline.identity));
             or_gone(mapped).map_err(LaunchError::at(Stage::UserMap))?;
@@ -281,7 +269,8 @@ impl Begun {
             Terminal::Detached => Console::None,
             Terminal::Foreground | Terminal::Background => Console::Terminal,
         };
-        let mut wall = tier.wall(plan, launched.is_sampled(), console)?;
+        let sampled = matches!(host.cgroups, Cgroups::None { .. });
+        let mut wall = tier.wall(plan, sampled, console)?;
         launched.notes = script::publish(plan, &mut wall, host, &memory)?;
         let grip = Arc::clone(&launched.grip);
         let written = Message::new(Kind::Written, 0, 0).send(grip.control());
@@ -292,25 +281,37 @@ impl Begun {
             true => Some(OwnerMap::new(plan.identity).map_err(LaunchError::at(Stage::UserMap))?),
             false => None,
         };
-        let hand_over = |fd: &OwnedFd| supply(supplies.as_fd(), fd.as_fd(), grip.handle());
-        for tree in &launched.notes.trees {
-            let cloned = clone_tree(tree, owner_map.as_ref());
-            cloned
-                .and_then(|fd| hand_over(&fd))
-                .map_err(|errno| LaunchError::Step {
+        let hand_over =
+            |fds: &[BorrowedFd<'_>]| supply(supplies.as_fd(), fds, launched.grip.handle());
+        for trees in launched.notes.trees.chunks(BATCH) {
+            let cloned = trees.iter().map(|tree| {
+                clone_tree(tree, owner_map.as_ref()).map_err(|errno| LaunchError::Step {
                     stage: Stage::View,
                     errno,
                     path: Some(tree.source.clone()),
-                })?;
+                })
+            });
+            let cloned = cloned.collect::<Result<Vec<OwnedFd>, LaunchError>>()?;
+            let fds: Vec<BorrowedFd<'_>> = cloned.iter().map(AsFd::as_fd).collect();
+            hand_over(&fds).map_err(LaunchError::at(Stage::View))?;
         }
-        if plan.entry == Entry::ForKeeper {
+        // A group that is entered by the process itself is made last, while that builds its view.
+        if launched.cgroup.is_none() {
+            launched.cgroup = make_group(&outline, &tier, host)?;
+        }
+        if let (Some(group), Cgroups::V1(_)) = (&mut launched.cgroup, &host.cgroups) {
+            let entrances = group.take_entrances();
+            let fds: Vec<BorrowedFd<'_>> = entrances.iter().map(AsFd::as_fd).collect();
+            hand_over(&fds).map_err(LaunchError::at(Stage::ControlGroup))?;
+        }
+        if plan.entry != Entry::Closed {
             let (ours, theirs) = channel()?;
-            hand_over(&theirs).map_err(LaunchError::at(Stage::Network))?;
+            hand_over(&[theirs.as_fd()]).map_err(LaunchError::at(Stage::Network))?;
             launched.sockets = Some(BoxSockets::new(ours));
         }
         if plan.watch == Watch::Files {
             let (ours, theirs) = channel()?;
-            hand_over(&theirs).map_err(LaunchError::at(Stage::Processes))?;
+            hand_over(&[theirs.as_fd()]).map_err(LaunchError::at(Stage::Processes))?;
             launched.sightings = Some(Sightings::new(ours));
         }
         Ok(Starting {
@@ -442,15 +443,6 @@ fn map_of(inside: u32, outside: u32) -> CString {
     CString::new(format!("{inside} {outside} 1")).unwrap_or_default()
 }
 
-/// Hands init the files by which it enters its control groups.
-fn admit_to_groups(grip: &Grip, supplies: &OwnedFd, entrances: &[OwnedFd]) -> Result<(), Errno> {
-    for entrance in entrances {
-        supply(supplies.as_fd(), entrance.as_fd(), grip.handle())?;
-    }
-    let count = i32::try_from(entrances.len()).map_err(|_| Errno::INVAL)?;
-    or_gone(Message::new(Kind::Groups, count, 0).send(grip.control()))
-}
-
 /// An init that failed can't be told anything. It has said why, which is heard where its start is waited for.
 fn or_gone(sent: Result<(), Errno>) -> Result<(), Errno> {
     match sent {
@@ -459,10 +451,14 @@ fn or_gone(sent: Result<(), Errno>) -> Result<(), Errno> {
     }
 }
 
-/// Hands a descriptor to init. Where many wait already, waits until it has taken some; but not for one that is gone.
-fn supply(supplies: BorrowedFd<'_>, fd: BorrowedFd<'_>, init: BorrowedFd<'_>) -> Result<(), Errno> {
+/// Hands descriptors to init. Where many wait already, waits until it has taken some; but not for one that is gone.
+fn supply(
+    supplies: BorrowedFd<'_>,
+    fds: &[BorrowedFd<'_>],
+    init: BorrowedFd<'_>,
+) -> Result<(), Errno> {
     loop {
-        match init::send_descriptor(supplies, fd) {
+        match send_descriptors(supplies, fds) {
             Err(Errno::AGAIN) => {}
             sent => return or_gone(sent),
         }
@@ -482,7 +478,9 @@ fn clone_tree(tree: &KeeperTree, map: Option<&OwnerMap>) -> Result<OwnedFd, Errn
     match (tree.ownership, map) {
         (Ownership::Mapped, Some(map)) => map.clone_tree(&tree.source, tree.flags),
         (Ownership::Mapped, None) => Err(Errno::PERM),
-        (Ownership::Host, _) => idmap::clone_only(&tree.source, tree.flags, tree.only),
+        (Ownership::Host | Ownership::Image, _) => {
+            idmap::clone_only(&tree.source, tree.flags, tree.only)
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::filter::rule_of;
 use super::init::Furnished;
-use super::message::{Kind, Message};
+use super::message::{Kind, Message, Stage};
 use super::peer;
 use super::rules::Verdict;
 use super::script::Script;
@@ -11,10 +11,13 @@ use super::sight;
 use super::stillness::{self, Stillness};
 use super::ways;
 use crate::sys::{self, ChildState, Notification, Reply};
+use crate::tier::ProgramEnd;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
+use std::ffi::CStr;
 
 /// What init remembers while it lives.
 struct Stay<'a> {
@@ -109,6 +112,16 @@ pub(super) fn stay(
     }
 }
 
+fn read_end(file: &CStr) -> Option<ProgramEnd> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::open(file, flags, Mode::empty()).ok()?;
+    let mut bytes = [0; ProgramEnd::SIZE];
+    match rustix::io::read(file, &mut bytes) {
+        Ok(ProgramEnd::SIZE) => ProgramEnd::decode(&bytes),
+        _ => None,
+    }
+}
+
 /// Keeps no pipe of the agent's open, and nothing else it has no use for.
 fn release_descriptors(furnished: &Furnished<'_>, children: &OwnedFd, listener: Option<&OwnedFd>) {
     let mut keep = [
@@ -178,7 +191,7 @@ impl Stay<'_> {
         loop {
             match sys::next_child_state() {
                 ChildState::Ended { pid, status } if pid == self.main => {
-                    let _ = Message::new(Kind::MainEnded, status, 0).send(self.control);
+                    let _ = self.end_of_program(status).send(self.control);
                 }
                 ChildState::Stopped { pid, .. }
                     if self.pace == Pace::Move && stillness::release_late(pid) => {}
@@ -193,6 +206,18 @@ impl Stay<'_> {
                     sys::exit_now(0)
                 }
             }
+        }
+    }
+
+    /// What to tell of the program, now that what was executed has ended with `status`.
+    fn end_of_program(&self, status: i32) -> Message {
+        match self.script.told_end.and_then(read_end) {
+            Some(ProgramEnd::NotStarted(errno)) => {
+                Message::new(Kind::Failed, Stage::Execute as i32, errno.raw_os_error())
+            }
+            Some(ProgramEnd::Ended(status)) => Message::new(Kind::MainEnded, status, 0),
+            // It did not live to tell.
+            None => Message::new(Kind::MainEnded, status, 0),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Building the box's root from the script: every mount, in order. Runs in init, so nothing here may allocate, lock or
 //! panic.
 
-use super::init::{Failure, Start, at, supply};
+use super::init::{Failure, Start, at};
 use super::message::{Kind, Message, Stage};
 use super::script::{Lower, Place, Script, Step};
 use super::shown::FileId;
@@ -122,7 +122,7 @@ fn perform(
             sys::set_mount_flags(tree.as_fd(), *flags, true, None)?;
             attach(tree.as_fd(), root, at)
         }
-        Step::Attach { at } => attach(supply(start)?.as_fd(), root, at),
+        Step::Attach { at } => attach(start.supplies.take()?.as_fd(), root, at),
         Step::Private { name, at, mode } => {
             let private = own.private.as_fd();
             make_directory(private, name, *mode)?;
@@ -169,7 +169,7 @@ fn perform(
         } => {
             let tree = match lower {
                 Lower::Path(_) => None,
-                Lower::Tree { .. } => Some(supply(start)?),
+                Lower::Tree { .. } => Some(start.supplies.take()?),
             };
             overlay(root, lower, tree.as_ref(), [upper, work], at)
         }

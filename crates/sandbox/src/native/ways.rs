@@ -71,6 +71,35 @@ const MOST: usize = 8;
 
 /// Wires the box's namespace and hands its sockets to the keeper. Runs in init: allocates nothing.
 pub(super) fn open(wiring: Wiring<&[u8]>, control: BorrowedFd<'_>) -> Result<(), Errno> {
+    let wired = wire(wiring)?;
+    let five = [
+        &wired.proxy,
+        &wired.dns_udp,
+        &wired.dns_tcp,
+        &wired.strays,
+        &wired.arrivals,
+    ]
+    .map(AsFd::as_fd);
+    let [a, b, c, d, e] = five;
+    match &wired.arrivals_v6 {
+        Some(v6) => send(control, &[a, b, c, d, e, v6.as_fd()]),
+        None => send(control, &five),
+    }
+}
+
+/// The sockets of a namespace that is wired; as in [`Ways`], but nothing is allocated for them.
+pub(crate) struct Wired {
+    pub(crate) arrivals: OwnedFd,
+    /// Where there is IPv6.
+    pub(crate) arrivals_v6: Option<OwnedFd>,
+    pub(crate) proxy: OwnedFd,
+    pub(crate) dns_udp: OwnedFd,
+    pub(crate) dns_tcp: OwnedFd,
+    pub(crate) strays: OwnedFd,
+}
+
+/// Wires the network namespace that this process is in: everything leads to these sockets.
+pub(crate) fn wire(wiring: Wiring<&[u8]>) -> Result<Wired, Errno> {
     let routes = netlink_socket(None)?;
     ask(routes.as_fd(), wiring.routes[0])?;
     // A kernel without IPv6 has none to lead anywhere.
@@ -94,19 +123,24 @@ pub(super) fn open(wiring: Wiring<&[u8]>, control: BorrowedFd<'_>) -> Result<(),
     rustix::net::bind(&dns_udp, &local(DNS_PORT))?;
     let filter = netlink_socket(Some(protocol::NETFILTER))?;
     ask(filter.as_fd(), wiring.table)?;
-    let five = [&proxy, &dns_udp, &dns_tcp, &strays, &arrivals].map(AsFd::as_fd);
-    let [a, b, c, d, e] = five;
-    match &arrivals_v6 {
-        Some(v6) => send(control, &[a, b, c, d, e, v6.as_fd()]),
-        None => send(control, &five),
-    }
+    Ok(Wired {
+        arrivals,
+        arrivals_v6,
+        proxy,
+        dns_udp,
+        dns_tcp,
+        strays,
+    })
 }
 
 /// Listens on a port of the box's loopback and hands the listener to the keeper. Runs in init: allocates nothing.
 pub(super) fn answer_at(port: u16, control: BorrowedFd<'_>) -> Result<(), Errno> {
-    let at = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let listener = listen(at, Guise::Itself)?;
-    send_as(Kind::Answered, control, &[listener.as_fd()])
+    send_as(Kind::Answered, control, &[listen_at(port)?.as_fd()])
+}
+
+/// Listens on a port of the loopback.
+pub(crate) fn listen_at(port: u16) -> Result<OwnedFd, Errno> {
+    listen(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), Guise::Itself)
 }
 
 fn send(control: BorrowedFd<'_>, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {

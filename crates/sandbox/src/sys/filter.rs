@@ -23,21 +23,30 @@ struct SockFprog {
 /// Installs `filter` on this process for good and returns the descriptor on which its notifications arrive.
 /// `no_new_privs` must be set.
 pub(crate) fn install_filter(filter: &[SockFilter]) -> Result<OwnedFd, Errno> {
+    let fd = install(filter, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER)?;
+    // SAFETY: the kernel just made this descriptor for us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// The same for a filter that asks nobody, on a kernel that may not know how to.
+pub(crate) fn install_silent_filter(filter: &[SockFilter]) -> Result<(), Errno> {
+    install(filter, 0).map(drop)
+}
+
+fn install(filter: &[SockFilter], flags: libc::c_ulong) -> Result<libc::c_long, Errno> {
     let program = SockFprog {
         len: u16::try_from(filter.len()).map_err(|_| Errno::INVAL)?,
         filter: filter.as_ptr(),
     };
     // SAFETY: `program` points at `len` valid instructions that outlive the call; the kernel copies them.
-    let fd = check(unsafe {
+    check(unsafe {
         libc::syscall(
             libc::SYS_seccomp,
             libc::SECCOMP_SET_MODE_FILTER,
-            libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
+            flags,
             &raw const program,
         )
-    })?;
-    // SAFETY: the kernel just made this descriptor for us alone.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    })
 }
 
 /// Whether this kernel's filters can hand a call to another process.

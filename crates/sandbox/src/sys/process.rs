@@ -31,6 +31,18 @@ pub(crate) fn leave_namespaces() -> Result<(), Errno> {
     check(unsafe { libc::unshare(OWN_NAMESPACES) } as _).map(drop)
 }
 
+/// Begins a session. Nothing is made of the answer: gVisor's kernel says 0 where Linux says which.
+pub(crate) fn begin_session() {
+    // SAFETY: no pointers are passed.
+    unsafe { libc::setsid() };
+}
+
+/// Enters a new user namespace, in which nobody is mapped yet.
+pub(crate) fn enter_user_namespace() -> Result<(), Errno> {
+    // SAFETY: no pointers are passed.
+    check(unsafe { libc::unshare(libc::CLONE_NEWUSER) } as _).map(drop)
+}
+
 /// Copies this process into new namespaces (and, with `cgroup`, straight into that v2 group).
 ///
 /// The child must use only what does not allocate: other threads of the old process, with their locks, are gone.

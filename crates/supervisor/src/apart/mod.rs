@@ -16,6 +16,6 @@ mod wire;
 pub(crate) mod words;
 
 pub(crate) use line::Line;
-pub(crate) use place::{Keepers, Trace};
+pub(crate) use place::{Keepers, Trace, make_private, write_whole};
 pub use process::keep;
 pub(crate) use session::{Adoptee, Heard, Session, Setup};

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fd::AsRawFd as _;
 use rustix::fs::{Mode, OFlags};
@@ -38,15 +38,7 @@ impl Keepers {
             path: directory.clone(),
             source,
         };
-        let made = fs::DirBuilder::new()
-            .mode(0o700)
-            .recursive(true)
-            .create(&directory);
-        match made {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(fail(error)),
-            _ => {}
-        }
-        fs::set_permissions(&directory, fs::Permissions::from_mode(0o700)).map_err(fail)?;
+        make_private(&directory).map_err(fail)?;
         Ok(Self(directory))
     }
 
@@ -93,16 +85,9 @@ impl Keepers {
 
     /// Leaves word of an end: whole, or not at all.
     pub(crate) fn leave(&self, legacy: &Legacy) -> io::Result<()> {
-        let draft = self.0.join(format!(".{}.draft", legacy.task.worker));
-        let mut options = fs::OpenOptions::new();
-        let file = options
-            .create(true)
-            .truncate(true)
-            .write(true)
-            .mode(0o600)
-            .open(&draft)?;
-        serde_json::to_writer(io::BufWriter::new(&file), legacy)?;
-        fs::rename(draft, self.legacy_path(&legacy.task.worker))
+        write_whole(&self.legacy_path(&legacy.task.worker), |file| {
+            Ok(serde_json::to_writer(io::BufWriter::new(file), legacy)?)
+        })
     }
 
     /// Reads it.
@@ -121,8 +106,43 @@ impl Keepers {
     /// The socket of a keeper that is gone.
     pub(crate) fn clear(&self, worker: &str) {
         let _ = fs::remove_file(self.socket_path(worker));
-        let _ = fs::remove_file(self.0.join(format!(".{worker}.draft")));
+        let _ = fs::remove_file(draft_of(&self.legacy_path(worker)));
     }
+}
+
+/// Makes a directory that is its owner's alone.
+pub(crate) fn make_private(directory: &Path) -> io::Result<()> {
+    let made = fs::DirBuilder::new()
+        .mode(0o700)
+        .recursive(true)
+        .create(directory);
+    match made {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o700))
+}
+
+/// Writes a file for its owner's eyes: whole, or not at all.
+pub(crate) fn write_whole(
+    path: &Path,
+    write: impl FnOnce(&mut fs::File) -> io::Result<()>,
+) -> io::Result<()> {
+    let draft = draft_of(path);
+    let mut options = fs::OpenOptions::new();
+    let mut file = options
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(&draft)?;
+    write(&mut file)?;
+    fs::rename(draft, path)
+}
+
+fn draft_of(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.draft"))
 }
 
 /// A keeper's socket. Its file goes when this is dropped.

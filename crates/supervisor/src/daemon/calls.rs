@@ -153,7 +153,7 @@ impl Inner {
                 keeper_pid: agent.keeper_pid,
                 children,
                 workdir: workdir_of(agent),
-                tier: Shown::new(agent.employed.capability.tier.as_str()),
+                tier: Shown::new(&agent.origin.tier),
                 limits_by: Shown::new(
                     agent
                         .started
@@ -166,7 +166,7 @@ impl Inner {
                     .collect(),
                 policy: card.capability.as_deref().map_or_else(
                     || shipped.to_owned(),
-                    |text| agent.employed.backstage.redacted(text),
+                    |text| agent.origin.backstage.redacted(text),
                 ),
                 denials: agent.denials.clone(),
             }
@@ -253,7 +253,7 @@ impl Inner {
 }
 
 fn workdir_of(agent: &super::roster::Agent) -> String {
-    let work = agent.employed.command.workdir.as_deref();
+    let work = agent.origin.workdir.as_deref();
     work.unwrap_or(std::path::Path::new(""))
         .to_string_lossy()
         .into_owned()

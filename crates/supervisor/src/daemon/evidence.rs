@@ -23,7 +23,7 @@ impl Daemon {
         };
         let known = self.inner.roster.with(worker, |agent| {
             let first = agent.started.as_ref().map(|started| started.pid);
-            let chain = agent.employed.chain.to_vec();
+            let chain = agent.origin.chain.clone().into_bytes();
             (chain, first.filter(|_| agent.keeper_pid.is_some()))
         });
         let Some((chain, first)) = known else {

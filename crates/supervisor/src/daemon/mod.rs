@@ -13,7 +13,9 @@ mod evidence;
 mod holds;
 mod lock;
 mod news;
+mod past;
 mod processes;
+mod recall;
 mod restart;
 mod restarting;
 mod roster;
@@ -192,11 +194,13 @@ impl Daemon {
         let keepers = Keepers::of(state)?;
         // Before anybody speaks to a keeper: each listens to one daemon only.
         let lock = lock::take(state)?;
+        let past = past::Past::of(state)?;
         let clock = Arc::new(Clock::default());
         let roster = Arc::new(Roster::new(
             Arc::clone(&observer),
             Arc::clone(&clock),
             keepers.clone(),
+            past,
             settings.restart.clone(),
             state.path().join("fleet/output"),
         ));
@@ -255,6 +259,7 @@ impl Daemon {
         let _ = inner.post.set(Arc::clone(fleet.post()));
         state.sweep(&belljar_sandbox::Host::probe().cgroups);
         inner.adopt(found, adopted);
+        inner.roster.recall();
         inner.roster.prune_outputs();
         Clock::start(&inner).map_err(system("starting the daemon's clock"))?;
         news::listen(&inner, state.path()).map_err(system("listening for news of tools"))?;

@@ -22,7 +22,7 @@ impl Inner {
         request: &RestartRequest,
     ) -> Result<AgentView, Refused> {
         let found = self.roster.with(worker, |agent| {
-            let spec = views::spec(&agent.employed, &agent.card);
+            let spec = views::spec(&agent.origin, &agent.card);
             (spec, agent.view.phase, agent.view.parent.is_some())
         });
         let (mut spec, phase, is_replica) = found.ok_or_else(unknown)?;

@@ -11,6 +11,7 @@ use belljar_api::{
 use belljar_replication::WorkerId;
 
 use super::clock::Clock;
+use super::past::{Origin, Page, Past};
 use super::restart::{Next, RestartRules};
 use super::tool_totals::ToolTotals;
 use super::views::{self, Text, id};
@@ -30,6 +31,7 @@ pub(crate) struct Roster {
     pub(super) observer: Arc<dyn Observer>,
     pub(super) clock: Arc<Clock>,
     pub(super) keepers: Keepers,
+    pub(super) past: Past,
     rules: RestartRules,
     outputs: PathBuf,
     pub(super) tools: ToolTotals,
@@ -44,8 +46,8 @@ impl std::fmt::Debug for Roster {
 #[derive(Default)]
 pub(super) struct Book {
     pub(super) agents: HashMap<WorkerId, Agent>,
-    /// By when they came.
-    order: BTreeMap<u64, WorkerId>,
+    /// By when they were started, and then by when they came.
+    pub(super) order: BTreeMap<(u64, u64), WorkerId>,
     next: u64,
     /// Nobody is started again any more.
     pub(super) is_closing: bool,
@@ -57,7 +59,8 @@ pub(super) struct Book {
 pub(crate) struct Agent {
     pub(crate) view: AgentView,
     pub(crate) card: Card,
-    pub(crate) employed: Arc<Employed>,
+    pub(crate) worker: WorkerId,
+    pub(crate) origin: Origin,
     pub(crate) keeper_pid: Option<u32>,
     pub(crate) started: Option<Started>,
     pub(crate) denials: Vec<Denial>,
@@ -78,6 +81,49 @@ pub(crate) struct Again {
     pub(crate) card: Card,
 }
 
+impl Agent {
+    pub(super) fn new(worker: WorkerId, view: AgentView, card: Card, origin: Origin) -> Self {
+        Self {
+            view,
+            card,
+            worker,
+            origin,
+            keeper_pid: None,
+            started: None,
+            denials: Vec::new(),
+            sampled: None,
+            stopping: None,
+            doomed: None,
+            because: None,
+            again_at: None,
+        }
+    }
+}
+
+impl Book {
+    pub(super) fn insert(&mut self, agent: Agent) {
+        let number = self.next;
+        self.next += 1;
+        let start = agent.view.started_at_ms;
+        self.order.insert((start, number), agent.worker);
+        self.agents.insert(agent.worker, agent);
+    }
+
+    /// Somebody of this name is started after all: a crash loop before it is nothing to look into any more.
+    fn supersede(&mut self, name: &str) -> Vec<WorkerId> {
+        let looping = self
+            .agents
+            .values_mut()
+            .filter(|agent| agent.view.phase == AgentPhase::CrashLoop && agent.card.name == name);
+        looping
+            .map(|agent| {
+                turn(&mut agent.view, AgentPhase::Ended);
+                agent.worker
+            })
+            .collect()
+    }
+}
+
 impl Roster {
     /// How long the longest wait for a box's first instruction is.
     pub(super) const FIRST: Duration = Duration::from_secs(60);
@@ -86,6 +132,7 @@ impl Roster {
         observer: Arc<dyn Observer>,
         clock: Arc<Clock>,
         keepers: Keepers,
+        past: Past,
         rules: RestartRules,
         outputs: PathBuf,
     ) -> Self {
@@ -94,6 +141,7 @@ impl Roster {
             observer,
             clock,
             keepers,
+            past,
             rules,
             outputs,
             tools: ToolTotals::default(),
@@ -157,7 +205,7 @@ impl Roster {
                 agent.view.restart_at_ms = None;
                 turn(&mut agent.view, AgentPhase::Ended);
                 drop(book);
-                self.keepers.forget_legacy(&worker.to_string());
+                self.lay_to_rest(worker);
                 Some(Stopping::WasWaiting)
             }
             _ => {
@@ -197,7 +245,7 @@ impl Roster {
             card.recent_ms.push(now_ms);
             due.push(Again {
                 worker: *worker,
-                spec: views::spec(&agent.employed, &card),
+                spec: views::spec(&agent.origin, &card),
                 card,
             });
         }
@@ -232,7 +280,7 @@ impl Roster {
             }
         }
         drop(book);
-        self.keepers.forget_legacy(&worker.to_string());
+        self.lay_to_rest(worker);
     }
 
     /// An agent that outlived the last daemon.
@@ -261,6 +309,11 @@ impl Roster {
 
     /// An agent that ended while there was no daemon.
     pub(super) fn buried(&self, employed: &Arc<Employed>, card: &Card, over: &Over) {
+        let worker = employed.worker;
+        if self.is_at_rest(worker) {
+            // The last daemon had told of its end, and whether it was to be started again.
+            return self.keepers.forget_legacy(&worker.to_string());
+        }
         self.add(employed, card);
         self.ended(employed.worker, over);
     }
@@ -332,26 +385,25 @@ impl Roster {
                 card.name = format!("{}/{}", parent.card.name, card.name);
             }
         }
-        let number = book.next;
-        book.next += 1;
-        book.order.insert(number, worker);
-        let agent = Agent {
-            view: views::new_view(employed, &card, parent),
-            card,
-            employed: Arc::clone(employed),
-            keeper_pid: None,
-            started: None,
-            denials: Vec::new(),
-            sampled: None,
-            stopping: None,
-            doomed: None,
-            because: None,
-            again_at: None,
-        };
-        book.agents.insert(worker, agent);
+        let origin = Origin::of(employed);
+        let view = views::new_view(employed, &origin.argv, &card, parent);
+        let agent = Agent::new(worker, view, card, origin);
+        let page = Page::of(&agent);
+        let superseded = book.supersede(&agent.card.name);
+        book.insert(agent);
         let forgotten = forget_oldest(&mut book);
         drop(book);
+        self.past.keep(worker, page);
+        for worker in superseded {
+            self.lay_to_rest(worker);
+        }
+        self.forget(forgotten);
+    }
+
+    /// What is kept of agents that nobody remembers goes with them.
+    pub(super) fn forget(&self, forgotten: Vec<WorkerId>) {
         for worker in forgotten {
+            self.past.forget(worker);
             let _ = std::fs::remove_dir_all(self.outputs.join(worker.to_string()));
         }
     }
@@ -382,7 +434,7 @@ impl Roster {
             .rules
             .next(card.restart, cause, &card.recent_ms, boot_ms(), jitter);
         let name = card.name.clone();
-        let worker = Some(agent.employed.worker);
+        let worker = Some(agent.worker);
         match next {
             Next::Stay => {
                 turn(&mut agent.view, AgentPhase::Ended);
@@ -468,8 +520,8 @@ fn boot_ms() -> u64 {
 }
 
 /// Forgets the oldest of those that ended, where there are too many.
-fn forget_oldest(book: &mut Book) -> Vec<WorkerId> {
-    let ended: Vec<(u64, WorkerId)> = book
+pub(super) fn forget_oldest(book: &mut Book) -> Vec<WorkerId> {
+    let ended: Vec<_> = book
         .order
         .iter()
         .filter(|(_, worker)| {

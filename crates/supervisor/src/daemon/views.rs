@@ -9,6 +9,7 @@ use belljar_api::{
 use belljar_replication::WorkerId;
 
 use super::AgentSpec;
+use super::past::Origin;
 use crate::apart::words::{Card, Ending, Sample};
 use crate::fleet::{Employed, Over};
 
@@ -17,13 +18,12 @@ pub(super) fn id(worker: WorkerId) -> belljar_api::WorkerId {
 }
 
 /// An agent that was let in and has no box yet.
-pub(super) fn new_view(employed: &Employed, card: &Card, parent: Option<WorkerId>) -> AgentView {
-    let words: Vec<String> = employed
-        .command
-        .argv
-        .iter()
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
+pub(super) fn new_view(
+    employed: &Employed,
+    words: &[String],
+    card: &Card,
+    parent: Option<WorkerId>,
+) -> AgentView {
     let limits = &employed.capability.limits;
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     AgentView {
@@ -36,7 +36,7 @@ pub(super) fn new_view(employed: &Employed, card: &Card, parent: Option<WorkerId
         started_at_ms: employed.started_at_ms,
         restarts: card.restarts,
         restart_at_ms: None,
-        command: Shown::command(&words),
+        command: Shown::command(words),
         capability: Shown::new(&employed.capability.name),
         usage: UsageNow::default(),
         limits: LimitsView {
@@ -54,16 +54,11 @@ pub(super) fn new_view(employed: &Employed, card: &Card, parent: Option<WorkerId
 }
 
 /// What it takes to start an agent again.
-pub(super) fn spec(employed: &Employed, card: &Card) -> AgentSpec {
+pub(super) fn spec(origin: &Origin, card: &Card) -> AgentSpec {
     AgentSpec {
         name: card.name.clone(),
-        command: employed
-            .command
-            .argv
-            .iter()
-            .map(|word| word.to_string_lossy().into_owned())
-            .collect(),
-        workdir: employed.command.workdir.clone(),
+        command: origin.argv.clone(),
+        workdir: origin.workdir.clone(),
         capability: card.capability.clone(),
         profile: card.profile.clone(),
         restart: card.restart,

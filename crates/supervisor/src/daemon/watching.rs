@@ -167,7 +167,7 @@ impl Watch for Roster {
         // Kept while it waits: a daemon that dies meanwhile has a successor that starts it again.
         match is_waiting {
             true => self.clock.ring(),
-            false => self.keepers.forget_legacy(&worker.to_string()),
+            false => self.lay_to_rest(worker),
         }
     }
 
@@ -266,7 +266,7 @@ impl Roster {
         }
         drop(book);
         for worker in cancelled {
-            self.keepers.forget_legacy(&worker.to_string());
+            self.lay_to_rest(worker);
         }
     }
 }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use belljar_api::{
     AgentCall, Asked, Budget as AskedBudget, Child, ChildUsage, Done, HeartbeatReply,
     ManifestReply, Narrowing, Problem, ProposalView, ProposalsReply, ProposeRequest, Proposed,
-    ReplicasReply, ReplicateRequest, Replicated, Route, Status, Tag, UsageReply, UsageReport,
+    ReplicasReply, ReplicateRequest, Replicated, Route, Status, Tag, TierName, UsageReply,
+    UsageReport,
 };
 use belljar_egress::PicoUsd;
-use belljar_policy::{Amount, Capability, OnBudget};
+use belljar_policy::{Amount, Capability, OnBudget, Tier};
 use belljar_replication::{Code, Usage};
 
 use super::convert;
@@ -295,7 +296,8 @@ fn manifest(asker: &Employed) -> Result<ManifestReply, Refused> {
     })
 }
 
-/// Lowers limits to what was asked for. What is higher than the parent's stays as it is here, and is refused by the gate.
+/// Lowers limits to what was asked for, and changes the wall. What is more than the parent's, or weaker, stays as it is here, and
+/// is refused by the gate.
 fn narrow(capability: &mut Capability, narrowing: &Narrowing) {
     let number = |wanted: Option<NonZeroU64>| wanted.map(NonZeroU64::get);
     let limits = &mut capability.limits;
@@ -310,6 +312,15 @@ fn narrow(capability: &mut Capability, narrowing: &Narrowing) {
     }
     if let Some(processes) = number(narrowing.max_processes) {
         limits.processes = Some(u32::try_from(processes).unwrap_or(u32::MAX));
+    }
+    if let Some(tier) = narrowing.sandbox_tier {
+        capability.tier = match tier {
+            TierName::Seccomp => Tier::Native,
+            TierName::Container => Tier::Container,
+            TierName::Gvisor => Tier::Gvisor,
+            TierName::Microvm => Tier::Microvm,
+            TierName::Firecracker => Tier::Firecracker,
+        };
     }
 }
 

@@ -11,6 +11,6 @@ mod trust;
 
 pub use book::{HostUse, NetworkUsage, RefusalGroup};
 pub(crate) use gateway::{Gateway, Prepared, metered};
-pub(crate) use outlook::{Fittings, Outlook, network_of, secret_files};
+pub(crate) use outlook::{Eyes, Fittings, Outlook, network_of, secret_files};
 pub use ports::answered_port;
 pub use secrets::server_header;

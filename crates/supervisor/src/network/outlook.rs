@@ -3,12 +3,15 @@
 use super::ports::{self, OpenPort};
 use super::{secrets, trust};
 use crate::error::RunError;
+use crate::view::Tree;
 use belljar_egress::{Authority, LlmEndpoint};
 use belljar_policy::{
-    Capability, CompiledRules, EgressEffect, PathRule, Places, SecretSource, host_ports,
+    Access, Capability, CompiledRules, EgressEffect, FileOp, PathRule, PathTable, Places,
+    SecretSource, host_ports,
 };
-use belljar_sandbox::plan::{Entry, Network, Replaced};
+use belljar_sandbox::plan::{Entry, Kind, Network, Replaced};
 use belljar_sandbox::show::{Show, ShowName};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,6 +38,76 @@ pub(crate) struct Fittings {
     pub(crate) shows: Vec<Show>,
     pub(crate) replaced: Vec<Replaced>,
     pub(crate) env: Vec<(OsString, OsString)>,
+    /// Links for the view: files that an image lacks, and where they are shown.
+    pub(crate) links: Vec<(PathBuf, PathBuf)>,
+}
+
+/// What a box sees of files, for those that want to put others in their place.
+pub(crate) struct Eyes<'a> {
+    pub(crate) table: &'a PathTable,
+    /// The image whose files are there, if not the host's.
+    pub(crate) image: Option<&'a Tree>,
+}
+
+/// What a box has at a path.
+enum Seen {
+    /// A file, at this real path.
+    File(PathBuf),
+    /// Nothing, in an image: there is room for something.
+    Room,
+    /// Nothing that concerns us.
+    Nothing,
+}
+
+impl Eyes<'_> {
+    fn look(&self, path: &Path) -> Seen {
+        match (self.table.access(path), self.image) {
+            (Access::Image, Some(tree)) => match tree.real(path) {
+                Some((real, Kind::File)) if self.table.access(&real) == Access::Image => {
+                    Seen::File(real)
+                }
+                _ => Seen::Room,
+            },
+            (Access::Hidden, _) => Seen::Nothing,
+            _ => match path.canonicalize() {
+                Ok(real) if real.is_file() && self.table.decide(&real, FileOp::Read).is_allow() => {
+                    Seen::File(real)
+                }
+                _ => Seen::Nothing,
+            },
+        }
+    }
+
+    pub(super) fn has_file(&self, path: &Path) -> bool {
+        matches!(self.look(path), Seen::File(_))
+    }
+
+    /// Where a directory that the box sees is on the host.
+    pub(super) fn directory(&self, path: &Path) -> PathBuf {
+        match self.image {
+            Some(tree) => match tree.real(path) {
+                Some((real, _)) => tree.on_host(&real),
+                None => tree.on_host(path),
+            },
+            None => path.to_owned(),
+        }
+    }
+}
+
+/// What is shown in place of files that the system has.
+struct Stand<'a> {
+    name: &'a str,
+    /// The files' paths; where none of them is there, an image gets the first.
+    paths: &'a [&'a str],
+    lacking: Lacking,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lacking {
+    /// Programs look for it.
+    Put,
+    /// Nobody misses it.
+    Leave,
 }
 
 /// Names are asked of the gateway, at the address that programs use when nobody tells them another.
@@ -70,16 +143,18 @@ impl Outlook {
         }))
     }
 
-    /// What the box needs to see of it. `is_seen`: whether a file of the host's is in the box's view.
+    /// What the box needs to see of it.
     pub(crate) fn fittings(
         &self,
         capability: &Capability,
-        is_seen: impl Fn(&Path) -> bool,
+        eyes: &Eyes<'_>,
     ) -> Result<Fittings, RunError> {
         let mut fittings = Fittings {
             entry: match self.ports.is_empty() {
                 true => Entry::Closed,
-                false => Entry::ForKeeper,
+                false => Entry::ForKeeper {
+                    ports: self.ports.iter().map(|open| open.port.in_box).collect(),
+                },
             },
             ..Fittings::default()
         };
@@ -87,39 +162,37 @@ impl Outlook {
             return Ok(fittings);
         }
         fittings.network = network_of(capability);
-        let mut show =
-            |name: &str, bytes: Arc<[u8]>, paths: &[&str]| -> Result<ShowName, RunError> {
-                let name = ShowName::new(name).map_err(|error| RunError::Invalid {
-                    what: error.to_string(),
-                    hint: String::new(),
-                })?;
-                for path in real_files(paths).into_iter().filter(|path| is_seen(path)) {
-                    fittings.replaced.push(Replaced {
-                        path,
-                        by: name.clone(),
-                    });
-                }
-                fittings.shows.push(Show::Text {
-                    name: name.clone(),
-                    bytes,
-                });
-                Ok(name)
-            };
-        show("net/resolv.conf", RESOLV_CONF.into(), &["/etc/resolv.conf"])?;
-        show("net/hosts", HOSTS.into(), &["/etc/hosts"])?;
+        let put = Lacking::Put;
+        let resolver = Stand {
+            name: "net/resolv.conf",
+            paths: &["/etc/resolv.conf"],
+            lacking: put,
+        };
+        fittings.show(&resolver, RESOLV_CONF.into(), eyes)?;
+        let hosts = Stand {
+            name: "net/hosts",
+            paths: &["/etc/hosts"],
+            lacking: put,
+        };
+        fittings.show(&hosts, HOSTS.into(), eyes)?;
         if let Some(authority) = &self.authority {
             let bundle = trust::bundle(authority)?;
-            let name = show(
-                "net/ca-certificates.crt",
-                Arc::clone(&bundle),
-                trust::SYSTEM_BUNDLES,
-            )?;
-            let path = name.path();
-            let stores: Vec<String> = trust::java_stores();
+            let trusted = Stand {
+                name: "net/ca-certificates.crt",
+                paths: trust::SYSTEM_BUNDLES,
+                lacking: put,
+            };
+            let path = fittings.show(&trusted, Arc::clone(&bundle), eyes)?.path();
+            let stores: Vec<String> = trust::java_stores(eyes);
             let stores: Vec<&str> = stores.iter().map(String::as_str).collect();
             if !stores.is_empty() {
                 let store = belljar_egress::java_trust_store(&bundle);
-                show("net/cacerts", store.into(), &stores)?;
+                let stand = Stand {
+                    name: "net/cacerts",
+                    paths: &stores,
+                    lacking: Lacking::Leave,
+                };
+                fittings.show(&stand, store.into(), eyes)?;
             }
             let trusting = trust::VARIABLES.iter();
             fittings
@@ -177,14 +250,41 @@ fn make_authority() -> Result<Authority, RunError> {
     })
 }
 
-/// Those that exist as files, each once, by their real paths.
-fn real_files(paths: &[&str]) -> Vec<PathBuf> {
-    let mut real: Vec<PathBuf> = paths
-        .iter()
-        .filter_map(|path| Path::new(path).canonicalize().ok())
-        .filter(|path| path.is_file())
-        .collect();
-    real.sort();
-    real.dedup();
-    real
+impl Fittings {
+    /// Shows a text, also where the box would see other files.
+    fn show(
+        &mut self,
+        stand: &Stand<'_>,
+        bytes: Arc<[u8]>,
+        eyes: &Eyes<'_>,
+    ) -> Result<ShowName, RunError> {
+        let name = ShowName::new(stand.name).map_err(|error| RunError::Invalid {
+            what: error.to_string(),
+            hint: String::new(),
+        })?;
+        let seen: Vec<(&str, Seen)> = stand
+            .paths
+            .iter()
+            .map(|path| (*path, eyes.look(Path::new(path))))
+            .collect();
+        let files = seen.iter().filter_map(|(_, seen)| match seen {
+            Seen::File(path) => Some(path),
+            Seen::Room | Seen::Nothing => None,
+        });
+        let files: BTreeSet<&PathBuf> = files.collect();
+        if let (true, Lacking::Put, Some((path, Seen::Room))) =
+            (files.is_empty(), stand.lacking, seen.first())
+        {
+            self.links.push((PathBuf::from(path), name.path()));
+        }
+        self.replaced.extend(files.into_iter().map(|path| Replaced {
+            path: path.clone(),
+            by: name.clone(),
+        }));
+        self.shows.push(Show::Text {
+            name: name.clone(),
+            bytes,
+        });
+        Ok(name)
+    }
 }

@@ -1,5 +1,6 @@
 //! Whom programs in a box trust: whom the host trusts, and the box's own authority.
 
+use super::outlook::Eyes;
 use crate::error::RunError;
 use belljar_egress::Authority;
 use std::path::Path;
@@ -31,8 +32,8 @@ pub(super) const VARIABLES: &[&str] = &[
     "DENO_CERT",
 ];
 
-/// Where Java keeps whom it trusts, of those that are there.
-pub(super) fn java_stores() -> Vec<String> {
+/// Where Java keeps whom it trusts.
+pub(super) fn java_stores(eyes: &Eyes<'_>) -> Vec<String> {
     let mut stores: Vec<String> = [
         // Debian, Ubuntu; Fedora, RHEL.
         "/etc/ssl/certs/java/cacerts",
@@ -40,14 +41,15 @@ pub(super) fn java_stores() -> Vec<String> {
     ]
     .map(str::to_owned)
     .into();
-    let homes = std::fs::read_dir("/usr/lib/jvm").into_iter().flatten();
-    for home in homes.flatten().take(MOST_JAVAS) {
-        if let Some(home) = home.path().to_str() {
-            stores.push(format!("{home}/lib/security/cacerts"));
-            stores.push(format!("{home}/jre/lib/security/cacerts"));
+    const HOMES: &str = "/usr/lib/jvm";
+    let homes = std::fs::read_dir(eyes.directory(Path::new(HOMES)));
+    for home in homes.into_iter().flatten().flatten().take(MOST_JAVAS) {
+        if let Some(home) = home.file_name().to_str() {
+            stores.push(format!("{HOMES}/{home}/lib/security/cacerts"));
+            stores.push(format!("{HOMES}/{home}/jre/lib/security/cacerts"));
         }
     }
-    stores.retain(|path| Path::new(path).is_file());
+    stores.retain(|path| eyes.has_file(Path::new(path)));
     stores
 }
 

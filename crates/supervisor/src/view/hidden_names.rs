@@ -48,7 +48,14 @@ impl Builder<'_> {
             starts.push(work.clone());
         }
         // What the box does not see needs no search; the home directory is built from parts it sees.
-        starts.retain(|path| path.is_dir() && (*path == self.places.home || self.sees(path)));
+        let from_parts = |path: &Path| {
+            path == self.places.home
+                && matches!(
+                    self.shown(path.as_os_str().as_encoded_bytes()),
+                    Some(Shows::Frame)
+                )
+        };
+        starts.retain(|path| path.is_dir() && (from_parts(path) || self.sees(path)));
         starts.sort();
         starts.dedup_by(|deeper, upper| deeper.starts_with(upper) && *deeper != work);
         let leave_out =

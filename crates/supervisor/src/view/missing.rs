@@ -50,7 +50,7 @@ impl Builder<'_> {
                 }
                 self.place_existing(&target, kind, access);
             }
-            Access::Private => {}
+            Access::Private | Access::Image => {}
         }
         Ok(())
     }

@@ -4,7 +4,12 @@
 //! yet) and finds a way to make it so. Where there is none, the run is refused.
 
 mod hidden_names;
+mod image;
 mod missing;
+mod tree;
+
+pub(crate) use image::demand_image_as_ground;
+pub(crate) use tree::{Tree, is_program};
 
 use crate::error::RunError;
 use crate::stand_in;
@@ -43,6 +48,8 @@ pub(crate) struct Builder<'a> {
     pub(crate) places: &'a Places,
     pub(crate) identity: Identity,
     pub(crate) changes: Changes<'a>,
+    /// Whose files are there where no rule says anything, if not the host's.
+    image: Option<&'a Tree>,
     pub(crate) built: BuiltView,
     /// Where each path is in `built.entries`.
     index: HashMap<PathBytes, usize>,
@@ -85,6 +92,7 @@ impl<'a> Builder<'a> {
             places,
             identity,
             changes,
+            image: None,
             built,
             index: HashMap::new(),
             expanded: HashMap::new(),
@@ -97,14 +105,26 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Works the whole table off, parents first.
-    pub(crate) fn build(mut self) -> Result<BuiltView, RunError> {
+    /// The same on the files of an image.
+    pub(crate) fn on_image(mut self, image: Option<&'a Tree>) -> Self {
+        self.image = image;
+        self
+    }
+
+    /// Works the whole table off, parents first. `links`: files that are shown elsewhere and that an image lacks.
+    pub(crate) fn build(mut self, links: &[(PathBuf, PathBuf)]) -> Result<BuiltView, RunError> {
         self.show("/", Shows::Frame);
         for (path, entry) in self.table.iter() {
             if path == Path::new("/") {
-                if entry.access >= Access::Read {
-                    self.top_level();
+                match (self.image, entry.access) {
+                    (Some(_), Access::Image) => self.image_top_level(),
+                    // Nothing else: see `demand_image_as_ground`.
+                    (Some(_), _) => {}
+                    (None, Access::Read | Access::Protected | Access::Write) => self.top_level(),
+                    (None, Access::Hidden | Access::Private | Access::Image) => {}
                 }
+            } else if self.image.is_some() && !self.is_in_hosts(path) {
+                self.place_on_image(path, entry.access, &entry.origin.source)?;
             } else if path == self.places.home && entry.access == Access::Read {
                 self.home();
             } else {
@@ -116,6 +136,7 @@ impl<'a> Builder<'a> {
             self.place_link(&link, access, &source)?;
         }
         self.hide_by_name();
+        self.place_links(links);
         self.built.entries.sort_by(|a, b| {
             a.path
                 .as_os_str()
@@ -331,13 +352,9 @@ impl<'a> Builder<'a> {
             Access::Hidden if kind == Kind::Directory && self.shows_below(path) => Shows::Frame,
             Access::Hidden => Shows::Hidden(kind),
             Access::Private if kind == Kind::Directory => Shows::Private {
-                mode: if path == self.places.home {
-                    0o755
-                } else {
-                    0o1777
-                },
+                mode: self.private_mode(path),
             },
-            Access::Private => return,
+            Access::Private | Access::Image => return,
             Access::Read | Access::Protected => self.host(path, kind, plan::Access::Read),
             Access::Write => match self.changes {
                 Changes::Overlay(store) if kind == Kind::Directory => self.overlay(path, store),
@@ -355,6 +372,13 @@ impl<'a> Builder<'a> {
             self.pin_above(path);
         }
         self.show(path, shows);
+    }
+
+    fn private_mode(&self, path: &Path) -> u32 {
+        match path == self.places.home {
+            true => 0o755,
+            false => 0o1777,
+        }
     }
 
     /// A mount holds its own path, not the directories above it: whoever may rename those can put another tree in
@@ -397,6 +421,10 @@ impl<'a> Builder<'a> {
             match self.shown(parent) {
                 Some(Shows::Frame | Shows::Private { .. }) => return Around::Own,
                 Some(Shows::Host {
+                    ownership: Ownership::Image,
+                    ..
+                }) => return Around::Image,
+                Some(Shows::Host {
                     access: plan::Access::Write,
                     ..
                 }) => return Around::HostWrite,
@@ -413,7 +441,8 @@ impl<'a> Builder<'a> {
 
     fn sees(&self, path: &Path) -> bool {
         match self.shown(path.as_os_str().as_bytes()) {
-            Some(shows) => matches!(shows, Shows::Host { .. } | Shows::Overlay { .. }),
+            Some(Shows::Host { ownership, .. }) => *ownership != Ownership::Image,
+            Some(shows) => matches!(shows, Shows::Overlay { .. }),
             None => matches!(
                 self.around(path),
                 Around::HostRead | Around::HostWrite | Around::Overlay
@@ -439,6 +468,8 @@ fn known_real(places: &Places) -> HashMap<PathBytes, Option<PathBuf>> {
 enum Around {
     /// The box's own directory.
     Own,
+    /// The image's.
+    Image,
     /// The host's, read-only.
     HostRead,
     /// The host's, writable.

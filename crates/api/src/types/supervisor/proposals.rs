@@ -67,7 +67,9 @@ pub enum ProposalStatus {
 }
 
 /// How much can go wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum ProposalRisk {
     /// Comments, documentation, messages.
@@ -78,6 +80,49 @@ pub enum ProposalRisk {
     High,
     /// What keeps it safe, or what it is made of.
     Critical,
+}
+
+impl ProposalStatus {
+    /// A stable word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Draft => "draft",
+            Self::Checking => "checking",
+            Self::Rejected => "rejected",
+            Self::Waiting => "waiting",
+            Self::Approved => "approved",
+            Self::Deployed => "deployed",
+            Self::RolledBack => "rolled_back",
+        }
+    }
+}
+
+impl ProposalRisk {
+    /// A stable word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+            Self::Critical => "critical",
+        }
+    }
+
+    /// The risk of this name.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::Low, Self::Medium, Self::High, Self::Critical]
+            .into_iter()
+            .find(|risk| risk.as_str() == word)
+    }
+}
+
+impl std::fmt::Display for ProposalRisk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
 }
 
 /// What was proposed, what became of it, and why.

@@ -2,8 +2,9 @@
 
 use crate::print;
 use belljar_sandbox::gvisor::Runtime;
+use belljar_sandbox::host::Missing;
 use belljar_sandbox::microvm::{Emulation, Parts, try_kvm};
-use belljar_sandbox::plan::Limits;
+use belljar_sandbox::plan::{Limits, Network};
 use belljar_sandbox::{Host, Tier, trial};
 use belljar_supervisor::StateDir;
 use serde::Serialize;
@@ -49,6 +50,7 @@ impl Effort {
 pub(super) fn all(host: &Host, effort: Effort) -> Vec<Report> {
     vec![
         native(host, effort),
+        container(host, effort),
         gvisor(host, effort),
         microvm(host, effort),
         firecracker(),
@@ -62,9 +64,53 @@ fn native(host: &Host, effort: Effort) -> Report {
     report("seccomp", found, NEEDS, tried)
 }
 
+/// The wall is the native one, which is tried here by itself; what the tier needs beside it is an image.
+fn container(host: &Host, effort: Effort) -> Report {
+    const NEEDS: &str =
+        "what getting out of seccomp takes: the files are an image's, the walls are the same";
+    let images = StateDir::find()
+        .map_err(|error| error.to_string())
+        .and_then(|state| {
+            let store = belljar_image::Store::open(state.path());
+            store.list().map_err(|error| error.to_string())
+        });
+    let lacks = |found: String, hint: &str| Report {
+        tier: "container",
+        available: false,
+        found,
+        escape_needs: NEEDS,
+        hint: Some(hint.into()),
+        start_ms: None,
+    };
+    match images {
+        Err(why) => lacks(why, "make the state directory readable"),
+        Ok(images) if images.is_empty() => lacks(
+            "no image".into(),
+            "make one: `belljar image build NAME --from-dir DIRECTORY`; see docs/images.md",
+        ),
+        Ok(images) => {
+            let names: Vec<&str> = images
+                .iter()
+                .take(SHOWN)
+                .map(|image| &*image.name)
+                .collect();
+            let more = match images.len() > SHOWN {
+                true => format!(" and {} more", images.len() - SHOWN),
+                false => String::new(),
+            };
+            let found = format!("images: {}{more}", names.join(", "));
+            let tried = try_tier(host, &|| Ok(Tier::Native), effort);
+            report("container", found, NEEDS, tried)
+        }
+    }
+}
+
+/// So many images are named.
+const SHOWN: usize = 5;
+
 fn gvisor(host: &Host, effort: Effort) -> Report {
     const NEEDS: &str = "a fault in gVisor's kernel, and then one in the host's behind two filters";
-    let runtime = Runtime::find().and_then(|runtime| {
+    let runtime = find_runsc().and_then(|runtime| {
         let version = runtime.version()?;
         Ok((runtime, version))
     });
@@ -84,13 +130,22 @@ fn gvisor(host: &Host, effort: Effort) -> Report {
                 version.platform()
             );
             // Found anew for every box, as a run does.
-            let find = || match Runtime::find() {
+            let find = || match find_runsc() {
                 Ok(runtime) => Ok(Tier::Gvisor(Arc::new(runtime))),
                 Err(missing) => Err(missing.what),
             };
             report("gvisor", found, NEEDS, try_tier(host, &find, effort))
         }
     }
+}
+
+fn find_runsc() -> Result<Runtime, Missing> {
+    let notes = StateDir::find().and_then(|state| state.tiers());
+    let notes = notes.map_err(|error| Missing {
+        what: error.to_string(),
+        hint: "set BELLJAR_STATE_DIR to a directory you can write to".into(),
+    })?;
+    Runtime::find(&notes)
 }
 
 fn microvm(host: &Host, effort: Effort) -> Report {
@@ -122,7 +177,7 @@ fn microvm(host: &Host, effort: Effort) -> Report {
             let find = || {
                 let parts = find().map_err(|missing| missing.what)?;
                 let store = StateDir::find().map_err(|error| chain(&error))?.guests();
-                let parts = parts.resuming(&store, host, &Limits::default());
+                let parts = parts.resuming(&store, host, &Limits::default(), &Network::Closed);
                 let parts = parts.map_err(|error| chain(&error))?;
                 Ok(Tier::Microvm(Arc::new(parts)))
             };

@@ -8,17 +8,19 @@ mod files;
 mod image;
 mod keeping;
 mod machine;
+mod net;
 mod streams;
 
-use super::order::{Order, Surroundings};
 use super::wire::{self, Frame, Kind, Sender, WireError};
 use super::{FAILED_SIGNAL, OUT_OF_MEMORY_SIGNAL, place};
+use crate::order::{Order, Surroundings};
 use crate::sys;
 pub(super) use keeping::keep;
 pub(super) use machine::{Hardware, fixed_arguments};
 
 use files::{Outcome, Server};
 use machine::{Machine, Source};
+use net::Ways;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -142,7 +144,9 @@ fn guest(hardware: Hardware, begin: Begin) -> Result<End, Failure> {
         Begin::Resume => File::open(place("kept")),
     };
     let beginning = beginning.map_err(Failure::Start)?;
-    limit_files(&order).map_err(io)?;
+    let told = Order::decode(&order).ok_or(io(rustix::io::Errno::INVAL))?;
+    limit_files(&told).map_err(io)?;
+    let ways = Ways::open(told.reach).map_err(Failure::Start)?;
     let _terminal = streams::PlainTerminal::take();
     order.extend(surroundings().map_err(io)?.encode());
     let server = Arc::new(Server::new(std::path::Path::new("/")).map_err(io)?);
@@ -161,15 +165,12 @@ fn guest(hardware: Hardware, begin: Begin) -> Result<End, Failure> {
         input: Input::default(),
     };
     let requests = serve_files(&server, &channel);
-    let end = attend(
-        &mut heard,
-        &channel,
-        &order,
-        Some(signals),
-        &streams,
-        &requests,
-        begin,
-    );
+    let service = Service {
+        streams: &streams,
+        requests: &requests,
+        ways: &ways,
+    };
+    let end = attend(&mut heard, &channel, begin, &order, Some(signals), &service);
     for output in streams.outputs {
         output.finish();
     }
@@ -189,8 +190,7 @@ fn first_files() -> std::io::Result<File> {
 }
 
 /// No file that we write for the guest may be larger than its program's may be.
-fn limit_files(order: &[u8]) -> Result<(), rustix::io::Errno> {
-    let order = Order::decode(order).ok_or(rustix::io::Errno::INVAL)?;
+fn limit_files(order: &Order) -> Result<(), rustix::io::Errno> {
     let size = order
         .limits
         .iter()
@@ -261,31 +261,44 @@ fn serve_files(server: &Arc<Server>, channel: &Channel) -> mpsc::SyncSender<Vec<
     sender
 }
 
+/// Who does what a guest asks for.
+struct Service<'a> {
+    streams: &'a Streams,
+    requests: &'a mpsc::SyncSender<Vec<u8>>,
+    ways: &'a Ways,
+}
+
 /// Listens to the guest until its program has ended.
 fn attend(
     heard: &mut UnixStream,
     channel: &Channel,
+    begin: Begin,
     order: &[u8],
     signals: Option<rustix::fd::OwnedFd>,
-    streams: &Streams,
-    requests: &mpsc::SyncSender<Vec<u8>>,
-    begin: Begin,
+    service: &Service<'_>,
 ) -> Result<End, Failure> {
+    let Service {
+        streams,
+        requests,
+        ways,
+    } = service;
     let mut signals = signals;
     let mut is_up = false;
     let mut has_time = false;
     let _ = heard.set_read_timeout(Some(SLOWEST_START));
     let mut instruct = || {
         send(channel, Kind::Order, order);
+        ways.start(channel)?;
         // Whoever passes no signals on has no input either.
         if let Some(signals) = signals.take() {
             streams::pass_signals(signals, channel);
             streams.input.start(channel);
         }
+        Ok::<_, Failure>(())
     };
     if begin == Begin::Resume {
         is_up = true;
-        instruct();
+        instruct()?;
     }
     let garbage = |what: &str| Failure::Garbage(what.to_owned());
     loop {
@@ -303,7 +316,7 @@ fn attend(
                 if std::mem::replace(&mut is_up, true) {
                     return Err(garbage("it came up twice"));
                 }
-                instruct();
+                instruct()?;
             }
             _ if !is_up && *kind != Kind::Failed => {
                 return Err(garbage("it speaks before it is up"));
@@ -332,6 +345,9 @@ fn attend(
                 if requests.send(frame.body).is_err() {
                     return Err(garbage("requests after the end"));
                 }
+            }
+            Kind::Open | Kind::Flow | Kind::Room | Kind::Over | Kind::Lookup | Kind::Stray => {
+                ways.hear(&frame)?
             }
             Kind::Ended => {
                 let [status, killed] = frame
@@ -370,10 +386,23 @@ fn attend(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Network;
+    use crate::reach::Reach;
     use std::io::Read;
 
     /// What becomes of a guest that says this, and nothing after.
     fn said_by_a_guest(words: &[u8]) -> Result<End, Failure> {
+        said_by_a_guest_that_reaches(NOTHING, words)
+    }
+
+    const NOTHING: Reach = Reach {
+        network: Network::Closed,
+        answered: None,
+        published: Vec::new(),
+        doors: Vec::new(),
+    };
+
+    fn said_by_a_guest_that_reaches(reach: Reach, words: &[u8]) -> Result<End, Failure> {
         let (mut guest, mut heard) = UnixStream::pair().unwrap();
         let channel = Arc::new(Mutex::new(heard.try_clone().unwrap()));
         let streams = Streams {
@@ -394,15 +423,13 @@ mod tests {
             let _ = guest.write_all(&words);
             let _ = guest.shutdown(std::net::Shutdown::Write);
         });
-        let end = attend(
-            &mut heard,
-            &channel,
-            b"",
-            None,
-            &streams,
-            &requests,
-            Begin::Boot,
-        );
+        let ways = Ways::open(reach).unwrap();
+        let service = Service {
+            streams: &streams,
+            requests: &requests,
+            ways: &ways,
+        };
+        let end = attend(&mut heard, &channel, Begin::Boot, b"", None, &service);
         drop(heard);
         let _ = channel.lock().unwrap().shutdown(std::net::Shutdown::Both);
         talker.join().unwrap();
@@ -461,6 +488,47 @@ mod tests {
         assert_garbage(&then(frame(Kind::Ended, b"short")));
         assert_garbage(&then(frame(Kind::Ended, &wire::numbers(&[0x7f, 0]))));
         assert_garbage(&then(frame(Kind::Output, &[])));
+    }
+
+    #[test]
+    fn packets_and_flows_that_lead_nowhere_end_a_guest() {
+        let then = |kind, body: &[u8]| [frame(Kind::Up, &[]), frame(kind, body)].concat();
+        // There is no network in this box, so that no guest of it looks names up.
+        assert_garbage(&then(Kind::Lookup, b"?"));
+        assert_garbage(&then(Kind::Stray, &[4; 19]));
+        assert_garbage(&then(Kind::Open, &[0; 3]));
+        assert_garbage(&then(Kind::Open, &[0xff; 23]));
+        assert_garbage(&then(Kind::Flow, &[0; 9]));
+        assert_garbage(&then(Kind::Room, &[0; 8]));
+        assert_garbage(&then(Kind::Over, &[0; 8]));
+        assert_garbage(&frame(Kind::Open, &[0; 23]));
+        let guarded = Reach {
+            network: Network::Guarded {
+                host_ports: Vec::new(),
+            },
+            ..NOTHING
+        };
+        let end = said_by_a_guest_that_reaches(guarded, &then(Kind::Stray, &[0; 19]));
+        assert!(matches!(end, Err(Failure::Garbage(_))), "{:?}", end.err());
+    }
+
+    /// It asks for doors that are not there, and hears that each is closed.
+    #[test]
+    fn a_guest_that_opens_what_is_not_there_goes_on() {
+        let mut words = frame(Kind::Up, &[]);
+        for slot in 0..200u32 {
+            let door = [&slot.to_le_bytes()[..], &[0; 19]].concat();
+            words.extend(frame(Kind::Open, &door));
+            words.extend(frame(
+                Kind::Flow,
+                &[&slot.to_le_bytes()[..], b"hello"].concat(),
+            ));
+        }
+        words.extend(frame(Kind::Ended, &wire::numbers(&[0, 0])));
+        assert!(matches!(
+            said_by_a_guest(&words),
+            Ok(End::Program { status: 0, .. })
+        ));
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! The guest's one program: how it comes to be, and what it says and hears.
 
 use super::{BOX, Channel, Window, send};
-use crate::microvm::order::{Order, Surroundings};
 use crate::microvm::wire::{Kind, PIECE, numbers};
-use crate::native::{Rule, Verdict, compile, rules};
+use crate::native::{Rule, compile};
+use crate::order::{Order, Surroundings};
 use crate::plan::Spawn;
 use crate::sys;
+use crate::tier::rules_unanswered;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -110,21 +111,11 @@ pub(super) fn prepare(order: &Order, surroundings: &Surroundings) -> Result<Prog
     sys::exit_now(127)
 }
 
-/// What the native tier's program may not do either. Nobody answers questions here: what is asked about there fails, or
-/// leads nowhere out of the guest.
 fn guest_rules(order: &Order) -> Vec<Rule> {
-    let spawn = match order.may_spawn {
+    rules_unanswered(match order.may_spawn {
         true => Spawn::Allow,
         false => Spawn::Refuse,
-    };
-    let mut rules = rules(spawn, false);
-    rules.retain(|rule| rule.verdict != Verdict::Mediate);
-    for rule in &mut rules {
-        if let Verdict::Report(errno) = rule.verdict {
-            rule.verdict = Verdict::Fail(errno);
-        }
-    }
-    rules
+    })
 }
 
 fn become_program(

@@ -1,6 +1,7 @@
-//! What a guest is told to run: the part of a plan that is the program's own.
+//! What a kernel other than the host's is told to run: the part of a plan that is the program's own.
 
 use crate::plan::{Plan, Spawn};
+use crate::reach::Reach;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
@@ -21,6 +22,7 @@ pub(crate) struct Order {
     pub(crate) processes: u64,
     /// Which resource, and how much of it.
     pub(crate) limits: Vec<(u32, u64)>,
+    pub(crate) reach: Reach,
 }
 
 impl Order {
@@ -50,6 +52,7 @@ impl Order {
                 .into_iter()
                 .filter_map(|(resource, value)| value.map(|value| (resource, value)))
                 .collect(),
+            reach: Reach::of(plan),
         }
     }
 
@@ -75,6 +78,7 @@ impl Order {
             out.number((*resource).into());
             out.number(*value);
         }
+        self.reach.write(&mut out);
         out.0
     }
 
@@ -93,6 +97,7 @@ impl Order {
             argv: bytes.list(Reader::text)?,
             env: bytes.list(|bytes| Some((bytes.text()?, bytes.text()?)))?,
             limits: bytes.list(|bytes| Some((bytes.small()?, bytes.number()?)))?,
+            reach: Reach::read(&mut bytes)?,
         };
         bytes.0.is_empty().then_some(order)
     }
@@ -128,23 +133,23 @@ impl Surroundings {
     }
 }
 
-struct Writer(Vec<u8>);
+pub(super) struct Writer(Vec<u8>);
 
 impl Writer {
-    fn number(&mut self, number: u64) {
+    pub(super) fn number(&mut self, number: u64) {
         self.0.extend(number.to_le_bytes());
     }
 
-    fn text(&mut self, text: &OsStr) {
+    pub(super) fn text(&mut self, text: &OsStr) {
         self.number(text.len() as u64);
         self.0.extend(text.as_bytes());
     }
 }
 
-struct Reader<'a>(&'a [u8]);
+pub(super) struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
-    fn number(&mut self) -> Option<u64> {
+    pub(super) fn number(&mut self) -> Option<u64> {
         let (number, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(u64::from_le_bytes(*number))
@@ -154,14 +159,17 @@ impl Reader<'_> {
         self.number()?.try_into().ok()
     }
 
-    fn text(&mut self) -> Option<OsString> {
+    pub(super) fn text(&mut self) -> Option<OsString> {
         let length = usize::try_from(self.number()?).ok()?;
         let (text, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
         Some(OsString::from_vec(text.to_vec()))
     }
 
-    fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+    pub(super) fn list<T>(
+        &mut self,
+        mut item: impl FnMut(&mut Self) -> Option<T>,
+    ) -> Option<Vec<T>> {
         let count = self.number()?;
         (0..count).map(|_| item(self)).collect()
     }
@@ -185,6 +193,14 @@ mod tests {
             memory_bytes: 0,
             processes: 17,
             limits: vec![(7, 1024)],
+            reach: Reach {
+                network: crate::plan::Network::Guarded {
+                    host_ports: vec![5432],
+                },
+                answered: Some(3129),
+                published: vec![8000, 8001],
+                doors: vec!["/belljar/agent.sock".into()],
+            },
         };
         let bytes = order.encode();
         assert_eq!(Order::decode(&bytes), Some(order));
