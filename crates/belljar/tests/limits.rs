@@ -214,9 +214,9 @@ fn short_lived_children_do_not_escape_the_processor_limit(who: Who) {
 
 fn a_sleeping_program_uses_no_processor_time(who: Who) {
     let mut jail = Jail::new(who);
-    let limit = few_cpu_seconds() / 2.0;
+    let limit = few_cpu_seconds();
     jail.limits(&[&format!("max_cpu_seconds: {limit}")]);
-    let long_enough = (4.0 * limit).to_string();
+    let long_enough = (2.0 * limit).to_string();
     jail.run(&["sleep", &long_enough]).assert_exit(0);
 }
 
