@@ -11,6 +11,7 @@
 //! namespace, where all leads to the keeper, as in the native tier.
 
 mod bundle;
+mod followed;
 mod inner;
 mod noted;
 mod runtime;
@@ -19,11 +20,13 @@ pub use inner::take_over;
 pub use runtime::{Runtime, Version};
 
 use crate::host::Missing;
-use crate::native::LaunchError;
+use crate::native::{LaunchError, Rule};
 use crate::order::Order;
 use crate::plan::{Entry, Limits, Network, Plan, Watch};
 use crate::show::Show;
-use crate::tier::{Console, Furniture, Inside, Landlocked, Wall, rules_without};
+use crate::tier::{
+    Console, Furniture, Inside, Landlocked, Told, Wall, rules_traced, rules_without,
+};
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -102,7 +105,7 @@ pub(crate) fn wall<'p>(
         // Nothing of the program's: it is the program's kernel that this is for.
         env: Cow::Owned(vec![("PATH".into(), "/nowhere".into())]),
         workdir: Path::new("/"),
-        rules: rules_without(NEEDED),
+        rules: rules_of_runsc(),
         // What the program may use is in the bundle.
         limits: vec![(libc::RLIMIT_CORE, 0)],
         usual_files: None,
@@ -129,13 +132,25 @@ pub(crate) fn wall<'p>(
                 bytes: Order::of(plan).encode(),
             },
             Furniture::Text {
-                at: inner.join("end"),
+                at: inner.join("told"),
                 bytes: Vec::new(),
             },
         ],
-        told_end: Some(inner.join("end")),
+        told: Some(Told {
+            file: inner.join("told"),
+            rules: rules_traced(plan.spawn),
+        }),
         program: Cow::Owned(program),
     })
+}
+
+/// The native filter, as far as `runsc` can do without the calls. It makes none of the others itself.
+fn rules_of_runsc() -> Vec<Rule> {
+    let mut rules = rules_without(NEEDED);
+    for rule in &mut rules {
+        rule.why = "asked of the host's kernel by gVisor's, which has no need of it";
+    }
+    rules
 }
 
 fn arguments(plan: &Plan, version: Version) -> Vec<OsString> {

@@ -420,8 +420,16 @@ impl Drop for SignalsBlocked {
 
 /// How a child changed state.
 pub(crate) enum ChildState {
-    Ended { pid: i32, status: i32 },
-    Stopped { pid: i32, signal: i32 },
+    Ended {
+        pid: i32,
+        status: i32,
+    },
+    /// By a signal; or, if it is traced, at this event, which is 0 where there was none.
+    Stopped {
+        pid: i32,
+        signal: i32,
+        event: i32,
+    },
     NoneWaiting,
     NoChildren,
 }
@@ -442,6 +450,7 @@ pub(crate) fn next_child_state() -> ChildState {
         p if p > 0 && libc::WIFSTOPPED(status) => ChildState::Stopped {
             pid,
             signal: libc::WSTOPSIG(status),
+            event: status >> 16,
         },
         p if p > 0 => ChildState::Ended { pid, status },
         _ => ChildState::NoChildren,
