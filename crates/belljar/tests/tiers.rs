@@ -10,10 +10,11 @@ use std::path::Path;
 
 use rustix::process::{Pid, Signal, kill_process};
 use support::{
-    Attempt, Difference, Jail, Who, assert_all_allowed, assert_all_refused, eventually, finish,
-    for_each_user, on_gvisor,
+    Attempt, Difference, Jail, Outcome, Who, assert_all_allowed, assert_all_refused, eventually,
+    finish, for_each_user, on_gvisor,
 };
 
+const INTERNAL: i32 = 120;
 const REFUSED: i32 = 122;
 
 fn jail(who: Who) -> Jail {
@@ -194,7 +195,7 @@ fn a_program_is_called_as_it_was_asked_for(who: Who) {
 /// What pid 1 of a box on gVisor was told, and where it tells the program's end, is out of the program's reach.
 fn nothing_of_its_init_is_within_reach(who: Who) {
     let jail = jail(who);
-    let script = "for path in /dev/belljar /dev/belljar/order /dev/belljar/end; do \
+    let script = "for path in /dev/belljar /dev/belljar/order /dev/belljar/told; do \
                   [ -e $path ] && echo $path; done; grep /dev/belljar /proc/mounts; \
                   tr '\\0' '\\n' < /proc/1/environ | grep -v ^HOME=; echo end";
     let finished = finish(
@@ -203,6 +204,40 @@ fn nothing_of_its_init_is_within_reach(who: Who) {
             .expect("start a box"),
     );
     assert_eq!(finished.stdout(), "end\n", "{}", finished.stderr());
+}
+
+/// A child that pid 1 would not see could meet walls without anybody being told.
+fn nobody_hides_from_what_tells_of_refused_calls(who: Who) {
+    let jail = jail(who);
+    assert_all_allowed(&jail.control(&["untraced"]));
+    let outcome = jail.inside(&["untraced"]);
+    assert_all_refused(&outcome.attempts());
+    assert_eq!(outcome.violations(), ["clone"], "{outcome:#?}");
+}
+
+/// gVisor's kernel is ended by the host's for a call it must not make: that is no end of the program's.
+fn a_kernel_that_ends_before_its_program_is_told_as_such(who: Who) {
+    let jail = jail(who);
+    let mark = jail.work_file("mark");
+    let script = format!("echo up > '{mark}'; sleep 600");
+    let child = jail
+        .json_command(&["/bin/sh", "-c", &script])
+        .spawn()
+        .expect("start a box");
+    eventually("the program runs", || {
+        Path::new(&mark).exists().then_some(())
+    });
+    let kernel = descendants(child.id())
+        .into_iter()
+        .find(|(pid, _)| name_of(*pid) == "runsc-sandbox")
+        .and_then(|(pid, _)| Pid::from_raw(pid as i32))
+        .expect("gVisor's kernel");
+    kill_process(kernel, Signal::KILL).expect("end gVisor's kernel");
+    let outcome = Outcome::from_json(finish(child));
+    assert_eq!(outcome.code(), INTERNAL, "{outcome:#?}");
+    let error = outcome.json["error"].to_string();
+    assert!(error.contains("the box's own kernel"), "{outcome:#?}");
+    jail.assert_nothing_left(None);
 }
 
 /// An exit code of 137 and a death by signal 9 are not the same.
@@ -300,6 +335,8 @@ for_each_user!(
     the_door_is_the_one_socket_of_the_host_within_reach,
     a_program_is_called_as_it_was_asked_for,
     nothing_of_its_init_is_within_reach,
+    nobody_hides_from_what_tells_of_refused_calls,
+    a_kernel_that_ends_before_its_program_is_told_as_such,
     a_death_by_a_signal_is_told_from_an_exit_code,
     what_gvisor_cannot_do_is_refused,
     a_tier_that_is_not_there_is_refused_and_never_replaced,

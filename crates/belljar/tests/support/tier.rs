@@ -43,7 +43,7 @@ pub(crate) fn tier_lines(tier: &str) -> String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Difference {
     OpenInit,
-    Unreported,
+    UncountedProcesses,
     PermissionBits,
     OwnDevices,
     OwnProcesses,
@@ -55,7 +55,7 @@ pub(crate) enum Difference {
 impl Difference {
     pub(crate) const ALL: &[Difference] = &[
         Difference::OpenInit,
-        Difference::Unreported,
+        Difference::UncountedProcesses,
         Difference::PermissionBits,
         Difference::OwnDevices,
         Difference::OwnProcesses,
@@ -78,8 +78,8 @@ impl Difference {
             Difference::OpenInit => {
                 "`/proc/1/environ` and `/proc/1/maps` can be read: that init has nothing of the keeper's in either"
             }
-            Difference::Unreported => {
-                "What gVisor's kernel refuses is refused without being counted among the violations"
+            Difference::UncountedProcesses => {
+                "Processes beyond `max_processes` are refused without being counted among the violations"
             }
             Difference::PermissionBits => {
                 "`access(2)` answers by permission bits alone; writing to what is read-only fails when it is tried"
