@@ -197,13 +197,94 @@ fn nothing_of_its_init_is_within_reach(who: Who) {
     let jail = jail(who);
     let script = "for path in /dev/belljar /dev/belljar/order /dev/belljar/told; do \
                   [ -e $path ] && echo $path; done; grep /dev/belljar /proc/mounts; \
-                  tr '\\0' '\\n' < /proc/1/environ | grep -v ^HOME=; echo end";
+                  tr '\\0' '\\n' < /proc/1/environ | grep -v ^HOME=; \
+                  grep -E '^Cap(Prm|Eff)' /proc/1/status | grep -v 0000000000000000; echo end";
     let finished = finish(
         jail.text_command(&["/bin/sh", "-c", script])
             .spawn()
             .expect("start a box"),
     );
     assert_eq!(finished.stdout(), "end\n", "{}", finished.stderr());
+}
+
+/// What a program that breaks out of gVisor's kernel finds: a process with few rights in the box's own namespaces, under filters, without
+/// the box's network where that is closed.
+fn gvisors_kernel_has_no_more_than_it_needs(who: Who) {
+    /// CAP_CHOWN to CAP_SETPCAP, SYS_CHROOT, SYS_PTRACE, SYS_ADMIN, SETFCAP.
+    const NEEDED: u64 = 0x1ff | 1 << 18 | 1 << 19 | 1 << 21 | 1 << 31;
+    let jail = jail(who);
+    let mark = jail.work_file("mark");
+    let script = format!("echo up > '{mark}'; exec sleep 600");
+    let child = jail
+        .json_command(&["/bin/sh", "-c", &script])
+        .spawn()
+        .expect("start a box");
+    eventually("the program runs", || {
+        Path::new(&mark).exists().then_some(())
+    });
+    let all = descendants(child.id());
+    let named = |name: &str| {
+        let found = all.iter().find(|(pid, _)| name_of(*pid) == name);
+        found.unwrap_or_else(|| panic!("no {name}")).0
+    };
+    let (runtime, kernel) = (named("runsc"), named("runsc-sandbox"));
+    let line = |pid: u32, file: &str, name: &str| {
+        let text = fs::read_to_string(format!("/proc/{pid}/{file}")).expect("a process");
+        let found = text.lines().find_map(|line| line.strip_prefix(name));
+        found.expect(name).trim().to_owned()
+    };
+    for pid in [runtime, kernel] {
+        let rights = u64::from_str_radix(&line(pid, "status", "CapPrm:"), 16).expect("a number");
+        assert_eq!(rights & !NEEDED, 0, "{rights:x}");
+        assert_eq!(line(pid, "status", "NoNewPrivs:"), "1");
+        assert_eq!(line(pid, "status", "Seccomp:"), "2");
+        let core = line(pid, "limits", "Max core file size");
+        assert!(core.starts_with("0 "), "{core}");
+    }
+    let words = fs::read(format!("/proc/{kernel}/cmdline")).expect("its arguments");
+    let words = String::from_utf8_lossy(&words).into_owned();
+    assert!(words.contains("--network=none"), "{words}");
+    if support::runner_is_root() {
+        let network = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/net")).expect("a namespace");
+        assert_ne!(network(kernel), network(runtime));
+    }
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("end the program");
+    finish(child);
+}
+
+/// Where there is no door, gVisor's kernel does not as much as ask for a socket of the host's.
+fn without_a_door_no_socket_of_the_host_is_asked_for(who: Who) {
+    let jail = jail(who);
+    let path = jail.work.join("host.sock");
+    let _socket = UnixListener::bind(&path).expect("a socket of the host's");
+    jail.own(&path);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).expect("open it to all");
+    let path = path.to_string_lossy().into_owned();
+    assert_all_allowed(&jail.control(&["connect-unix", "stream", &path]));
+    let outcome = jail.inside(&["connect-unix", "stream", &path]);
+    assert_all_refused(&outcome.attempts());
+    assert!(outcome.violations().is_empty(), "{outcome:#?}");
+}
+
+/// Files are the host's, and may change there while a program looks.
+fn what_the_host_changes_is_seen_inside(who: Who) {
+    let mut jail = jail(who);
+    jail.option(&["--timeout", "60"]);
+    let (mark, note) = (jail.work_file("mark"), jail.work.join("note"));
+    jail.put(&note, "first");
+    let script = format!(
+        "cat '{0}'; echo up > '{mark}'; until [ \"$(cat '{0}')\" = second ]; do :; done",
+        note.display()
+    );
+    let child = jail
+        .json_command(&["/bin/sh", "-c", &script])
+        .spawn()
+        .expect("start a box");
+    eventually("the program runs", || {
+        Path::new(&mark).exists().then_some(())
+    });
+    jail.put(&note, "second");
+    Outcome::from_json(finish(child)).assert_exit(0);
 }
 
 /// A child that pid 1 would not see could meet walls without anybody being told.
@@ -335,6 +416,9 @@ for_each_user!(
     the_door_is_the_one_socket_of_the_host_within_reach,
     a_program_is_called_as_it_was_asked_for,
     nothing_of_its_init_is_within_reach,
+    gvisors_kernel_has_no_more_than_it_needs,
+    without_a_door_no_socket_of_the_host_is_asked_for,
+    what_the_host_changes_is_seen_inside,
     nobody_hides_from_what_tells_of_refused_calls,
     a_kernel_that_ends_before_its_program_is_told_as_such,
     a_death_by_a_signal_is_told_from_an_exit_code,

@@ -139,7 +139,7 @@ fn start(order: &Order, rules: Vec<Rule>) -> Result<Started, Errno> {
 /// From a copy of pid 1 to the program.
 fn become_program(order: &Order, filter: &[SockFilter]) -> Result<Infallible, Errno> {
     take_terminal();
-    sys::reset_signals();
+    sys::reset_own_signals();
     // The only user there is, by the plan's name for it.
     sys::enter_user_namespace()?;
     let put = |file: &str, inside: u32| std::fs::write(file, format!("{inside} 0 1"));

@@ -20,7 +20,7 @@ pub use inner::take_over;
 pub use runtime::{Runtime, Version};
 
 use crate::host::Missing;
-use crate::native::{LaunchError, Rule};
+use crate::native::{LaunchError, Rule, Verdict};
 use crate::order::Order;
 use crate::plan::{Entry, Limits, Network, Plan, Watch};
 use crate::show::Show;
@@ -147,7 +147,11 @@ pub(crate) fn wall<'p>(
 /// The native filter, as far as `runsc` can do without the calls. It makes none of the others itself.
 fn rules_of_runsc() -> Vec<Rule> {
     let mut rules = rules_without(NEEDED);
-    for rule in &mut rules {
+    // What is asked about is the program's doing.
+    for rule in rules
+        .iter_mut()
+        .filter(|rule| rule.verdict != Verdict::Mediate)
+    {
         rule.why = "asked of the host's kernel by gVisor's, which has no need of it";
     }
     rules
@@ -192,4 +196,22 @@ fn is_closed(plan: &Plan) -> bool {
 /// A path of ours.
 fn text(text: &OsStr) -> String {
     text.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_was_broken_out_of_has_a_bound_on_its_threads_and_all_other_limits() {
+        let limits = Limits {
+            processes: Some(64),
+            memory_bytes: Some(1 << 30),
+            ..Limits::default()
+        };
+        let group = group_limits(&limits);
+        assert_eq!(group.processes, Some(64 * THREADS_EACH + OWN_THREADS));
+        assert_eq!(group.memory_bytes, limits.memory_bytes);
+        assert_eq!(group_limits(&Limits::default()).processes, None);
+    }
 }

@@ -385,6 +385,18 @@ pub(crate) fn reset_signals() {
         // SAFETY: SIG_DFL is valid for every signal; the kernel refuses KILL and STOP, which never change.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
+    unblock_signals();
+}
+
+/// The same in a process whose beginning we know: handlers don't survive what is executed next, so what is left is the one
+/// signal that our own runtime ignores. Where a call takes long, sixty of them are felt.
+pub(crate) fn reset_own_signals() {
+    // SAFETY: SIG_DFL is valid for this signal.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    unblock_signals();
+}
+
+fn unblock_signals() {
     // SAFETY: the set is initialised by sigemptyset before use.
     unsafe {
         let mut none: libc::sigset_t = std::mem::zeroed();
