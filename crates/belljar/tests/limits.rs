@@ -249,7 +249,8 @@ fn jail_without_limits(who: Who) -> Outcome {
 /// The kernel counts refusals in a control group. Without one, a limit that is reached between two looks is held all
 /// the same, and the result says that it may go unreported.
 fn assert_reports_processes(outcome: &Outcome) {
-    let reported = outcome.violations().contains(&"processes") || differs(Difference::Unreported);
+    let reported =
+        outcome.violations().contains(&"processes") || differs(Difference::UncountedProcesses);
     let excused = outcome.limits_by() == "sampling"
         && outcome.json["degraded"]
             .to_string()

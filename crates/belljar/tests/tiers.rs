@@ -8,12 +8,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use support::{
-    Attempt, Difference, Jail, Who, assert_all_allowed, assert_all_refused, eventually, finish,
-    for_each_user, on_gvisor,
+    Attempt, Difference, Jail, Outcome, Who, assert_all_allowed, assert_all_refused, eventually,
+    finish, for_each_user, on_gvisor,
 };
 
+const INTERNAL: i32 = 120;
 const REFUSED: i32 = 122;
 
 fn jail(who: Who) -> Jail {
@@ -194,15 +195,146 @@ fn a_program_is_called_as_it_was_asked_for(who: Who) {
 /// What pid 1 of a box on gVisor was told, and where it tells the program's end, is out of the program's reach.
 fn nothing_of_its_init_is_within_reach(who: Who) {
     let jail = jail(who);
-    let script = "for path in /dev/belljar /dev/belljar/order /dev/belljar/end; do \
+    let script = "for path in /dev/belljar /dev/belljar/order /dev/belljar/told; do \
                   [ -e $path ] && echo $path; done; grep /dev/belljar /proc/mounts; \
-                  tr '\\0' '\\n' < /proc/1/environ | grep -v ^HOME=; echo end";
+                  tr '\\0' '\\n' < /proc/1/environ | grep -v ^HOME=; \
+                  grep -E '^Cap(Prm|Eff)' /proc/1/status | grep -v 0000000000000000; echo end";
     let finished = finish(
         jail.text_command(&["/bin/sh", "-c", script])
             .spawn()
             .expect("start a box"),
     );
     assert_eq!(finished.stdout(), "end\n", "{}", finished.stderr());
+}
+
+/// What a program that breaks out of gVisor's kernel finds: a process with few rights in the box's own namespaces, under filters, without
+/// the box's network where that is closed.
+fn gvisors_kernel_has_no_more_than_it_needs(who: Who) {
+    /// CAP_CHOWN to CAP_SETPCAP, SYS_CHROOT, SYS_PTRACE, SYS_ADMIN, SETFCAP.
+    const NEEDED: u64 = 0x1ff | 1 << 18 | 1 << 19 | 1 << 21 | 1 << 31;
+    allow_core_dumps();
+    let jail = jail(who);
+    let mark = jail.work_file("mark");
+    let script = format!("echo up > '{mark}'; exec sleep 600");
+    let child = jail
+        .json_command(&["/bin/sh", "-c", &script])
+        .spawn()
+        .expect("start a box");
+    eventually("the program runs", || {
+        Path::new(&mark).exists().then_some(())
+    });
+    let all = descendants(child.id());
+    let named = |name: &str| {
+        let found = all.iter().find(|(pid, _)| name_of(*pid) == name);
+        found.unwrap_or_else(|| panic!("no {name}")).0
+    };
+    let (runtime, kernel) = (named("runsc"), named("runsc-sandbox"));
+    let line = |pid: u32, file: &str, name: &str| {
+        let text = fs::read_to_string(format!("/proc/{pid}/{file}")).expect("a process");
+        let found = text.lines().find_map(|line| line.strip_prefix(name));
+        found.expect(name).trim().to_owned()
+    };
+    for pid in [runtime, kernel] {
+        let rights = u64::from_str_radix(&line(pid, "status", "CapPrm:"), 16).expect("a number");
+        assert_eq!(rights & !NEEDED, 0, "{rights:x}");
+        assert_eq!(line(pid, "status", "NoNewPrivs:"), "1");
+        assert_eq!(line(pid, "status", "Seccomp:"), "2");
+        let core = line(pid, "limits", "Max core file size");
+        assert!(core.starts_with("0 "), "{core}");
+    }
+    let words = fs::read(format!("/proc/{kernel}/cmdline")).expect("its arguments");
+    let words = String::from_utf8_lossy(&words).into_owned();
+    assert!(words.contains("--network=none"), "{words}");
+    if support::runner_is_root() {
+        let network = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/net")).expect("a namespace");
+        assert_ne!(network(kernel), network(runtime));
+    }
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("end the program");
+    finish(child);
+}
+
+/// As far as this test may: a limit of zero is then the box's own.
+fn allow_core_dumps() {
+    let most = match support::runner_is_root() {
+        true => None,
+        false => getrlimit(Resource::Core).maximum,
+    };
+    let limit = Rlimit {
+        current: most,
+        maximum: most,
+    };
+    setrlimit(Resource::Core, limit).expect("allow core dumps");
+}
+
+/// Where there is no door, gVisor's kernel does not as much as ask for a socket of the host's.
+fn without_a_door_no_socket_of_the_host_is_asked_for(who: Who) {
+    let jail = jail(who);
+    let path = jail.work.join("host.sock");
+    let _socket = UnixListener::bind(&path).expect("a socket of the host's");
+    jail.own(&path);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).expect("open it to all");
+    let path = path.to_string_lossy().into_owned();
+    assert_all_allowed(&jail.control(&["connect-unix", "stream", &path]));
+    let outcome = jail.inside(&["connect-unix", "stream", &path]);
+    assert_all_refused(&outcome.attempts());
+    assert!(outcome.violations().is_empty(), "{outcome:#?}");
+}
+
+/// Files are the host's, and may change there while a program looks.
+fn what_the_host_changes_is_seen_inside(who: Who) {
+    let mut jail = jail(who);
+    jail.option(&["--timeout", "60"]);
+    let (mark, note) = (jail.work_file("mark"), jail.work.join("note"));
+    // That it is not there is what a kernel that has its files to itself would remember.
+    let script = format!(
+        "[ -e '{0}' ] && exit 1; echo up > '{mark}'; until [ -e '{0}' ]; do :; done; cat '{0}'",
+        note.display()
+    );
+    let child = jail
+        .json_command(&["/bin/sh", "-c", &script])
+        .spawn()
+        .expect("start a box");
+    eventually("the program runs", || {
+        Path::new(&mark).exists().then_some(())
+    });
+    jail.put(&note, "new");
+    let outcome = Outcome::from_json(finish(child));
+    outcome.assert_exit(0);
+    assert_eq!(outcome.stdout(), "new");
+}
+
+/// A child that pid 1 would not see could meet walls without anybody being told.
+fn nobody_hides_from_what_tells_of_refused_calls(who: Who) {
+    let jail = jail(who);
+    assert_all_allowed(&jail.control(&["untraced"]));
+    let outcome = jail.inside(&["untraced"]);
+    assert_all_refused(&outcome.attempts());
+    assert_eq!(outcome.violations(), ["clone"], "{outcome:#?}");
+}
+
+/// gVisor's kernel is ended by the host's for a call it must not make: that is no end of the program's.
+fn a_kernel_that_ends_before_its_program_is_told_as_such(who: Who) {
+    let jail = jail(who);
+    let mark = jail.work_file("mark");
+    let script = format!("echo up > '{mark}'; sleep 600");
+    let child = jail
+        .json_command(&["/bin/sh", "-c", &script])
+        .spawn()
+        .expect("start a box");
+    eventually("the program runs", || {
+        Path::new(&mark).exists().then_some(())
+    });
+    let kernel = descendants(child.id())
+        .into_iter()
+        .find(|(pid, _)| name_of(*pid) == "runsc-sandbox")
+        .and_then(|(pid, _)| Pid::from_raw(pid as i32))
+        .expect("gVisor's kernel");
+    kill_process(kernel, Signal::KILL).expect("end gVisor's kernel");
+    let outcome = Outcome::from_json(finish(child));
+    assert_eq!(outcome.code(), INTERNAL, "{outcome:#?}");
+    let error = outcome.json["error"].to_string();
+    assert!(error.contains("the box's own kernel"), "{outcome:#?}");
+    jail.assert_nothing_left(None);
 }
 
 /// An exit code of 137 and a death by signal 9 are not the same.
@@ -298,6 +430,11 @@ for_each_user!(
     the_door_is_the_one_socket_of_the_host_within_reach,
     a_program_is_called_as_it_was_asked_for,
     nothing_of_its_init_is_within_reach,
+    gvisors_kernel_has_no_more_than_it_needs,
+    without_a_door_no_socket_of_the_host_is_asked_for,
+    what_the_host_changes_is_seen_inside,
+    nobody_hides_from_what_tells_of_refused_calls,
+    a_kernel_that_ends_before_its_program_is_told_as_such,
     a_death_by_a_signal_is_told_from_an_exit_code,
     what_gvisor_cannot_do_is_refused,
     a_tier_that_is_not_there_is_refused_and_never_replaced,

@@ -87,6 +87,45 @@ fn privileged_system_calls_are_refused_by_name(who: Who) {
     }
 }
 
+/// An agent that does nothing but meet a wall is counted to the last, and told of in one line.
+fn a_wall_that_is_hammered_at_is_told_once(who: Who) {
+    let jail = Jail::new(who);
+    let outcome = jail.inside(&["hammer", "250"]);
+    let attempts = outcome.attempts();
+    assert_eq!(attempts.len(), 4, "{outcome:#?}");
+    assert!(
+        attempts.iter().all(|a| !a.allowed && a.detail == "EPERM"),
+        "{outcome:#?}"
+    );
+    if !differs(Difference::Unreported) {
+        assert_eq!(outcome.violations(), ["mount"], "{outcome:#?}");
+        assert_eq!(outcome.json["violations"][0]["count"], 1000);
+    }
+}
+
+/// What an agent was refused is known before it ends, however it ends.
+fn a_refused_call_is_told_while_the_program_runs(who: Who) {
+    let mut jail = Jail::new(who);
+    let seconds = match differs(Difference::MachinesTime) {
+        true => 5,
+        false => 2,
+    };
+    jail.limits(&[&format!("max_cpu_seconds: {seconds}")]);
+    let outcome = jail.inside(&["meet-and-spin"]);
+    assert_eq!(outcome.killed_by(), Some("cpu"), "{outcome:#?}");
+    if !differs(Difference::Unreported) {
+        assert_eq!(outcome.violations(), ["mount"], "{outcome:#?}");
+    }
+}
+
+/// Whoever watches the program's calls must not be in the way of what stops and continues it.
+fn a_stopped_process_goes_on_when_it_is_told_to(who: Who) {
+    let jail = Jail::new(who);
+    let attempts = jail.inside(&["stop-and-go"]).attempts();
+    assert_all_allowed(&attempts);
+    assert_eq!(attempts[0].detail, "3");
+}
+
 fn unusual_socket_families_are_refused(who: Who) {
     let jail = Jail::new(who);
     let control = present_outside(jail.privileged_control(&["socket", "all"]));
@@ -332,6 +371,9 @@ for_each_user_and_tier!(
     ordinary_processes_and_threads_still_start,
     kernel_interfaces_are_refused,
     privileged_system_calls_are_refused_by_name,
+    a_wall_that_is_hammered_at_is_told_once,
+    a_refused_call_is_told_while_the_program_runs,
+    a_stopped_process_goes_on_when_it_is_told_to,
     unusual_socket_families_are_refused,
     other_instruction_set_tables_are_closed,
     other_namespaces_cannot_be_joined,

@@ -19,6 +19,7 @@ pub mod show;
 pub mod signals;
 mod sys;
 pub mod tier;
+mod told;
 mod trial;
 
 pub use host::Host;

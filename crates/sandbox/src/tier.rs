@@ -9,7 +9,7 @@
 use crate::gvisor::{self, Runtime};
 use crate::host::Missing;
 use crate::microvm::{self, Parts};
-use crate::native::{LaunchError, Rule, Verdict, resource_limits, rules};
+use crate::native::{LaunchError, Rule, Verdict, When, resource_limits, rules};
 use crate::plan::{Identity, Limits, Plan, Spawn};
 use crate::sample::Accounting;
 use rustix::io::Errno;
@@ -50,44 +50,15 @@ pub(crate) struct Wall<'p> {
     pub(crate) landlock: Landlocked,
     /// What must be there for it, out of the program's sight.
     pub(crate) furniture: Vec<Furniture>,
-    /// The file where the program's end is told, where what is executed can't tell it by its own.
-    pub(crate) told_end: Option<PathBuf>,
+    /// Where what is executed can't tell of the program by its own end.
+    pub(crate) told: Option<Told>,
 }
 
-/// How a program ended, as it is told in a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ProgramEnd {
-    /// With this wait status.
-    Ended(i32),
-    /// It could not be executed.
-    NotStarted(Errno),
-}
-
-impl ProgramEnd {
-    pub(crate) const SIZE: usize = 8;
-
-    pub(crate) fn encode(self) -> [u8; Self::SIZE] {
-        let (kind, value) = match self {
-            ProgramEnd::Ended(status) => (1i32, status),
-            ProgramEnd::NotStarted(errno) => (2, errno.raw_os_error()),
-        };
-        let mut bytes = [0; Self::SIZE];
-        let (first, second) = bytes.split_at_mut(4);
-        first.copy_from_slice(&kind.to_le_bytes());
-        second.copy_from_slice(&value.to_le_bytes());
-        bytes
-    }
-
-    /// Nothing, while it is not told.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let (kind, rest) = bytes.split_first_chunk()?;
-        let value = i32::from_le_bytes(*rest.first_chunk()?);
-        match i32::from_le_bytes(*kind) {
-            1 => Some(ProgramEnd::Ended(value)),
-            2 => Some(ProgramEnd::NotStarted(Errno::from_raw_os_error(value))),
-            _ => None,
-        }
-    }
+/// What is told of the program in a file (see [`crate::told`]).
+pub(crate) struct Told {
+    pub(crate) file: PathBuf,
+    /// What each number there is about: the rules that hold for the program inside.
+    pub(crate) rules: Vec<Rule>,
 }
 
 /// Whether Landlock stands around what is executed.
@@ -188,7 +159,7 @@ impl Tier {
                 },
                 landlock: Landlocked::Yes,
                 furniture: Vec::new(),
-                told_end: None,
+                told: None,
             }),
             Tier::Gvisor(runtime) => gvisor::wall(plan, runtime, terminal),
             Tier::Microvm(parts) => microvm::wall(plan, parts, sampled),
@@ -219,12 +190,41 @@ pub(crate) fn rules_without(names: &[&str]) -> Vec<Rule> {
 /// The native filter's rules where nobody answers questions: what is asked about there fails, or leads nowhere out of the
 /// kernel that holds it.
 pub(crate) fn rules_unanswered(spawn: Spawn) -> Vec<Rule> {
+    rules_by(spawn, Verdict::Fail)
+}
+
+/// The same where the tracer of all processes answers. What would not be traced can't be made.
+pub(crate) fn rules_traced(spawn: Spawn) -> Vec<Rule> {
+    let mut rules = rules_by(spawn, Verdict::Trace);
+    rules.push(Rule {
+        call: libc::SYS_clone,
+        name: "clone",
+        when: When::AnyBit(0, libc::CLONE_UNTRACED as u32),
+        verdict: Verdict::Trace(Errno::PERM),
+        why: "nobody would be told of its refused calls",
+    });
+    rules
+}
+
+fn rules_by(spawn: Spawn, refuse: impl Fn(Errno) -> Verdict) -> Vec<Rule> {
     let mut rules = rules(spawn, false);
     rules.retain(|rule| rule.verdict != Verdict::Mediate);
     for rule in &mut rules {
         if let Verdict::Report(errno) = rule.verdict {
-            rule.verdict = Verdict::Fail(errno);
+            rule.verdict = refuse(errno);
         }
     }
     rules
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_rule_of_a_program_that_is_told_of_has_its_place() {
+        for spawn in [Spawn::Allow, Spawn::Refuse] {
+            assert!(rules_traced(spawn).len() <= crate::told::MOST_RULES);
+        }
+    }
 }

@@ -43,6 +43,8 @@ pub(crate) struct Keeper<'a> {
     doomed: bool,
     violations: Vec<Violation>,
     not_started: Option<Errno>,
+    /// The program's own kernel ended before it told how the program did.
+    kernel_ended: bool,
     /// Held until no process is left that they keep out.
     pub(crate) stand_ins: Vec<StandIn>,
     /// The last process has ended.
@@ -89,6 +91,7 @@ impl<'a> Keeper<'a> {
             doomed: false,
             violations: Vec::new(),
             not_started: None,
+            kernel_ended: false,
             stand_ins: Vec::new(),
             emptied: false,
             gateway: None,
@@ -219,6 +222,7 @@ impl<'a> Keeper<'a> {
                     self.emptied = true;
                     self.stand_ins.clear();
                 }
+                Some(Event::KernelEnded) => self.kernel_ended = true,
                 Some(Event::NotStarted { errno }) => self.not_started = Some(errno),
                 Some(_) => {}
                 None => {
@@ -370,6 +374,11 @@ impl<'a> Keeper<'a> {
         // The guest has said why on its error output.
         if meaning == Some(Meaning::Failed) && self.reins.ended_by().is_none() {
             return Err(RunError::system("running the box's guest")(Errno::IO));
+        }
+        // So has gVisor's kernel, if it could: a bug in it, or a call that the host's kernel ends it for.
+        if self.kernel_ended && self.reins.ended_by().is_none() && spent.memory_kills == 0 {
+            let what = "running the box's own kernel, which ended before its program did";
+            return Err(RunError::system(what)(Errno::IO));
         }
         let guest_out_of_memory = meaning == Some(Meaning::OutOfMemory);
         if guest_out_of_memory {

@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sched.h>
 #include <time.h>
 #include <sys/ptrace.h>
 #include <sys/ipc.h>
@@ -279,7 +280,44 @@ static int self_continue(int argc, char **argv)
 	return report("self-continue", -1);
 }
 
+/* A child that whoever traces us would not get to see. */
+static int untraced_child(int argc, char **argv)
+{
+	(void)argc;
+	(void)argv;
+	long child = syscall(SYS_clone, CLONE_UNTRACED | SIGCHLD, NULL, NULL, NULL, 0);
+	if (child == 0)
+		_exit(0);
+	if (child > 0)
+		waitpid((pid_t)child, NULL, 0);
+	return report("untraced", child);
+}
+
+/* A child stops itself; its parent sees that, continues it, and sees it end. */
+static int stop_and_go(int argc, char **argv)
+{
+	int status;
+
+	(void)argc;
+	(void)argv;
+	pid_t child = fork();
+	if (child == 0) {
+		raise(SIGSTOP);
+		_exit(3);
+	}
+	if (child < 0 || waitpid(child, &status, WUNTRACED) != child)
+		broken("wait");
+	if (!WIFSTOPPED(status) || WSTOPSIG(status) != SIGSTOP)
+		return refused("stop-and-go", "not stopped");
+	kill(child, SIGCONT);
+	if (waitpid(child, &status, 0) != child || !WIFEXITED(status))
+		return refused("stop-and-go", "not ended");
+	return allowed("stop-and-go", "%d", WEXITSTATUS(status));
+}
+
 const struct command process_commands[] = {
+	{ "untraced", "", 0, untraced_child },
+	{ "stop-and-go", "", 0, stop_and_go },
 	{ "self-continue", "FILE", 1, self_continue },
 	{ "ptrace", "PID", 1, trace },
 	{ "vm-read", "PID ADDRESS", 2, read_memory },

@@ -86,7 +86,44 @@ static int make_call(int argc, char **argv)
 	return outcome;
 }
 
+/* Several processes at once make the same refused call again and again; the last attempt of each is reported. */
+static int hammer(int argc, char **argv)
+{
+	enum { PROCESSES = 4 };
+	long times = number(argv[1]);
+	int outcome = REFUSED;
+
+	(void)argc;
+	for (int i = 0; i < PROCESSES; i++) {
+		pid_t child = fork();
+		if (child < 0)
+			broken("fork");
+		if (child > 0)
+			continue;
+		long result = 0;
+		for (long n = 0; n < times; n++)
+			result = syscall(SYS_mount, NAME, NAME, BAD_POINTER, 0, 0);
+		_exit(report("hammer", result));
+	}
+	for (int status; wait(&status) > 0;)
+		outcome = either(WEXITSTATUS(status), outcome);
+	return outcome;
+}
+
+/* Meets a wall once and then computes for ever. */
+static int meet_and_spin(int argc, char **argv)
+{
+	(void)argc;
+	(void)argv;
+	int outcome = report("mount", syscall(SYS_mount, NAME, NAME, BAD_POINTER, 0, 0));
+	for (volatile int on = 1; on;)
+		;
+	return outcome;
+}
+
 const struct command syscall_commands[] = {
+	{ "hammer", "TIMES", 1, hammer },
+	{ "meet-and-spin", "", 0, meet_and_spin },
 	{ "syscall", "NAME|all", 1, make_call },
 	{ 0 },
 };

@@ -51,6 +51,7 @@ pub(crate) fn tier_lines(tier: &str) -> String {
 pub(crate) enum Difference {
     OpenInit,
     Unreported,
+    UncountedProcesses,
     PermissionBits,
     OwnDevices,
     OwnProcesses,
@@ -66,6 +67,7 @@ impl Difference {
     pub(crate) const ALL: &[Difference] = &[
         Difference::OpenInit,
         Difference::Unreported,
+        Difference::UncountedProcesses,
         Difference::PermissionBits,
         Difference::OwnDevices,
         Difference::OwnProcesses,
@@ -84,16 +86,16 @@ impl Difference {
                 GVISOR,
                 "`/proc/1/environ` and `/proc/1/maps` can be read: that init has nothing of the keeper's in either",
             )],
-            Difference::Unreported => &[
+            Difference::Unreported => &[(
+                MICROVM,
+                "What the guest's filter refuses is refused without being counted among the violations",
+            )],
+            Difference::UncountedProcesses => &[
                 (
                     GVISOR,
-                    "What gVisor's kernel refuses is refused without being counted among the violations",
+                    "Processes beyond `max_processes` are refused without being counted among the violations",
                 ),
-                (
-                    MICROVM,
-                    "What the guest's filter refuses is refused without being counted among the violations; so are \
-                     processes beyond `max_processes`",
-                ),
+                (MICROVM, "so are processes beyond `max_processes`"),
             ],
             Difference::PermissionBits => &[
                 (

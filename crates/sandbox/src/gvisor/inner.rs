@@ -1,15 +1,17 @@
 //! Pid 1 of a box on gVisor's kernel, this very executable: what [`crate::native`]'s init is on the host's.
 //!
 //! It makes the program's process and takes from it all that the program is not to have, gives it the plan's user, passes
-//! signals on, and stays until the last process is gone. What it was started from is unmounted before the program's first
+//! signals on, answers the filter's questions ([`super::followed`]), and stays until the last process is gone. What it was started from is unmounted before the program's first
 //! instruction, so that the program finds neither it nor its orders, nor the file where its end is told.
 
 use super::WORD;
-use crate::native::compile;
+use super::followed::Followed;
+use crate::native::{Rule, compile};
 use crate::order::Order;
 use crate::plan::Spawn;
 use crate::sys::{self, ChildState, SockFilter};
-use crate::tier::{ProgramEnd, rules_unanswered};
+use crate::tier::rules_traced;
+use crate::told::{ProgramEnd, place_of};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -18,6 +20,7 @@ use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -42,30 +45,30 @@ pub fn take_over(words: &[OsString]) -> Option<u8> {
 fn live() -> Option<u8> {
     let place = Path::new(PLACE);
     let order = Order::decode(&std::fs::read(place.join("order")).ok()?)?;
-    let end = File::options().write(true).open(place.join("end")).ok()?;
-    let mut end = End(end);
+    let told = File::options().write(true).open(place.join("told"));
+    let mut report = Report(told.ok()?);
     let spawn = match order.may_spawn {
         true => Spawn::Allow,
         false => Spawn::Refuse,
     };
-    let filter = compile(&rules_unanswered(spawn));
-    let told = match start(&order, &filter) {
-        Ok(started) => {
-            started.attend(&mut end);
-            return Some(0);
-        }
-        Err(errno) => ProgramEnd::NotStarted(errno),
-    };
-    end.tell(told);
+    match start(&order, rules_traced(spawn)) {
+        Ok(started) => started.attend(&mut report),
+        Err(errno) => report.ended(ProgramEnd::NotStarted(errno)),
+    }
     Some(0)
 }
 
-/// Where the program's end is told.
-struct End(File);
+/// Where the program is told of (see [`crate::told`]).
+pub(super) struct Report(File);
 
-impl End {
-    fn tell(&mut self, end: ProgramEnd) {
-        let _ = self.0.write_all(&end.encode());
+impl Report {
+    fn ended(&mut self, end: ProgramEnd) {
+        let _ = self.0.write_all_at(&end.encode(), 0);
+    }
+
+    /// A rule was hit so often until now.
+    pub(super) fn refused(&mut self, rule: usize, hits: u32) {
+        let _ = self.0.write_all_at(&hits.to_le_bytes(), place_of(rule));
     }
 }
 
@@ -73,7 +76,9 @@ impl End {
 struct Started {
     main: i32,
     signals: OwnedFd,
-    failure: File,
+    /// Where it is told that the program could not be executed. It ends without a word when the program begins.
+    failure: Option<File>,
+    followed: Followed,
 }
 
 /// What is passed on: all that the program could handle, and what ends a child.
@@ -95,7 +100,8 @@ fn heard_signals() -> Vec<i32> {
         .collect()
 }
 
-fn start(order: &Order, filter: &[SockFilter]) -> Result<Started, Errno> {
+fn start(order: &Order, rules: Vec<Rule>) -> Result<Started, Errno> {
+    let filter = compile(&rules);
     rustix::mount::unmount(PLACE, rustix::mount::UnmountFlags::DETACH)?;
     let _ = std::fs::remove_dir(PLACE);
     let signals = sys::watch_signals(&heard_signals())?;
@@ -106,11 +112,13 @@ fn start(order: &Order, filter: &[SockFilter]) -> Result<Started, Errno> {
         drop((go, failure));
         // Until pid 1 is out of its reach.
         let _ = File::from(wait).read(&mut [0]);
-        let Err(errno) = become_program(order, filter);
+        let Err(errno) = become_program(order, &filter);
         let _ = File::from(failed).write_all(&errno.raw_os_error().to_le_bytes());
         sys::exit_now(127)
     }
     drop((wait, failed));
+    // While it may: it is the same user still.
+    let followed = Followed::begin(main, rules)?;
     let (own, nobody) = (
         rustix::process::Uid::ROOT,
         rustix::process::Uid::from_raw(NOBODY),
@@ -123,14 +131,15 @@ fn start(order: &Order, filter: &[SockFilter]) -> Result<Started, Errno> {
     Ok(Started {
         main,
         signals,
-        failure: File::from(failure),
+        failure: Some(File::from(failure)),
+        followed,
     })
 }
 
 /// From a copy of pid 1 to the program.
 fn become_program(order: &Order, filter: &[SockFilter]) -> Result<Infallible, Errno> {
     take_terminal();
-    sys::reset_signals();
+    sys::reset_own_signals();
     // The only user there is, by the plan's name for it.
     sys::enter_user_namespace()?;
     let put = |file: &str, inside: u32| std::fs::write(file, format!("{inside} 0 1"));
@@ -175,18 +184,27 @@ fn take_terminal() {
 
 impl Started {
     /// Until the last process is gone.
-    fn attend(mut self, end: &mut End) {
-        let mut errno = [0; 4];
-        // It ends without a word when the program begins.
-        if self.failure.read_exact(&mut errno).is_ok() {
-            let errno = Errno::from_raw_os_error(i32::from_le_bytes(errno));
-            end.tell(ProgramEnd::NotStarted(errno));
-            return;
-        }
-        release_stdio();
+    fn attend(mut self, report: &mut Report) {
         loop {
-            let mut heard = [PollFd::new(&self.signals, PollFlags::IN)];
+            let failure = self
+                .failure
+                .as_ref()
+                .map_or(self.signals.as_fd(), File::as_fd);
+            let mut heard = [
+                PollFd::new(&self.signals, PollFlags::IN),
+                PollFd::from_borrowed_fd(failure, PollFlags::IN),
+            ];
             let _ = poll(&mut heard, None);
+            let [_, failure] = heard.each_ref().map(PollFd::revents);
+            if let Some(mut said) = self.failure.take_if(|_| !failure.is_empty()) {
+                let mut errno = [0; 4];
+                if said.read_exact(&mut errno).is_ok() {
+                    let errno = Errno::from_raw_os_error(i32::from_le_bytes(errno));
+                    report.ended(ProgramEnd::NotStarted(errno));
+                    return;
+                }
+                release_stdio();
+            }
             while let Some(signal) = sys::next_signal(self.signals.as_fd()) {
                 if signal != libc::SIGCHLD {
                     self.pass_on(signal);
@@ -195,11 +213,17 @@ impl Started {
             loop {
                 match sys::next_child_state() {
                     ChildState::Ended { pid, status } if pid == self.main => {
-                        end.tell(ProgramEnd::Ended(status));
+                        report.ended(ProgramEnd::Ended(status));
                     }
-                    ChildState::Ended { .. } | ChildState::Stopped { .. } => {}
+                    ChildState::Ended { .. } => {}
+                    ChildState::Stopped { pid, signal, event } => {
+                        self.followed.attend(pid, signal, event, report);
+                    }
                     ChildState::NoneWaiting => break,
-                    ChildState::NoChildren => return,
+                    ChildState::NoChildren => {
+                        self.followed.sum_up(report);
+                        return;
+                    }
                 }
             }
         }

@@ -11,6 +11,7 @@
 //! namespace, where all leads to the keeper, as in the native tier.
 
 mod bundle;
+mod followed;
 mod inner;
 mod noted;
 mod runtime;
@@ -19,11 +20,13 @@ pub use inner::take_over;
 pub use runtime::{Runtime, Version};
 
 use crate::host::Missing;
-use crate::native::LaunchError;
+use crate::native::{LaunchError, Rule, Verdict};
 use crate::order::Order;
 use crate::plan::{Entry, Limits, Network, Plan, Watch};
 use crate::show::Show;
-use crate::tier::{Console, Furniture, Inside, Landlocked, Wall, rules_without};
+use crate::tier::{
+    Console, Furniture, Inside, Landlocked, Told, Wall, rules_traced, rules_without,
+};
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -102,7 +105,7 @@ pub(crate) fn wall<'p>(
         // Nothing of the program's: it is the program's kernel that this is for.
         env: Cow::Owned(vec![("PATH".into(), "/nowhere".into())]),
         workdir: Path::new("/"),
-        rules: rules_without(NEEDED),
+        rules: rules_of_runsc(),
         // What the program may use is in the bundle.
         limits: vec![(libc::RLIMIT_CORE, 0)],
         usual_files: None,
@@ -129,13 +132,29 @@ pub(crate) fn wall<'p>(
                 bytes: Order::of(plan).encode(),
             },
             Furniture::Text {
-                at: inner.join("end"),
+                at: inner.join("told"),
                 bytes: Vec::new(),
             },
         ],
-        told_end: Some(inner.join("end")),
+        told: Some(Told {
+            file: inner.join("told"),
+            rules: rules_traced(plan.spawn),
+        }),
         program: Cow::Owned(program),
     })
+}
+
+/// The native filter, as far as `runsc` can do without the calls. It makes none of the others itself.
+fn rules_of_runsc() -> Vec<Rule> {
+    let mut rules = rules_without(NEEDED);
+    // What is asked about is the program's doing.
+    for rule in rules
+        .iter_mut()
+        .filter(|rule| rule.verdict != Verdict::Mediate)
+    {
+        rule.why = "asked of the host's kernel by gVisor's, which has no need of it";
+    }
+    rules
 }
 
 fn arguments(plan: &Plan, version: Version) -> Vec<OsString> {
@@ -177,4 +196,22 @@ fn is_closed(plan: &Plan) -> bool {
 /// A path of ours.
 fn text(text: &OsStr) -> String {
     text.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_was_broken_out_of_has_a_bound_on_its_threads_and_all_other_limits() {
+        let limits = Limits {
+            processes: Some(64),
+            memory_bytes: Some(1 << 30),
+            ..Limits::default()
+        };
+        let group = group_limits(&limits);
+        assert_eq!(group.processes, Some(64 * THREADS_EACH + OWN_THREADS));
+        assert_eq!(group.memory_bytes, limits.memory_bytes);
+        assert_eq!(group_limits(&Limits::default()).processes, None);
+    }
 }

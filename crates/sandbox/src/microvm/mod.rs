@@ -224,7 +224,7 @@ pub(crate) fn wall<'p>(
         usual_files: None,
         landlock: Landlocked::Yes,
         furniture,
-        told_end: None,
+        told: None,
         program: Cow::Owned(program),
     })
 }

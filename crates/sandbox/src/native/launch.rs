@@ -49,6 +49,8 @@ pub enum Event {
         /// As `wait` gives it.
         status: i32,
     },
+    /// The kernel that the program had to itself ended before the program did.
+    KernelEnded,
     /// The program was stopped.
     MainStopped,
     /// The last process of the box has ended; what is left is the kernel's clearing up, and [`Launched::accounts`] are
@@ -125,6 +127,7 @@ impl Launched {
         let message = Message::receive(self.grip.control(), RecvFlags::DONTWAIT).ok()??;
         match message.kind {
             Kind::MainEnded => Some(Event::MainEnded { status: message.a }),
+            Kind::KernelEnded => Some(Event::KernelEnded),
             Kind::MainStopped => Some(Event::MainStopped),
             Kind::Used => {
                 let seconds = u64::from(message.a.unsigned_abs());

@@ -25,6 +25,8 @@ pub(crate) enum Kind {
     Applied = 3,
     /// Init → keeper: the program ended with wait status `a`; the box lives while others do.
     MainEnded = 4,
+    /// Init → keeper: the program's own kernel ended, with wait status `a`, before it told of the program's end.
+    KernelEnded = 17,
     /// Init → keeper: the program was stopped by signal `a`.
     MainStopped = 5,
     /// Init → keeper: rule `a` was hit, `b` times so far.
@@ -89,6 +91,7 @@ impl Message {
             14 => Kind::Socket,
             15 => Kind::Written,
             16 => Kind::Used,
+            17 => Kind::KernelEnded,
             18 => Kind::Answered,
             _ => return None,
         };

@@ -13,7 +13,7 @@ use crate::host::Host;
 use crate::plan::{Access, Entry, Kind, Ownership, Plan, Shows, View, Watch};
 use crate::show::MOST_DOORS;
 use crate::sys::{CStrings, Published, SharedMemory, SockFilter, mount_flag};
-use crate::tier::{Furniture, Landlocked, Wall};
+use crate::tier::{Furniture, Landlocked, Told, Wall};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -112,8 +112,8 @@ pub(crate) struct Script<'m> {
     /// How many open files each process may have unless it asks for more, where that is not the keeper's own number.
     pub(crate) usual_files: Option<u64>,
     pub(crate) landlock: Option<Landlock<'m>>,
-    /// Where the program's end is told, if not by the end of what is executed.
-    pub(crate) told_end: Option<&'m CStr>,
+    /// Where the program is told of, if not by the end of what is executed.
+    pub(crate) told: Option<&'m CStr>,
     /// Whether CPU time has a limit.
     pub(crate) counts_cpu: bool,
     /// Whether the keeper will ask for sockets; the channel comes after the trees.
@@ -226,8 +226,10 @@ pub(super) fn publish(
     let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
     let variables = wall.env.iter().map(variable);
     let variables = variables.collect::<Result<Vec<_>, _>>()?;
-    let told_end = wall.told_end.as_deref();
-    let told_end = told_end.map(|path| draft.path(path)).transpose()?;
+    let (told, told_rules) = match wall.told.take() {
+        Some(Told { file, rules }) => (Some(draft.path(&file)?), rules),
+        None => (None, Vec::new()),
+    };
     let script = Script {
         steps: draft.list(&draft.steps)?,
         doors: draft.doors,
@@ -241,11 +243,13 @@ pub(super) fn publish(
         limits: draft.list(&wall.limits)?,
         usual_files: wall.usual_files,
         landlock,
-        told_end,
+        told,
         counts_cpu: plan.limits.cpu_time.is_some(),
         has_entry: plan.entry != Entry::Closed,
         watch: plan.watch,
     };
+    // Numbers that are told follow those of the filter's own.
+    rules.extend(told_rules);
     let notes = Notes {
         rules,
         ..draft.notes

@@ -9,15 +9,14 @@ use super::rules::Verdict;
 use super::script::Script;
 use super::sight;
 use super::stillness::{self, Stillness};
+use super::told::Told;
 use super::ways;
 use crate::sys::{self, ChildState, Notification, Reply};
-use crate::tier::ProgramEnd;
+use crate::told::{Heard, MOST_RULES, ProgramEnd};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
-use std::ffi::CStr;
 
 /// What init remembers while it lives.
 struct Stay<'a> {
@@ -28,7 +27,9 @@ struct Stay<'a> {
     /// Where sockets are asked for.
     sockets: Option<BorrowedFd<'a>>,
     /// How often each rule was hit.
-    hits: [u32; 128],
+    hits: [u32; MOST_RULES],
+    /// What the program's own kernel says, where it has one.
+    told: Option<Told<'a>>,
     /// Where the keeper hears what the box does.
     sightings: Option<BorrowedFd<'a>>,
     reach: peer::Reach<'a>,
@@ -70,14 +71,22 @@ pub(super) fn stay(
         main,
         listener,
         sockets: furnished.sockets,
-        hits: [0; 128],
+        hits: [0; MOST_RULES],
+        told: script.told.map(Told::listen),
         sightings: furnished.sightings,
         reach,
         pace: Pace::Move,
     };
+    // What was said before anybody listened.
+    stay.hear_told(Heard::SoFar);
     loop {
+        let told = stay.told.as_ref();
         let mut sources = [
             PollFd::new(children, PollFlags::IN),
+            PollFd::from_borrowed_fd(
+                told.and_then(Told::news).unwrap_or(start.control),
+                PollFlags::IN,
+            ),
             PollFd::from_borrowed_fd(start.control, PollFlags::IN),
             PollFd::from_borrowed_fd(
                 stay.listener
@@ -87,8 +96,9 @@ pub(super) fn stay(
             ),
             PollFd::from_borrowed_fd(stay.sockets.unwrap_or(start.control), PollFlags::IN),
         ];
-        let _ = poll(&mut sources, None);
-        let [child, control, asked, wanted] = sources.each_ref().map(PollFd::revents);
+        let longest = told.and_then(Told::longest_wait);
+        let _ = poll(&mut sources, longest.as_ref());
+        let [child, news, control, asked, wanted] = sources.each_ref().map(PollFd::revents);
         if !control.is_empty() {
             obey(&mut stay);
         }
@@ -105,20 +115,13 @@ pub(super) fn stay(
             // Nobody will ask any more.
             stay.sockets = None;
         }
+        if stay.told.is_some() && (longest.is_some() || !news.is_empty()) {
+            stay.hear_told(Heard::SoFar);
+        }
         if !child.is_empty() {
             let _ = sys::next_signal(children.as_fd());
             stay.reap();
         }
-    }
-}
-
-fn read_end(file: &CStr) -> Option<ProgramEnd> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = rustix::fs::open(file, flags, Mode::empty()).ok()?;
-    let mut bytes = [0; ProgramEnd::SIZE];
-    match rustix::io::read(file, &mut bytes) {
-        Ok(ProgramEnd::SIZE) => ProgramEnd::decode(&bytes),
-        _ => None,
     }
 }
 
@@ -195,7 +198,7 @@ impl Stay<'_> {
                 }
                 ChildState::Stopped { pid, .. }
                     if self.pace == Pace::Move && stillness::release_late(pid) => {}
-                ChildState::Stopped { pid, signal } if pid == self.main => {
+                ChildState::Stopped { pid, signal, .. } if pid == self.main => {
                     let _ = Message::new(Kind::MainStopped, signal, 0).send(self.control);
                 }
                 ChildState::Ended { .. } | ChildState::Stopped { .. } => {}
@@ -210,15 +213,28 @@ impl Stay<'_> {
     }
 
     /// What to tell of the program, now that what was executed has ended with `status`.
-    fn end_of_program(&self, status: i32) -> Message {
-        match self.script.told_end.and_then(read_end) {
+    fn end_of_program(&mut self, status: i32) -> Message {
+        if self.told.is_none() {
+            return Message::new(Kind::MainEnded, status, 0);
+        }
+        match self.hear_told(Heard::All) {
             Some(ProgramEnd::NotStarted(errno)) => {
                 Message::new(Kind::Failed, Stage::Execute as i32, errno.raw_os_error())
             }
             Some(ProgramEnd::Ended(status)) => Message::new(Kind::MainEnded, status, 0),
-            // It did not live to tell.
-            None => Message::new(Kind::MainEnded, status, 0),
+            // Somebody ended it.
+            None if libc::WIFSIGNALED(status) => Message::new(Kind::MainEnded, status, 0),
+            None => Message::new(Kind::KernelEnded, status, 0),
         }
+    }
+
+    /// Passes on which calls the program's own kernel refused; and says how the program ended, if it did.
+    fn hear_told(&mut self, heard: Heard) -> Option<ProgramEnd> {
+        let (control, first) = (self.control, self.script.rules.len());
+        self.told.as_mut()?.hear(heard, |rule, hits| {
+            let hits = i32::try_from(hits).unwrap_or(i32::MAX);
+            let _ = Message::new(Kind::Violation, (first + rule) as i32, hits).send(control);
+        })
     }
 
     fn answer(&mut self) {
@@ -243,7 +259,7 @@ impl Stay<'_> {
                     self.count(number);
                 }
             }
-            Some(Verdict::Report(errno)) | Some(Verdict::Fail(errno)) => {
+            Some(Verdict::Report(errno) | Verdict::Trace(errno) | Verdict::Fail(errno)) => {
                 call.answer(listener, Reply::Fail(errno));
                 self.count(number);
             }

@@ -26,7 +26,7 @@ pub(crate) use placeholder::Placeholder;
 pub(crate) use process::*;
 pub use rest::give_back_code;
 pub(crate) use shared::{Published, SharedMemory};
-pub(crate) use trace::{hold_thread, release_thread};
+pub(crate) use trace::{HeldCall, follow, go_on, hold_thread, release_thread, stay_stopped};
 
 use rustix::io::Errno;
 

@@ -385,6 +385,18 @@ pub(crate) fn reset_signals() {
         // SAFETY: SIG_DFL is valid for every signal; the kernel refuses KILL and STOP, which never change.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
+    unblock_signals();
+}
+
+/// The same in a process whose beginning we know: handlers don't survive what is executed next, so what is left is the one
+/// signal that our own runtime ignores. Where a call takes long, sixty of them are felt.
+pub(crate) fn reset_own_signals() {
+    // SAFETY: SIG_DFL is valid for this signal.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    unblock_signals();
+}
+
+fn unblock_signals() {
     // SAFETY: the set is initialised by sigemptyset before use.
     unsafe {
         let mut none: libc::sigset_t = std::mem::zeroed();
@@ -420,8 +432,16 @@ impl Drop for SignalsBlocked {
 
 /// How a child changed state.
 pub(crate) enum ChildState {
-    Ended { pid: i32, status: i32 },
-    Stopped { pid: i32, signal: i32 },
+    Ended {
+        pid: i32,
+        status: i32,
+    },
+    /// By a signal; or, if it is traced, at this event, which is 0 where there was none.
+    Stopped {
+        pid: i32,
+        signal: i32,
+        event: i32,
+    },
     NoneWaiting,
     NoChildren,
 }
@@ -442,6 +462,7 @@ pub(crate) fn next_child_state() -> ChildState {
         p if p > 0 && libc::WIFSTOPPED(status) => ChildState::Stopped {
             pid,
             signal: libc::WSTOPSIG(status),
+            event: status >> 16,
         },
         p if p > 0 => ChildState::Ended { pid, status },
         _ => ChildState::NoChildren,
