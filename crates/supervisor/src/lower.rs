@@ -164,7 +164,7 @@ pub(crate) struct Sketch {
     /// The program and its arguments.
     pub(crate) argv: Vec<OsString>,
     principal: Principal,
-    image: Option<BoxImage>,
+    pub(crate) image: Option<BoxImage>,
 }
 
 impl Sketch {
