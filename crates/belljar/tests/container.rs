@@ -334,7 +334,7 @@ fn the_record_names_the_image_by_its_digest(who: Who) {
 
 /// The same where a supervisor keeps the agent: on record before it runs, and to be seen while it does.
 fn a_supervised_agents_image_is_on_record(who: Who) {
-    let supervised = Supervised::start(who, "");
+    let supervised = Supervised::start(who, "[supervisor]\n");
     let state = &supervised.jail.state;
     provide_image(state, ImageConfig::default());
     supervised.jail.own(state);

@@ -101,8 +101,12 @@ fn container(host: &Host, effort: Effort) -> Report {
             let (found, tried) = match images.first().map(|image| (image, image.hold())) {
                 Some((image, Ok(_held))) => {
                     let found = format!("{found}; tried in {}", image.name);
-                    let ground = Ground::Image(&image.tree);
-                    (found, try_tier(host, ground, &|| Ok(Tier::Native), effort))
+                    let tree = image.tree.canonicalize();
+                    let tried = tree.map_err(|error| chain(&error)).and_then(|tree| {
+                        let ground = Ground::Image(&tree);
+                        try_tier(host, ground, &|| Ok(Tier::Native), effort)
+                    });
+                    (found, tried)
                 }
                 Some((_, Err(error))) => (found, Err(chain(&error))),
                 None => (found, Ok(None)),
