@@ -96,6 +96,9 @@ list_missing_clients() {
     want runsc has runsc
     # Images are taken from an engine that a test starts, and made of the distribution's packages.
     want docker.io test -x /usr/sbin/dockerd
+    # Newer releases have the engine's own client in a package by itself.
+    apt-cache show docker-cli >/dev/null 2>&1 && want docker-cli test -x /usr/bin/docker
+    want podman has podman
     want mmdebstrap has mmdebstrap
     want openssh-server test -x /usr/sbin/sshd
     want postgresql has_postgres

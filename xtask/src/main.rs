@@ -22,8 +22,8 @@ usage: cargo xtask bench experiment
     simulated workers a second, and memory
 usage: cargo xtask bench egress [decisions | start | idle | bulk | inspected]
     the way out: rules, start, memory, bulk data, and inspected HTTPS against direct connections and mitmproxy
-usage: cargo xtask bench tiers
-    start time of a box natively and on gVisor, beside `runsc do`; measures target/release/belljar
+usage: cargo xtask bench tiers [gvisor | microvm | container]
+    start time of a box of each tier, beside `runsc do` and, as root with Debian's docker.io, `docker run`; measures target/release/belljar
 usage: cargo xtask bench image
     a second build of an image of 10,000 files; measures target/release/belljar
 usage: cargo xtask bench mcp
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
         ["bench", "supervisor"] => bench::supervisor(&release_binary()),
         ["bench", "evolve"] => bench::evolve(&release_binary(), None),
         ["bench", "evolve", rounds] => bench::evolve(&release_binary(), Some(rounds)),
-        ["bench", "tiers"] => bench::tiers(&release_binary()),
+        ["bench", "tiers", parts @ ..] => bench::tiers(parts, &release_binary()),
         ["bench", "image"] => bench::image(&release_binary()),
         ["bench", "mcp"] => bench::mcp(&release_binary()),
         ["bench", "mcp-echo"] => bench::echo(),

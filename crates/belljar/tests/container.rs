@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use belljar_image::ImageConfig;
 use support::{
-    Difference, Family, IMAGE, IMAGE_MARK, Jail, Outcome, Who, assert_all_allowed,
+    Difference, Family, IMAGE, IMAGE_MARK, Jail, Outcome, Supervised, Who, assert_all_allowed,
     assert_all_refused, differs, finish, for_each_user, in_container, picture, provide_image,
     put_image, tier_lines,
 };
@@ -291,6 +291,76 @@ fn an_images_wishes_go_through_the_policy(who: Who) {
     );
 }
 
+/// A name may come to mean other files; what ran in which is known all the same.
+fn the_record_names_the_image_by_its_digest(who: Who) {
+    let (jail, tree) = plain(who);
+    let motd = tree.join("etc/motd");
+    let tree = tree.to_string_lossy().into_owned();
+    let policy = jail.base.join("policy.yaml");
+    jail.put(
+        &policy,
+        "extends: moderate\nsandbox_tier: container\nimage: tools\n",
+    );
+    let json = |words: &[&str]| -> serde_json::Value {
+        let said = finish(jail.belljar(words).spawn().expect("start belljar"));
+        serde_json::from_str(&said.stdout()).unwrap_or_else(|_| panic!("{}", said.stderr()))
+    };
+    let mut digests = Vec::new();
+    for text in ["one", "another", "one"] {
+        fs::write(&motd, text).expect("a file of the image");
+        let build = ["image", "build", "tools", "--from-dir", &tree];
+        let built = json(&[&build[..], &["--output", "json"]].concat());
+        let outcome = jail.run(&["probe", "ids"]);
+        outcome.assert_exit(0);
+        let expected = serde_json::json!({"name": "tools", "digest": built["digest"]});
+        assert_eq!(outcome.json["image"], expected);
+        let run = outcome.sandbox_id();
+        let said = jail.belljar(&["audit", "export"]).spawn();
+        let log = finish(said.expect("start belljar")).stdout();
+        let launched: Vec<serde_json::Value> = log
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("an entry"))
+            .filter(|entry: &serde_json::Value| {
+                entry["what"]["kind"] == "run_launched" && entry["what"]["run"] == run
+            })
+            .collect();
+        assert_eq!(launched.len(), 1, "{log}");
+        assert_eq!(launched[0]["what"]["image"], expected);
+        digests.push(built["digest"].clone());
+    }
+    assert_ne!(digests[0], digests[1]);
+    assert_eq!(digests[0], digests[2]);
+}
+
+/// The same where a supervisor keeps the agent: on record before it runs, and to be seen while it does.
+fn a_supervised_agents_image_is_on_record(who: Who) {
+    let supervised = Supervised::start(who, "[supervisor]\n");
+    let state = &supervised.jail.state;
+    provide_image(state, ImageConfig::default());
+    supervised.jail.own(state);
+    let digest = belljar_image::Store::open(state).find(IMAGE);
+    let digest = digest.expect("the image").digest.to_string();
+    let policy = format!("extends: moderate\nsandbox_tier: container\nimage: {IMAGE}\n");
+    let id = supervised.limited("ann", &policy, "echo up > up; sleep 1000");
+    supervised.await_file("up");
+    let log = supervised.log();
+    let of_agent = |kind: &str| {
+        log.iter().position(|entry| {
+            let what = &entry["what"];
+            what["kind"] == kind && what["worker"] == id.as_str()
+        })
+    };
+    let used = of_agent("image_used").unwrap_or_else(|| panic!("{log:#?}"));
+    assert_eq!(log[used]["what"]["image"], IMAGE);
+    assert_eq!(log[used]["what"]["digest"], digest.as_str());
+    assert!(of_agent("started").is_none_or(|started| used < started));
+    let inspected = supervised.query(&["inspect", &id]);
+    assert_eq!(inspected["image"]["digest"], digest.as_str());
+    let text = supervised.said(&["inspect", &id]);
+    assert!(text.contains(&digest), "{text}");
+    supervised.said(&["agent", "stop", &id]);
+}
+
 fn an_image_that_is_not_there_is_refused(who: Who) {
     let mut jail = Jail::new(who);
     jail.policy("extends: moderate\nsandbox_tier: container\nimage: nobody\n");
@@ -424,6 +494,9 @@ fn replicas_move_to_stronger_tiers_alone(who: Who) {
             .expect("as strong, or stronger");
         assert_eq!(family.order(child, &mark).out, "the image's\n");
     }
+    let log = family.log();
+    let used = log.iter().filter(|it| it["what"]["kind"] == "image_used");
+    assert_eq!(used.count(), 3, "{log:#?}");
 }
 
 #[test]
@@ -438,6 +511,8 @@ for_each_user!(
     links_of_an_image_lead_nowhere_outside,
     programs_are_the_images,
     an_images_wishes_go_through_the_policy,
+    the_record_names_the_image_by_its_digest,
+    a_supervised_agents_image_is_on_record,
     an_image_that_is_not_there_is_refused,
     nothing_is_learned_in_an_image,
     other_tiers_take_an_image_too,

@@ -1,5 +1,5 @@
-//! `belljar image`, the real binary: directories, OCI layouts, a real engine, a real Debian suite; builders that are killed
-//! and that meet each other.
+//! `belljar image`, the real binary: directories, OCI layouts, a real Debian suite; builders that are killed and that meet
+//! each other.
 
 mod support;
 
@@ -7,12 +7,13 @@ use belljar_image::{Digest, Store};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::os::unix::fs::{MetadataExt as _, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use support::{Dockerd, Scratch, Who, eventually, for_each_user, processes_marked, runner_is_root};
+use std::process::{Command, Stdio};
+use support::{
+    ImagePlace as Place, Who, eventually, for_each_user, path_text as text, runner_is_root,
+};
 
 const INVALID: i32 = 121;
 const REFUSED: i32 = 122;
@@ -24,108 +25,6 @@ for_each_user!(
     one_of_two_builders_waits_for_the_other,
     an_image_in_use_stays,
 );
-
-/// A place of one user's: a state directory, a source, and the binary.
-struct Place {
-    who: Who,
-    scratch: Scratch,
-}
-
-impl Place {
-    fn new(who: Who) -> Self {
-        let place = Self {
-            who,
-            scratch: Scratch::below("/tmp"),
-        };
-        place.put("source/etc/motd", "hello");
-        place.put("source/bin/tool", "#!/bin/sh\n");
-        place.own(place.at(""));
-        place
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.scratch.path().join(name)
-    }
-
-    fn put(&self, name: &str, text: &str) {
-        let path = self.at(name);
-        fs::create_dir_all(path.parent().expect("a parent")).expect("directories");
-        fs::write(&path, text).expect("a file");
-        self.own(path);
-    }
-
-    fn own(&self, path: PathBuf) {
-        if !runner_is_root() {
-            return;
-        }
-        let id = Some(self.who.uid());
-        if path.is_dir() {
-            for entry in fs::read_dir(&path).expect("a directory") {
-                self.own(entry.expect("an entry").path());
-            }
-        }
-        std::os::unix::fs::lchown(path, id, id).expect("given away");
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut belljar = support::belljar();
-        if !self.who.is_runner() && !support::reachable_by_others(&belljar) {
-            let copy = self.at("belljar");
-            if !copy.exists() {
-                fs::copy(&belljar, &copy).expect("a copy");
-            }
-            belljar = copy;
-        }
-        let mut command = Command::new(belljar);
-        command
-            .arg("image")
-            .args(arguments)
-            .env("BELLJAR_STATE_DIR", self.at("state"))
-            .env_remove("DOCKER_HOST")
-            .stdin(Stdio::null());
-        if !self.who.is_runner() {
-            command.uid(self.who.uid()).gid(self.who.uid());
-        }
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().expect("belljar runs")
-    }
-
-    #[track_caller]
-    fn json(&self, arguments: &[&str]) -> Value {
-        let output = self.run(&[arguments, &["--output", "json"]].concat());
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{errors}");
-        serde_json::from_slice(&output.stdout).expect("JSON")
-    }
-
-    /// What it said when it did not do it.
-    #[track_caller]
-    fn refused(&self, arguments: &[&str], code: i32) -> String {
-        let output = self.run(arguments);
-        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(code), "{errors}");
-        errors
-    }
-
-    fn build_source(&self) -> Value {
-        let source = self.at("source");
-        self.json(&["build", "tools", "--from-dir", text(&source)])
-    }
-
-    fn making(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(self.at("state/images/making"));
-        entries.map_or(Vec::new(), |entries| {
-            entries.flatten().map(|entry| entry.path()).collect()
-        })
-    }
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a plain path")
-}
 
 fn a_directory_is_built_listed_and_pruned(who: Who) {
     let place = Place::new(who);
@@ -457,87 +356,6 @@ fn an_engine_that_is_not_there_is_said_with_what_to_do() {
 
 mod as_root_alone {
     use super::*;
-
-    #[test]
-    fn a_real_engines_image_is_taken_once_and_outlives_the_engine() {
-        Who::Root.require();
-        let place = Place::new(Who::Root);
-        let engine = Dockerd::start(place.scratch.path());
-        let changes = "changes=ENV%20GREETING=hello&changes=WORKDIR%20/srv";
-        let import = format!("/images/create?fromSrc=-&repo=base&tag=1&{changes}");
-        engine.send(&import, &place.at("source"));
-        // Another layer over it.
-        place.put(
-            "context/Dockerfile",
-            "FROM base:1\nCOPY one /etc/motd\nUSER 1000\nCMD [\"/bin/tool\"]\n",
-        );
-        place.put("context/one", "from the second layer");
-        engine.send("/build?t=it:1&version=1", &place.at("context"));
-        let inspected: Value =
-            serde_json::from_str(&engine.get("/images/it:1/json")).expect("JSON");
-        let socket = engine.socket();
-        let build = ["build", "it", "--engine", "it:1", "--socket", text(&socket)];
-        let built = place.json(&build);
-        assert_eq!(
-            (&built["digest"], &built["cached"]),
-            (&inspected["Id"], &json!(false))
-        );
-        let config = &built["config"];
-        assert!(
-            config["env"]
-                .as_array()
-                .expect("variables")
-                .contains(&json!(["GREETING", "hello"]))
-        );
-        assert_eq!(
-            (&config["workdir"], &config["user"]),
-            (&json!("/srv"), &json!("1000"))
-        );
-        assert_eq!(config["cmd"], json!(["/bin/tool"]));
-        let motd = PathBuf::from(built["tree"].as_str().expect("a path")).join("etc/motd");
-        assert_eq!(
-            fs::read_to_string(&motd).expect("there"),
-            "from the second layer"
-        );
-        assert_eq!(place.json(&build)["cached"], json!(true));
-        let mut by_variable = place.command(&["build", "it", "--engine", "it:1"]);
-        by_variable.env("DOCKER_HOST", format!("unix://{}", text(&socket)));
-        assert!(by_variable.output().expect("belljar runs").status.success());
-        let said = place.refused(
-            &[
-                "build",
-                "x",
-                "--engine",
-                "none:1",
-                "--socket",
-                text(&socket),
-            ],
-            REFUSED,
-        );
-        assert!(
-            said.contains("no image none:1") && said.contains("docker pull none:1"),
-            "{said}"
-        );
-        // The name of an image that changed is another image.
-        place.put("context/one", "changed");
-        engine.send("/build?t=it:1&version=1", &place.at("context"));
-        assert_eq!(place.json(&build)["cached"], json!(false));
-        assert!(place.making().is_empty());
-        // Whom the engine's socket is shut to is told so.
-        fs::set_permissions(&socket, fs::Permissions::from_mode(0o600)).expect("a mode");
-        let stranger = Place::new(Who::User);
-        let said = stranger.refused(
-            &["build", "x", "--engine", "it:1", "--socket", text(&socket)],
-            REFUSED,
-        );
-        assert!(said.contains("you may not use"), "{said}");
-        drop(engine);
-        assert!(fs::metadata(&motd).is_ok());
-        assert_eq!(place.json(&["list"])["images"][0]["name"], json!("it"));
-        let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
-        assert!(!mounts.contains(text(place.scratch.path())));
-        assert!(processes_marked(place.scratch.path()).is_empty());
-    }
 
     #[test]
     fn a_real_suite_is_made_of_the_hosts_mirror_and_kept() {

@@ -8,10 +8,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
+use belljar_image::ImageConfig;
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use support::{
-    Attempt, Difference, Jail, Outcome, Who, assert_all_allowed, assert_all_refused, eventually,
-    finish, for_each_user, on_gvisor,
+    Attempt, Difference, IMAGE, Jail, Outcome, Who, assert_all_allowed, assert_all_refused,
+    eventually, finish, for_each_user, on_gvisor, provide_image, put_image,
 };
 
 const INTERNAL: i32 = 120;
@@ -379,19 +380,37 @@ fn a_tier_that_is_not_there_is_refused_and_never_replaced(who: Who) {
 /// Each tier is tried when it is asked for, and doctor says what getting out takes.
 fn doctor_tries_each_tier(who: Who) {
     let jail = jail(who);
-    let said = finish(
-        jail.belljar(&["doctor", "--bench", "--output", "json"])
-            .spawn()
-            .expect("start"),
-    );
-    let report: serde_json::Value = serde_json::from_str(&said.stdout()).expect("JSON");
+    let ask = |words: &[&str]| -> serde_json::Value {
+        let words = [&["doctor", "--output", "json"], words].concat();
+        let said = finish(jail.belljar(&words).spawn().expect("start"));
+        serde_json::from_str(&said.stdout()).expect("JSON")
+    };
+    let container = |report: &serde_json::Value| {
+        let all = report["tiers"].as_array().expect("tiers");
+        let found = all.iter().find(|tier| tier["tier"] == "container");
+        found.expect("the tier").clone()
+    };
+    // No image is there; what to type is.
+    let without = container(&ask(&[]));
+    assert_eq!(without["available"], false);
+    let hint = without["hint"].as_str().expect("a hint");
+    assert!(hint.contains("belljar image build"), "{hint}");
+    // One whose files are gone carries no box.
+    let gone = jail.base.join("gone");
+    put_image(&jail.state, &gone, ImageConfig::default());
+    jail.own(&jail.state);
+    assert_eq!(container(&ask(&[]))["available"], false);
+    fs::remove_dir_all(jail.state.join("images")).expect("removed");
+    provide_image(&jail.state, ImageConfig::default());
+    jail.own(&jail.state);
+    let report = ask(&["--bench"]);
     let tier = |name: &str| {
         let all = report["tiers"].as_array().expect("tiers");
         all.iter()
             .find(|tier| tier["tier"] == name)
             .unwrap_or_else(|| panic!("{name}: {report}"))
     };
-    for name in ["seccomp", "gvisor"] {
+    for name in ["seccomp", "container", "gvisor"] {
         assert_eq!(tier(name)["available"], true, "{report:#}");
         assert!(tier(name)["start_ms"].as_f64().is_some_and(|ms| ms > 0.0));
         assert!(
@@ -401,13 +420,8 @@ fn doctor_tries_each_tier(who: Who) {
         );
     }
     assert_eq!(tier("firecracker")["available"], false);
-    // No image is there; what to type is.
-    assert_eq!(tier("container")["available"], false);
-    assert!(
-        tier("container")["hint"]
-            .as_str()
-            .is_some_and(|hint| hint.contains("belljar image build"))
-    );
+    let found = tier("container")["found"].as_str().expect("what was found");
+    assert!(found.ends_with(&format!("tried in {IMAGE}")), "{found}");
     jail.assert_nothing_left(None);
 }
 

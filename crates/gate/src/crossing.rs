@@ -77,6 +77,7 @@ mod tests {
             capability: String::new(),
             capability_sha256: "c".to_owned(),
             tier: String::new(),
+            image: None,
         }
     }
 

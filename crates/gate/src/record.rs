@@ -29,6 +29,16 @@ impl<What: Serialize> Entry<What> {
     }
 }
 
+/// The image whose files a box had.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UsedImage {
+    /// What it was called.
+    pub name: String,
+    /// What it is known by: a name may come to mean another image, this can't.
+    pub digest: String,
+}
+
 /// What stands in the log of lone runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
@@ -47,6 +57,9 @@ pub enum RunEvent {
         capability_sha256: String,
         /// The wall.
         tier: String,
+        /// The image whose files it had, if not the host's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        image: Option<UsedImage>,
         /// The user who started it.
         user: u32,
     },

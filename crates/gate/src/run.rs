@@ -9,7 +9,7 @@ use crate::keyring::{Edition, KeyDir, KeyError, KeySource, Keyring};
 use crate::latch::Latch;
 use crate::log::{LogError, LogKind, open};
 use crate::permit::Permit;
-use crate::record::{Entry, NetworkUsed, RunEvent};
+use crate::record::{Entry, NetworkUsed, RunEvent, UsedImage};
 
 /// Starting a box.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub struct Launch {
     pub capability_sha256: String,
     /// The wall.
     pub tier: String,
+    /// The image whose files it has, if not the host's.
+    pub image: Option<UsedImage>,
 }
 
 impl Launch {
@@ -38,6 +40,7 @@ impl Launch {
             capability: String::new(),
             capability_sha256: String::new(),
             tier: String::new(),
+            image: None,
         }
     }
 }
@@ -172,6 +175,7 @@ impl RunGate {
                 capability: launch.capability.clone(),
                 capability_sha256: launch.capability_sha256.clone(),
                 tier: launch.tier.clone(),
+                image: launch.image.clone(),
                 user: rustix::process::getuid().as_raw(),
             },
             durability,

@@ -27,6 +27,7 @@ fn launch(run: &str) -> Launch {
         capability: "moderate".to_owned(),
         capability_sha256: "11".repeat(32),
         tier: "seccomp".to_owned(),
+        image: None,
     }
 }
 

@@ -26,4 +26,4 @@ pub use host::Host;
 pub use plan::Plan;
 pub use sys::give_back_code;
 pub use tier::{Tier, take_over};
-pub use trial::{TrialError, trial};
+pub use trial::{Ground, TrialError, trial};

@@ -2,7 +2,10 @@
 
 use crate::host::Host;
 use crate::native::{Event, LaunchError, Stdio, start};
-use crate::plan::{Entry, Freezer, Identity, Limits, Network, Plan, Shows, Spawn, View, Watch};
+use crate::plan::{
+    Access, Entry, Freezer, Identity, Kind, Limits, Network, Ownership, Plan, Shows, Spawn, View,
+    Watch,
+};
 use crate::show::{Show, ShowName};
 use crate::tier::Tier;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -34,11 +37,24 @@ pub enum TrialError {
 /// How long a trial may take on the slowest host.
 const LONGEST: Duration = Duration::from_secs(120);
 
+/// The files of a trial's box.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ground<'a> {
+    /// None but the program.
+    Bare,
+    /// An image's, whose tree is there on the host.
+    Image(&'a Path),
+}
+
+/// Trees that every box has its own of.
+const OWN: [&str; 4] = ["dev", "proc", "sys", "tmp"];
+
 /// Runs `program`, which must need no other file, in a box of this tier. Returns how long it took from the first step to
 /// the end of the box. Nothing of the host's is shown, and nothing is left.
 pub fn trial(
     tier: Tier,
     host: &Host,
+    ground: Ground<'_>,
     program: &Path,
     arguments: &[&str],
 ) -> Result<Duration, TrialError> {
@@ -49,26 +65,28 @@ pub fn trial(
         stdout: null()?,
         stderr: null()?,
     };
-    run(tier, host, program, arguments, &stdio)
+    let mut plan = plan(program, arguments)?;
+    if let Ground::Image(tree) = ground {
+        show_tree(tree, &mut plan.view).map_err(TrialError::System)?;
+    }
+    run(tier, host, &plan, &stdio)
 }
 
 pub(crate) fn null() -> Result<OwnedFd, Errno> {
     rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// The same with these streams.
+/// Puts a box up, and waits for its end.
 pub(crate) fn run(
     tier: Tier,
     host: &Host,
-    program: &Path,
-    arguments: &[&str],
+    plan: &Plan,
     stdio: &Stdio,
 ) -> Result<Duration, TrialError> {
     let system = |errno: Errno| TrialError::System(errno.into());
-    let plan = plan(program, arguments)?;
-    host.can_carry(&plan, &tier).map_err(LaunchError::from)?;
+    host.can_carry(plan, &tier).map_err(LaunchError::from)?;
     let begun = Instant::now();
-    let starting = start(&plan, tier, host, stdio)?;
+    let starting = start(plan, tier, host, stdio)?;
     starting.go_on()?;
     let mut launched = starting.stand()?.go()?;
     let mut status = None;
@@ -95,7 +113,36 @@ pub(crate) fn run(
     }
 }
 
-fn plan(program: &Path, arguments: &[&str]) -> Result<Plan, TrialError> {
+/// Shows what is at the top of an image's tree: directories, files, and links as links.
+fn show_tree(tree: &Path, view: &mut Vec<View>) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(tree)? {
+        let entry = entry?;
+        if OWN.iter().any(|own| entry.file_name() == **own) {
+            continue;
+        }
+        let kind = entry.file_type()?;
+        let shows = match kind.is_symlink() {
+            true => Shows::Link(std::fs::read_link(entry.path())?),
+            false => Shows::Host {
+                source: entry.path(),
+                kind: match kind.is_dir() {
+                    true => Kind::Directory,
+                    false => Kind::File,
+                },
+                access: Access::Read,
+                ownership: Ownership::Image,
+            },
+        };
+        view.push(View {
+            path: Path::new("/").join(entry.file_name()),
+            shows,
+        });
+    }
+    Ok(())
+}
+
+/// A box for this program alone.
+pub(crate) fn plan(program: &Path, arguments: &[&str]) -> Result<Plan, TrialError> {
     let source = program.canonicalize().map_err(TrialError::System)?;
     let name = ShowName::new("trial").map_err(LaunchError::from)?;
     let path = name.path();

@@ -16,6 +16,7 @@ use crate::rotation::Rotated;
 use crate::starting::{DiscardOnFailure, Streams, explain, put_stand_ins, record_of};
 use crate::state::StateDir;
 use belljar_egress::{LlmBudget, Refusal as NetworkRefusal};
+use belljar_gate::record::UsedImage;
 use belljar_gate::{Launch, Permit};
 use belljar_policy::{Capability, PublishedPort};
 use belljar_sandbox::Host;
@@ -206,14 +207,23 @@ pub enum Leave<'a> {
     /// Given beforehand.
     Given(Permit<Launch>),
     /// To be asked for while the walls go up.
-    Asked(&'a mut dyn FnMut(&Plan) -> Result<Permit<Launch>, Refusal>),
+    Asked(&'a mut dyn FnMut(&Asking<'_>) -> Result<Permit<Launch>, Refusal>),
+}
+
+/// What leave is asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Asking<'a> {
+    /// Everything that the box will be.
+    pub plan: &'a Plan,
+    /// The image whose files it will have, if not the host's.
+    pub image: Option<&'a UsedImage>,
 }
 
 impl Leave<'_> {
-    fn obtain(self, plan: &Plan) -> Result<Permit<Launch>, RunError> {
+    fn obtain(self, asking: &Asking<'_>) -> Result<Permit<Launch>, RunError> {
         let asked = match self {
             Leave::Given(permit) => return Ok(permit),
-            Leave::Asked(ask) => ask(plan),
+            Leave::Asked(ask) => ask(asking),
         };
         asked.map_err(|Refusal { code, what, hint }| RunError::NotAdmitted { code, what, hint })
     }
@@ -235,6 +245,8 @@ pub struct Facts<'a> {
     pub plan: &'a Plan,
     /// Its pid 1, in our pid namespace.
     pub pid: i32,
+    /// The image whose files it has, if not the host's.
+    pub image: Option<&'a UsedImage>,
     /// What holds its limits.
     pub limits_by: &'static str,
     /// A hold on it.
@@ -369,7 +381,11 @@ pub(crate) fn attend_on(
     // And while the others do.
     let gateway = outlook.map(|outlook| Gateway::prepare(outlook, capability, budget));
     let gateway = gateway.transpose()?;
-    let permit = leave.obtain(&lowered.plan)?;
+    let image = lowered.image.as_ref().map(|image| &image.used);
+    let permit = leave.obtain(&Asking {
+        plan: &lowered.plan,
+        image,
+    })?;
     let go = match held {
         Held::ByOthers => Go::WhenTold(permit),
         Held::ByNobody => Go::early(&starting, permit)?,
@@ -392,6 +408,7 @@ pub(crate) fn attend_on(
     let facts = Facts {
         plan: &lowered.plan,
         pid: standing.pid(),
+        image,
         limits_by: host.cgroups.name(),
         reins: &reins,
         published: &published,

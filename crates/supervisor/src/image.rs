@@ -3,20 +3,11 @@
 use crate::error::RunError;
 use crate::state::StateDir;
 use crate::view::Tree;
+use belljar_gate::record::UsedImage;
 use belljar_image::{Hold, ImageConfig, ImageError, Store};
 use belljar_policy::{Capability, EnvPolicy, Tier, decide_env};
-use serde::Serialize;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-
-/// Which image a box had.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct UsedImage {
-    /// What it is called.
-    pub name: String,
-    /// What it is known by: a name may come to mean another image, this can't.
-    pub digest: String,
-}
 
 /// An image in use.
 #[derive(Debug)]

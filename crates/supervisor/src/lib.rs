@@ -44,7 +44,10 @@ mod state;
 pub mod tools;
 mod view;
 
-pub use attend::{Assignment, Attendant, Facts, Leave, Output, Refusal, Signals, Usage, attend};
+pub use attend::{
+    Asking, Assignment, Attendant, Facts, Leave, Output, Refusal, Signals, Usage, attend,
+};
+pub use belljar_gate::record::UsedImage;
 pub use belljar_sandbox::descriptors::raise_limit as raise_descriptor_limit;
 pub use belljar_sandbox::native::{FreezeError, FreezeMethod};
 pub use belljar_sandbox::show::{InvalidShow, OWN_PLACE, Show, ShowName};
@@ -55,7 +58,6 @@ pub use environment::{
     NO_COLOR, STATE_DIR, SUPERVISOR, TOKEN, guest_kernel, key_source,
 };
 pub use error::RunError;
-pub use image::UsedImage;
 pub use lone::{Recording, run, run_told};
 pub use lower::Command;
 pub use manager::{SandboxId, SandboxManager};

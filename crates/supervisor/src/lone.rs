@@ -8,9 +8,8 @@ use belljar_gate::record::{NetworkUsed, RunEvent, sha256_hex, words_sha256};
 use belljar_gate::{Durability, Ending, Launch, LogError, Permit, RunGate, in_full};
 use belljar_policy::Capability;
 use belljar_sandbox::Host;
-use belljar_sandbox::plan::Plan;
 
-use crate::attend::{Assignment, Attendant, Facts, Leave, Output, Refusal, attend_on};
+use crate::attend::{Asking, Assignment, Attendant, Facts, Leave, Output, Refusal, attend_on};
 use crate::error::RunError;
 use crate::lower::Command;
 use crate::manager::SandboxId;
@@ -149,7 +148,7 @@ impl<'a> Recorded<'a> {
         assignment: Assignment<'_>,
         started: &mut dyn FnMut(&Facts<'_>),
     ) -> Result<RunResult, RunError> {
-        let mut ask = |plan: &Plan| self.admit(plan);
+        let mut ask = |asking: &Asking<'_>| self.admit(asking);
         let mut scribe = Scribe {
             run: &self,
             started,
@@ -249,7 +248,8 @@ impl Attendant for Scribe<'_> {
 }
 
 impl Recorded<'_> {
-    fn admit(&self, plan: &Plan) -> Result<Permit<Launch>, Refusal> {
+    fn admit(&self, asking: &Asking<'_>) -> Result<Permit<Launch>, Refusal> {
+        let plan = asking.plan;
         self.is_known.set(true);
         let capability = serde_json::to_vec(self.capability).unwrap_or_default();
         let launch = Launch {
@@ -259,6 +259,7 @@ impl Recorded<'_> {
             capability: self.capability.name.to_string(),
             capability_sha256: sha256_hex(&capability),
             tier: self.capability.tier.as_str().to_owned(),
+            image: asking.image.cloned(),
         };
         let admitted = self.gate.borrow_mut().admit(launch, self.durability);
         admitted.map_err(|refusal| {

@@ -166,7 +166,7 @@ pub(crate) struct Sketch {
     principal: Principal,
     /// Things the user should know.
     notes: Vec<String>,
-    image: Option<BoxImage>,
+    pub(crate) image: Option<BoxImage>,
 }
 
 impl Sketch {

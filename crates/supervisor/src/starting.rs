@@ -56,6 +56,7 @@ pub(crate) fn record_of<'a>(
         workdir: sketch.places.work.clone(),
         capability: capability.name.to_string(),
         tier: capability.tier.as_str().to_owned(),
+        image: sketch.image.as_ref().map(|image| image.used.clone()),
         limits_by: host.cgroups.name().to_owned(),
         policy: capability,
         stand_ins: Vec::new(),

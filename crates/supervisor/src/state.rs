@@ -7,6 +7,7 @@ use crate::environment;
 use crate::error::RunError;
 use crate::manager::SandboxId;
 use crate::stand_in;
+use belljar_gate::record::UsedImage;
 use belljar_sandbox::cgroup::Cgroups;
 use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
@@ -38,6 +39,9 @@ pub struct RunRecord<P = serde_json::Value> {
     pub capability: String,
     /// The wall.
     pub tier: String,
+    /// The image whose files it has, if not the host's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<UsedImage>,
     /// What holds its limits.
     pub limits_by: String,
     /// The capability in full.

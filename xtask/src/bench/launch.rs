@@ -217,7 +217,8 @@ impl Stage {
         rounds: usize,
     ) -> Result<[Spread; N], Failure> {
         let mut times = [const { Vec::new() }; N];
-        for round in 0..rounds + WARM_UP {
+        let warm_up = WARM_UP.min(rounds);
+        for round in 0..rounds + warm_up {
             for ((name, words), times) in contenders.iter().zip(&mut times) {
                 let begin = Instant::now();
                 let status = self.command(words).status()?;
@@ -225,7 +226,7 @@ impl Stage {
                 if !status.success() {
                     return Err(format!("{name}: {} failed: {status}", words.join(" ")).into());
                 }
-                if round >= WARM_UP {
+                if round >= warm_up {
                     times.push(time);
                 }
             }

@@ -1,6 +1,7 @@
 //! Benchmarks: contenders take turns in one run, and only ratios or stated bounds are judged.
 
 mod egress;
+mod engine;
 mod evolve;
 mod experiment;
 mod image;

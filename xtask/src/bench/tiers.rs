@@ -1,5 +1,6 @@
 //! `cargo xtask bench tiers`: what a box of each tier costs, beside gVisor's own `runsc do` and an engine's `docker run`.
 
+use super::engine::Engine;
 use super::launch::{Spread, Stage, stages};
 use crate::Failure;
 use serde_json::{Value, json};
@@ -9,6 +10,7 @@ use std::process::Command;
 const ROUNDS: usize = 40;
 /// A guest takes seconds to start where its processor is emulated.
 const GUEST_ROUNDS: usize = 5;
+const PROGRAM: &[&str] = &["/bin/true"];
 /// What we may add to gVisor's own start.
 const BOUND_MS: f64 = 5.0;
 const BARE_RUNSC: &[&str] = &[
@@ -19,71 +21,113 @@ const BARE_RUNSC: &[&str] = &[
     "do",
 ];
 
-/// Measures as root, if it is root, and as an ordinary user; prints a table and writes `target/bench/tiers.json`.
-pub(crate) fn tiers(belljar: &Path) -> Result<(), Failure> {
+const PARTS: &[&str] = &["gvisor", "microvm", "container"];
+
+/// Measures as root, if it is root, and as an ordinary user; prints a table and writes `target/bench/tiers.json`. All of it
+/// unless parts are named.
+pub(crate) fn tiers(parts: &[&str], belljar: &Path) -> Result<(), Failure> {
+    if let Some(unknown) = parts.iter().find(|part| !PARTS.contains(part)) {
+        return Err(format!("no part {unknown}: there are {}", PARTS.join(", ")).into());
+    }
+    let wanted = |part: &str| parts.is_empty() || parts.contains(&part);
     let report = super::in_scratch(|base| {
         let mut report = serde_json::Map::new();
         for stage in stages(belljar, base)? {
-            report.insert(stage.name().to_owned(), measure(&stage)?);
+            report.insert(stage.name().to_owned(), measure(&stage, &wanted)?);
         }
         Ok(Value::Object(report))
     })?;
     super::write_report("tiers", &report)
 }
 
-fn measure(stage: &Stage) -> Result<Value, Failure> {
+fn measure(stage: &Stage, wanted: &dyn Fn(&str) -> bool) -> Result<Value, Failure> {
     println!("\nas {}", stage.name());
-    let policy = "tier.yaml";
-    stage.write(policy, "extends: moderate\nsandbox_tier: gvisor\n")?;
-    let program = ["/bin/true"];
-    let bare: Vec<&str> = BARE_RUNSC.iter().chain(&program).copied().collect();
-    let [native, gvisor, runsc] = stage.race(
-        &[
-            ("native", stage.boxed(&[], &program)),
-            ("gvisor", stage.boxed(&["--config", policy], &program)),
-            ("runsc do", bare),
-        ],
-        ROUNDS,
-    )?;
-    let guest = "guest.yaml";
-    stage.write(
-        guest,
-        "extends: moderate\nsandbox_tier: microvm\nallow_emulation: true\n",
-    )?;
-    // The first of the warm-up starts the guest that all others resume.
-    let [microvm] = stage.race(
-        &[("microvm", stage.boxed(&["--config", guest], &program))],
-        GUEST_ROUNDS,
-    )?;
-    for (name, spread) in [
-        ("belljar run, seccomp", &native),
-        ("belljar run, gvisor", &gvisor),
-        ("belljar run, microvm", &microvm),
-        ("runsc do", &runsc),
+    let mut report = serde_json::Map::new();
+    let [native] = stage.race(&[("native", stage.boxed(&[], PROGRAM))], ROUNDS)?;
+    let table = Table {
+        native: native.median,
+    };
+    table.row("belljar run, seccomp", &native);
+    report.insert("native_ms".to_owned(), native.json());
+    for (part, measured) in [
+        ("gvisor", measure_gvisor as Part),
+        ("microvm", measure_microvm),
+        ("container", measure_container),
     ] {
+        if wanted(part) {
+            report.insert(part.to_owned(), measured(stage, &table)?);
+        }
+    }
+    Ok(Value::Object(report))
+}
+
+type Part = fn(&Stage, &Table) -> Result<Value, Failure>;
+
+/// What is printed.
+struct Table {
+    native: f64,
+}
+
+impl Table {
+    fn row(&self, name: &str, spread: &Spread) {
         println!(
             "    {name:<26} median {:>7.2} ms   p95 {:>7.2} ms   {:>6.1} x seccomp",
             spread.median,
             spread.p95,
-            spread.median / native.median
+            spread.median / self.native
         );
     }
-    let over = gvisor.median - runsc.median;
-    println!("    over runsc do              {over:>14.2} ms   (bound {BOUND_MS})");
-    let image = measure_image(stage, native.median)?;
-    Ok(json!({
-        "image": image,
-        "native_ms": native.json(), "gvisor_ms": gvisor.json(), "runsc_do_ms": runsc.json(), "microvm_ms": microvm.json(),
-        "gvisor_over_runsc_do_ms": over, "bound_ms": BOUND_MS, "holds": over <= BOUND_MS,
-    }))
+
+    /// What we add to what somebody else needs.
+    fn over(other: &str, [ours, theirs]: [&Spread; 2], bound: f64) -> Value {
+        let over = ours.median - theirs.median;
+        let ratio = ours.median / theirs.median;
+        let name = format!("over {other}");
+        println!("    {name:<26} {over:>14.2} ms   (bound {bound})   {ratio:.2} x {other}");
+        json!({
+            "ours_ms": ours.json(), "theirs_ms": theirs.json(), "theirs": other,
+            "over_ms": over, "ratio": ratio, "bound_ms": bound, "holds": over <= bound,
+        })
+    }
+}
+
+fn measure_gvisor(stage: &Stage, table: &Table) -> Result<Value, Failure> {
+    let policy = "tier.yaml";
+    stage.write(policy, "extends: moderate\nsandbox_tier: gvisor\n")?;
+    let bare: Vec<&str> = BARE_RUNSC.iter().chain(PROGRAM).copied().collect();
+    let [gvisor, runsc] = stage.race(
+        &[
+            ("gvisor", stage.boxed(&["--config", policy], PROGRAM)),
+            ("runsc do", bare),
+        ],
+        ROUNDS,
+    )?;
+    table.row("belljar run, gvisor", &gvisor);
+    table.row("runsc do", &runsc);
+    Ok(Table::over("runsc do", [&gvisor, &runsc], BOUND_MS))
+}
+
+fn measure_microvm(stage: &Stage, table: &Table) -> Result<Value, Failure> {
+    let policy = "guest.yaml";
+    stage.write(
+        policy,
+        "extends: moderate\nsandbox_tier: microvm\nallow_emulation: true\n",
+    )?;
+    let boxed = stage.boxed(&["--config", policy], PROGRAM);
+    // The first of the warm-up starts the guest that all others resume.
+    let [microvm] = stage.race(&[("microvm", boxed)], GUEST_ROUNDS)?;
+    table.row("belljar run, microvm", &microvm);
+    Ok(json!({ "ms": microvm.json() }))
 }
 
 /// What we may add to an engine's own start.
 const ENGINE_BOUND_MS: f64 = 20.0;
+/// An engine takes the better part of a second for a start.
+const ENGINE_ROUNDS: usize = 20;
 const IMAGE: &str = "belljar-bench";
 
-/// A box in an image, and, where an engine answers, a container of its own of the same files.
-fn measure_image(stage: &Stage, native: f64) -> Result<Value, Failure> {
+/// A box in an image, and, beside it, what an engine of our own needs for a container of the same files.
+fn measure_container(stage: &Stage, table: &Table) -> Result<Value, Failure> {
     let tree = make_tree(&stage.path("tree"))?;
     stage.belljar(&["image", "build", IMAGE, "--from-dir", &tree])?;
     let policy = "image.yaml";
@@ -91,51 +135,31 @@ fn measure_image(stage: &Stage, native: f64) -> Result<Value, Failure> {
         policy,
         &format!("extends: moderate\nsandbox_tier: container\nimage: {IMAGE}\n"),
     )?;
-    let program = ["/bin/true"];
-    let boxed = stage.boxed(&["--config", policy], &program);
-    let row = |name: &str, spread: &Spread| {
-        println!(
-            "    {name:<26} median {:>7.2} ms   p95 {:>7.2} ms   {:>6.1} x seccomp",
-            spread.median,
-            spread.p95,
-            spread.median / native
-        );
+    let boxed = stage.boxed(&["--config", policy], PROGRAM);
+    let missing = match stage.name() {
+        "root" => Engine::missing(),
+        _ => Some("dockerd is for root alone"),
     };
-    if !has_engine(stage, &tree) {
+    if let Some(why) = missing {
         let [container] = stage.race(&[("container", boxed)], ROUNDS)?;
-        row("belljar run, container", &container);
-        println!("    docker run                 not measured: no engine answers");
-        return Ok(json!({ "container_ms": container.json() }));
+        table.row("belljar run, container", &container);
+        println!("    docker run --rm            not measured: {why}");
+        return Ok(json!({ "ours_ms": container.json(), "theirs_not_measured": why }));
     }
-    let docker = vec![
-        "docker",
-        "run",
-        "--rm",
-        "--network=none",
-        IMAGE,
-        "/bin/true",
-    ];
-    let raced = stage.race(&[("container", boxed), ("docker run", docker)], ROUNDS);
-    let _ = stage.run(&["docker", "rmi", "--force", IMAGE]);
-    let [container, docker] = raced?;
-    row("belljar run, container", &container);
-    row("docker run", &docker);
-    let over = container.median - docker.median;
-    println!("    over docker run            {over:>14.2} ms   (bound {ENGINE_BOUND_MS})");
-    Ok(json!({
-        "container_ms": container.json(), "docker_run_ms": docker.json(),
-        "container_over_docker_run_ms": over, "bound_ms": ENGINE_BOUND_MS, "holds": over <= ENGINE_BOUND_MS,
-    }))
-}
-
-/// Gives an engine the same files, if one answers to this user.
-fn has_engine(stage: &Stage, tree: &str) -> bool {
+    let engine = Engine::start(&stage.path("engine"))?;
     let archive = format!("{tree}.tar");
-    stage.run(&["docker", "version"]).is_ok()
-        && stage
-            .run(&["tar", "-C", tree, "-cf", &archive, "."])
-            .is_ok()
-        && stage.run(&["docker", "import", &archive, IMAGE]).is_ok()
+    stage.run(&["tar", "-C", &tree, "-cf", &archive, "."])?;
+    stage.run(&engine.words(&["import", &archive, IMAGE]))?;
+    let words = [&["run", "--rm", "--network=none", IMAGE], PROGRAM].concat();
+    let contenders = [("container", boxed), ("docker run", engine.words(&words))];
+    let [container, docker] = stage.race(&contenders, ENGINE_ROUNDS)?;
+    table.row("belljar run, container", &container);
+    table.row("docker run --rm", &docker);
+    Ok(Table::over(
+        "docker run --rm",
+        [&container, &docker],
+        ENGINE_BOUND_MS,
+    ))
 }
 
 /// `/bin/true` and what it is linked to.

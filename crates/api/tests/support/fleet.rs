@@ -59,6 +59,7 @@ pub fn detail(name: WorkerId) -> AgentDetail {
         children: vec![id("child")],
         workdir: "/srv/agent".to_owned(),
         tier: Shown::new("native"),
+        image: None,
         limits_by: Shown::new("cgroup v2"),
         degraded: Vec::new(),
         policy: "version: 1\n".to_owned(),

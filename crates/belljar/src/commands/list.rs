@@ -86,6 +86,10 @@ pub(crate) fn inspect(arguments: &Inspect) -> Result<u8, Failure> {
     for (name, value) in rows {
         print::out(&format!("  {name:<19}: {value}\n"));
     }
+    if let Some(image) = &record.image {
+        let named = format!("{} {}", image.name, image.digest);
+        print::out(&format!("  {:<19}: {named}\n", "image"));
+    }
     let policy = serde_json::to_string_pretty(&record.policy).unwrap_or_default();
     print::out(&format!("  {:<19}: {policy}\n", "policy"));
     Ok(exit::OK)

@@ -21,9 +21,9 @@ pub(crate) const MARK: &str = "/etc/made-for-tests";
 
 /// What scripts of the tests call.
 const PROGRAMS: &[&str] = &[
-    "sh", "cat", "chmod", "cp", "dd", "env", "false", "head", "id", "kill", "ln", "ls", "mkdir",
-    "mv", "readlink", "rm", "rmdir", "seq", "setsid", "sleep", "stat", "tail", "timeout", "touch",
-    "true", "tee", "wc", "yes",
+    "sh", "cat", "chmod", "cp", "dd", "env", "false", "head", "id", "install", "kill", "ln", "ls",
+    "mkdir", "mv", "readlink", "rm", "rmdir", "seq", "setsid", "sleep", "stat", "tail", "timeout",
+    "touch", "true", "tee", "wc", "yes",
 ];
 
 /// Puts the image into the store of a state directory, by this configuration. Its tree is a link: to copy it for each test would

@@ -24,6 +24,7 @@ mod leftovers;
 mod lesson;
 mod outcome;
 mod picture;
+mod place;
 mod record;
 mod scratch;
 mod supervised;
@@ -35,15 +36,18 @@ mod yard;
 
 pub(crate) use apart::{apart, for_each_user_apart, is_apart, on_other_tiers_apart};
 pub(crate) use build::{belljar, probe, reachable_by_others};
-pub(crate) use dockerd::Dockerd;
+pub(crate) use dockerd::{Dockerd, Storage};
 pub(crate) use family::{AGENT, Family, Host, Refusal, Said, text};
 pub(crate) use http::{Answer, Http, Ready};
-pub(crate) use image::{IMAGE, MARK as IMAGE_MARK, provide as provide_image, put as put_image};
+pub(crate) use image::{
+    IMAGE, MARK as IMAGE_MARK, provide as provide_image, put as put_image, tree as image_tree,
+};
 pub(crate) use jail::{AWS_SECRET, DOTENV_SECRET, Jail, NETRC_SECRET, SSH_SECRET};
 pub(crate) use leftovers::{cgroups_of, files_below, processes_marked};
 pub(crate) use lesson::{belljar_in, jail_with, plain_jail, succeeded, valid};
 pub(crate) use outcome::{Attempt, Outcome, assert_all_allowed, assert_all_refused};
 pub(crate) use picture::picture;
+pub(crate) use place::{Place as ImagePlace, text as path_text};
 pub(crate) use record::{Record, with_flipped};
 pub(crate) use scratch::Scratch;
 pub(crate) use supervised::{Supervised, pid as supervised_pid};

@@ -8,9 +8,8 @@ use std::time::Duration;
 use belljar_gate::keyring::KeySource;
 use belljar_gate::{Durability, Launch, RunGate};
 use belljar_policy::{Capability, ImageName, Origin, Rule, Tier};
-use belljar_sandbox::plan::Plan;
 use belljar_supervisor::{
-    Assignment, Attendant, BoxState, Command, KillCode, Leave, Reins, RunError, RunResult,
+    Asking, Assignment, Attendant, BoxState, Command, KillCode, Leave, Reins, RunError, RunResult,
     SandboxId, StateDir, attend,
 };
 
@@ -30,7 +29,8 @@ pub(crate) fn attend_admitted(
     attendant: &mut dyn Attendant,
 ) -> Result<RunResult, RunError> {
     let mut gate = RunGate::of(state.path(), KeySource::Directory);
-    let mut ask = |plan: &Plan| {
+    let mut ask = |asking: &Asking<'_>| {
+        let plan = asking.plan;
         let launch = Launch {
             run: plan.id.clone(),
             program: plan.program.display().to_string(),
@@ -38,6 +38,7 @@ pub(crate) fn attend_admitted(
             capability: String::new(),
             capability_sha256: String::new(),
             tier: String::new(),
+            image: asking.image.cloned(),
         };
         Ok(gate.admit(launch, Durability::Crash).expect("leave"))
     };

@@ -34,6 +34,7 @@ use note::brief;
 use crate::keyring::Keyring;
 use crate::latch::Latch;
 use crate::permit::Permit;
+use crate::record::UsedImage;
 use crate::run::Launch;
 
 /// Carries out what the controller orders. Called from the desk's thread, so each must return at once: a kill
@@ -403,6 +404,17 @@ impl FleetGate {
     pub fn failed(&self, worker: WorkerId, why: String) {
         self.note_box(worker, why);
         self.ended(worker, Code::LaunchFailed, Usage::default());
+    }
+
+    /// Puts on record which image's files a worker's box has. Where that can't be recorded, the box may not start.
+    pub fn image_used(&self, worker: WorkerId, image: &UsedImage) -> Result<(), Unrecorded> {
+        let note = FleetNote::ImageUsed {
+            worker,
+            image: brief(&image.name),
+            digest: brief(&image.digest),
+        };
+        self.desk
+            .ask(move |desk| desk.note(crate::clock::now(), &note))
     }
 
     /// Something about a worker's box that is worth telling.

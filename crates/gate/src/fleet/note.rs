@@ -25,6 +25,15 @@ belljar_replication::kind_first! {
             /// Who.
             worker: WorkerId,
         },
+        /// A worker's box has the files of an image. It is on record before the box's first instruction.
+        ImageUsed {
+            /// Who.
+            worker: WorkerId,
+            /// What the image was called.
+            image: String,
+            /// What it is known by.
+            digest: String,
+        },
         /// An operator acted. What came of it follows.
         OperatorActed {
             /// What they did.

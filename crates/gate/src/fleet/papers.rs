@@ -142,6 +142,8 @@ impl Permit<Replicate> {
             capability: payload.capability.capability().name.to_string(),
             capability_sha256: payload.capability.digest().to_string(),
             tier: payload.capability.capability().tier.as_str().to_owned(),
+            // Found when its box is put up, and put on record then: see `FleetGate::image_used`.
+            image: None,
         };
         (replicate, Permit::new(launch, entry))
     }

@@ -47,12 +47,13 @@ impl Engine {
             .body(Empty::new())
             .map_err(|error| fail()(io::Error::other(error)))?;
         let reply = self.sender.send_request(request);
-        let reply = wait(&self.runtime, reply).map_err(fail())?;
+        let reply = wait(&self.runtime, reply).map_err(gone)?;
         let status = reply.status().as_u16();
         let answer = Answer {
             runtime: &self.runtime,
             body: reply.into_body(),
             part: Bytes::new(),
+            broke_off: None,
         };
         Ok((status, answer))
     }
@@ -63,17 +64,44 @@ pub(super) struct Answer<'e> {
     runtime: &'e Runtime,
     body: Incoming,
     part: Bytes,
+    /// Why the engine did not send it to its end.
+    broke_off: Option<io::Error>,
+}
+
+impl Answer<'_> {
+    /// What to tell whoever could not make use of it: that it was not whole, if that was so.
+    pub(super) fn blame(self, otherwise: ImageError) -> ImageError {
+        self.broke_off.map_or(otherwise, gone)
+    }
+
+    fn next(&mut self) -> io::Result<Option<Bytes>> {
+        let next = async { Ok(self.body.frame().await) };
+        let frame = wait(self.runtime, next)?.transpose();
+        let frame = frame.map_err(io::Error::other)?;
+        Ok(frame.map(|frame| frame.into_data().unwrap_or_default()))
+    }
+}
+
+/// The engine ended, or was ended, before it had answered.
+fn gone(source: io::Error) -> ImageError {
+    ImageError::Unavailable {
+        what: format!("the engine broke off before it had answered: {source}"),
+        hint: "nothing is left of this build; see whether the engine runs, and build again".into(),
+    }
 }
 
 impl Read for Answer<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.part.is_empty() {
-            let next = async { Ok(self.body.frame().await) };
-            let Some(frame) = wait(self.runtime, next)? else {
-                return Ok(0);
+            self.part = match self.next() {
+                Ok(Some(part)) => part,
+                Ok(None) => return Ok(0),
+                Err(error) => {
+                    let kind = error.kind();
+                    self.broke_off = Some(error);
+                    return Err(kind.into());
+                }
             };
-            let frame = frame.map_err(io::Error::other)?;
-            self.part = frame.into_data().unwrap_or_default();
         }
         let length = buffer.len().min(self.part.len());
         self.part

@@ -50,9 +50,11 @@ impl EngineImage {
             return Err(ImageError::refused(what, "write NAME, NAME:TAG or an id"));
         }
         let mut engine = Engine::over(socket::connect(socket)?)?;
-        let (status, answer) = engine.ask(&format!("/images/{reference}/json"))?;
-        let bytes =
-            read_bounded(answer, MOST_DOCUMENT).map_err(ImageError::read("the engine's answer"))?;
+        let (status, mut answer) = engine.ask(&format!("/images/{reference}/json"))?;
+        let bytes = match read_bounded(&mut answer, MOST_DOCUMENT) {
+            Ok(bytes) => bytes,
+            Err(error) => return Err(answer.blame(ImageError::read("the engine's answer")(error))),
+        };
         if status != 200 {
             return Err(refusal(reference, status, &bytes));
         }
@@ -74,13 +76,15 @@ impl EngineImage {
         scratch: &Path,
         tree: &mut Tree,
     ) -> Result<Unpacked, ImageError> {
-        let (status, answer) = self.engine.ask(&format!("/images/{}/get", self.id.hex()))?;
+        let (status, mut answer) = self.engine.ask(&format!("/images/{}/get", self.id.hex()))?;
         if status != 200 {
             let bytes = read_bounded(answer, MOST_DOCUMENT).unwrap_or_default();
             return Err(refusal(self.id.as_str(), status, &bytes));
         }
         let mut saved = Tree::new(scratch, Bounds::USUAL)?;
-        unpack(&mut saved, answer, Layered::No)?;
+        if let Err(error) = unpack(&mut saved, &mut answer, Layered::No) {
+            return Err(answer.blame(error));
+        }
         saved::unpack(scratch, &self.id, tree)
     }
 }

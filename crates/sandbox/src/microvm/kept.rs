@@ -126,8 +126,8 @@ fn start(parts: &Parts, host: &Host, name: &Name, file: File) -> Result<(), Keep
             stdout: file.into(),
             stderr: words.try_clone().map_err(TrialError::System)?.into(),
         };
-        let program = Path::new("/proc/self/exe");
-        trial::run(Tier::Microvm(Arc::new(parts)), host, program, &[], &stdio)
+        let plan = trial::plan(Path::new("/proc/self/exe"), &[])?;
+        trial::run(Tier::Microvm(Arc::new(parts)), host, &plan, &stdio)
     };
     let fail = |words: String| move |source| KeepError::Start { words, source };
     let mut words = File::from(words.map_err(fail(String::new()))?);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_egress::LlmBudget;
+use belljar_gate::record::UsedImage;
 use belljar_gate::{Launch, Nonce, Permit};
 use belljar_manifest::lineage::CapabilityDocument;
 use belljar_policy::Capability;
@@ -18,7 +19,7 @@ use super::wire::{Manner, Wire};
 use super::words::{
     Breach, Ending, Failed, Legacy, Order, Purse, Sample, Started, Task, VERSION, Word,
 };
-use crate::attend::{self, Assignment, Attendant, Facts, Leave, Output, Refusal, attend};
+use crate::attend::{self, Asking, Assignment, Attendant, Facts, Leave, Output, Refusal, attend};
 use crate::door::Door;
 use crate::error::RunError;
 use crate::fleet::{Shown, random, system};
@@ -235,7 +236,7 @@ impl Kept {
             .reins(self.reins)
             .budget(self.budget);
         let digest = self.document.digest().to_string();
-        let mut ask = |_: &belljar_sandbox::plan::Plan| ask_leave(task, &digest, board);
+        let mut ask = |asking: &Asking<'_>| ask_leave(task, &digest, asking.image, board);
         let mut teller = Teller {
             board,
             disk: Disk::default(),
@@ -251,7 +252,12 @@ impl Kept {
 }
 
 /// Asks the daemon's gate. What comes back is good for this box and this once.
-fn ask_leave(task: &Task, digest: &str, board: &Board) -> Result<Permit<Launch>, Refusal> {
+fn ask_leave(
+    task: &Task,
+    digest: &str,
+    image: Option<&UsedImage>,
+    board: &Board,
+) -> Result<Permit<Launch>, Refusal> {
     let refusal = |what: String| Refusal {
         code: "deny_permit",
         what,
@@ -259,7 +265,10 @@ fn ask_leave(task: &Task, digest: &str, board: &Board) -> Result<Permit<Launch>,
     };
     let bytes = random().map_err(|error| refusal(error.to_string()))?;
     let nonce = bytes.to_ne_bytes();
-    board.say(Word::Ready { nonce });
+    board.say(Word::Ready {
+        nonce,
+        image: image.cloned(),
+    });
     let crossing = board
         .await_leave()
         .ok_or_else(|| refusal("the supervisor went away before it gave leave".to_owned()))?;
@@ -270,6 +279,7 @@ fn ask_leave(task: &Task, digest: &str, board: &Board) -> Result<Permit<Launch>,
         capability: String::new(),
         capability_sha256: digest.to_owned(),
         tier: String::new(),
+        image: image.cloned(),
     };
     crossing
         .land(Nonce::of(nonce), awaited)
@@ -301,6 +311,7 @@ impl Attendant for Teller<'_> {
         self.disk = Disk::of(facts.pid);
         self.board.say(Word::Started(Started {
             pid: facts.pid,
+            image: facts.image.cloned(),
             limits_by: facts.limits_by.to_owned(),
         }));
     }

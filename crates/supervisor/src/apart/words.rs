@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use belljar_egress::{LlmBudget, PicoUsd};
 use belljar_gate::Crossing;
+use belljar_gate::record::UsedImage;
 use belljar_policy::{Budget, Limits};
 use serde::{Deserialize, Serialize};
 
@@ -168,6 +169,9 @@ pub(crate) enum Word {
     /// The walls go up, and it wants leave; its door comes along.
     Ready {
         nonce: [u8; 16],
+        /// The image whose files it will have: to be on record first.
+        #[serde(default)]
+        image: Option<UsedImage>,
     },
     /// To a daemon that came later; its door comes along.
     Here(Box<Standing>),
@@ -200,6 +204,9 @@ pub(crate) struct Standing {
 pub(crate) struct Started {
     /// Pid 1 of the box, on the host.
     pub(crate) pid: i32,
+    /// The image whose files it has.
+    #[serde(default)]
+    pub(crate) image: Option<UsedImage>,
     /// What holds its limits.
     pub(crate) limits_by: String,
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use belljar_api::{
-    AgentDetail, AgentList, AgentView, Done, KillReport, OperatorCall, OutputQuery, OutputReply,
-    OutputStream, Problem, ProcessList, Shown, Status, StopRequest,
+    AgentDetail, AgentList, AgentView, Done, ImageView, KillReport, OperatorCall, OutputQuery,
+    OutputReply, OutputStream, Problem, ProcessList, Shown, Status, StopRequest,
 };
 use belljar_replication::WorkerId;
 use std::sync::PoisonError;
@@ -154,6 +154,14 @@ impl Inner {
                 children,
                 workdir: workdir_of(agent),
                 tier: Shown::new(&agent.origin.tier),
+                image: agent
+                    .started
+                    .as_ref()
+                    .and_then(|started| started.image.as_ref())
+                    .map(|image| ImageView {
+                        name: Shown::new(&image.name),
+                        digest: Shown::new(&image.digest),
+                    }),
                 limits_by: Shown::new(
                     agent
                         .started

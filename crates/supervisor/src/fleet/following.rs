@@ -242,9 +242,15 @@ impl Following {
     fn heed(&mut self, apart: &Apart, word: Word, door: Option<UnixListener>) {
         let worker = self.employed.worker;
         match word {
-            Word::Ready { nonce } => {
+            Word::Ready { nonce, image } => {
                 if let Some(door) = door {
                     self.open_door(door);
+                }
+                let recorded = image.map(|image| self.post.gate.image_used(worker, &image));
+                if let Some(Err(_)) = recorded {
+                    let code = Code::LaunchFailed.code().to_owned();
+                    self.session.tell(&Order::Kill { code });
+                    return;
                 }
                 // The grant is on record: that is what the permit says. It is spent here, for this keeper.
                 if let Some(permit) = self.launch.take() {

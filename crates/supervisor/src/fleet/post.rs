@@ -16,7 +16,7 @@ use super::shown::Shown;
 use super::watch::Watch;
 use crate::apart::words::Ending;
 use crate::apart::{Keepers, Line, Setup};
-use crate::attend::{self, Assignment, Attendant, Facts, Leave, Output, attend};
+use crate::attend::{self, Asking, Assignment, Attendant, Facts, Leave, Output, Refusal, attend};
 use crate::door::Door;
 use crate::error::RunError;
 use crate::lower::Command;
@@ -391,16 +391,23 @@ impl Hired {
             gate: &self.post.gate,
             told: Usage::default(),
         };
-        let leave = self
-            .launch
-            .take()
-            .map(Leave::Given)
-            .ok_or(RunError::NotAdmitted {
+        let (gate, mut launch) = (&self.post.gate, self.launch.take());
+        let mut ask = |asking: &Asking<'_>| {
+            if let Some(image) = asking.image {
+                let recorded = gate.image_used(worker, image).map_err(FleetRefusal::from);
+                recorded.map_err(|refused| Refusal {
+                    code: refused.code(),
+                    what: refused.to_string(),
+                    hint: refused.hint().to_owned(),
+                })?;
+            }
+            launch.take().ok_or_else(|| Refusal {
                 code: "deny_permit",
                 what: "its permit is spent".to_owned(),
                 hint: "ask for another replica".to_owned(),
-            })?;
-        let result = attend(assignment, leave, &mut attendant);
+            })
+        };
+        let result = attend(assignment, Leave::Asked(&mut ask), &mut attendant);
         // Its servers' boxes are gone before its end is told.
         drop(way);
         self.told = attendant.told;

@@ -172,6 +172,11 @@ function Facts({ agent, detail }: { agent: AgentView; detail: AgentDetail | unde
             <Untrusted text={agent.capability} />
           </Field>
           <Field label="Wall">{detail === undefined ? "…" : <Untrusted text={detail.tier} />}</Field>
+          {detail?.image && (
+            <Field label="Image">
+              <Untrusted text={`${detail.image.name} ${detail.image.digest}`} />
+            </Field>
+          )}
           <Field label="Limits held by">{detail === undefined ? "…" : <Untrusted text={detail.limits_by} />}</Field>
           <Field label="Memory limit">{agent.limits.memory_bytes ? bytes(agent.limits.memory_bytes) : "none"}</Field>
           <Field label="CPU limit">{agent.limits.cpu_percent ? percent(agent.limits.cpu_percent) : "none"}</Field>

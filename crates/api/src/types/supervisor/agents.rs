@@ -272,6 +272,9 @@ pub struct AgentDetail {
     pub workdir: String,
     /// The wall.
     pub tier: Shown,
+    /// The image whose files it has, if not the host's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<ImageView>,
     /// What holds its limits.
     pub limits_by: Shown,
     /// What is weaker here than on a full host.
@@ -280,6 +283,15 @@ pub struct AgentDetail {
     pub policy: String,
     /// What it was refused, the newest first.
     pub denials: Vec<Denial>,
+}
+
+/// An image that an agent runs in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ImageView {
+    /// What it was called when the agent was started.
+    pub name: Shown,
+    /// What it is known by: a name may come to mean another image, this can't.
+    pub digest: Shown,
 }
 
 /// Something an agent was refused.

@@ -14,8 +14,8 @@ mod proposals;
 
 pub use agents::{
     AgentDetail, AgentId, AgentList, AgentPhase, AgentView, Denial, DenialKind, End, EndCause,
-    FleetQuery, LimitsView, OutputQuery, OutputReply, OutputStream, ProcessList, ProcessView,
-    RestartPolicy, RestartRequest, StartRequest, StopRequest, UsageNow,
+    FleetQuery, ImageView, LimitsView, OutputQuery, OutputReply, OutputStream, ProcessList,
+    ProcessView, RestartPolicy, RestartRequest, StartRequest, StopRequest, UsageNow,
 };
 pub use alerts::{
     AlertId, AlertKind, AlertList, AlertQuery, AlertState, AlertView, Response, ResponseTaken,

@@ -5,7 +5,7 @@ use belljar_sandbox::gvisor::Runtime;
 use belljar_sandbox::host::Missing;
 use belljar_sandbox::microvm::{Emulation, Parts, try_kvm};
 use belljar_sandbox::plan::{Limits, Network};
-use belljar_sandbox::{Host, Tier, trial};
+use belljar_sandbox::{Ground, Host, Tier, trial};
 use belljar_supervisor::StateDir;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -60,11 +60,11 @@ pub(super) fn all(host: &Host, effort: Effort) -> Vec<Report> {
 fn native(host: &Host, effort: Effort) -> Report {
     const NEEDS: &str = "a fault in the host's kernel, behind a filter of its calls";
     let found = "namespaces, Landlock, seccomp".to_owned();
-    let tried = try_tier(host, &|| Ok(Tier::Native), effort);
+    let tried = try_tier(host, Ground::Bare, &|| Ok(Tier::Native), effort);
     report("seccomp", found, NEEDS, tried)
 }
 
-/// The wall is the native one, which is tried here by itself; what the tier needs beside it is an image.
+/// The wall is the native one; what the tier needs beside it is an image, in whose files a box is tried.
 fn container(host: &Host, effort: Effort) -> Report {
     const NEEDS: &str =
         "what getting out of seccomp takes: the files are an image's, the walls are the same";
@@ -99,7 +99,19 @@ fn container(host: &Host, effort: Effort) -> Report {
                 false => String::new(),
             };
             let found = format!("images: {}{more}", names.join(", "));
-            let tried = try_tier(host, &|| Ok(Tier::Native), effort);
+            let (found, tried) = match images.first().map(|image| (image, image.hold())) {
+                Some((image, Ok(_held))) => {
+                    let found = format!("{found}; tried in {}", image.name);
+                    let tree = image.tree.canonicalize();
+                    let tried = tree.map_err(|error| chain(&error)).and_then(|tree| {
+                        let ground = Ground::Image(&tree);
+                        try_tier(host, ground, &|| Ok(Tier::Native), effort)
+                    });
+                    (found, tried)
+                }
+                Some((_, Err(error))) => (found, Err(chain(&error))),
+                None => (found, Ok(None)),
+            };
             report("container", found, NEEDS, tried)
         }
     }
@@ -134,7 +146,8 @@ fn gvisor(host: &Host, effort: Effort) -> Report {
                 Ok(runtime) => Ok(Tier::Gvisor(Arc::new(runtime))),
                 Err(missing) => Err(missing.what),
             };
-            report("gvisor", found, NEEDS, try_tier(host, &find, effort))
+            let tried = try_tier(host, Ground::Bare, &find, effort);
+            report("gvisor", found, NEEDS, tried)
         }
     }
 }
@@ -184,7 +197,7 @@ fn microvm(host: &Host, effort: Effort) -> Report {
             // The first guest takes seconds to start: it is tried where that is asked for.
             let tried = match effort {
                 Effort::Once => Ok(None),
-                Effort::Timed => find().and_then(|_| try_boxes(host, &find, 3)),
+                Effort::Timed => find().and_then(|_| try_boxes(host, Ground::Bare, &find, 3)),
             };
             report("microvm", found, NEEDS, tried)
         }
@@ -228,18 +241,28 @@ fn report(tier: &'static str, found: String, escape_needs: &'static str, tried: 
     }
 }
 
-fn try_tier(host: &Host, find: &dyn Fn() -> Result<Tier, String>, effort: Effort) -> Tried {
-    let tried = try_boxes(host, find, effort.boxes())?;
+fn try_tier(
+    host: &Host,
+    ground: Ground<'_>,
+    find: &dyn Fn() -> Result<Tier, String>,
+    effort: Effort,
+) -> Tried {
+    let tried = try_boxes(host, ground, find, effort.boxes())?;
     Ok(tried.filter(|_| effort == Effort::Timed))
 }
 
 /// Puts boxes of this tier up around our own program.
-fn try_boxes(host: &Host, find: &dyn Fn() -> Result<Tier, String>, boxes: usize) -> Tried {
+fn try_boxes(
+    host: &Host,
+    ground: Ground<'_>,
+    find: &dyn Fn() -> Result<Tier, String>,
+    boxes: usize,
+) -> Tried {
     let program = PathBuf::from("/proc/self/exe");
     let mut times = Vec::new();
     for _ in 0..boxes {
         let begun = std::time::Instant::now();
-        let outcome = trial(find()?, host, &program, &["--version"]);
+        let outcome = trial(find()?, host, ground, &program, &["--version"]);
         outcome.map_err(|error| chain(&error))?;
         times.push(begun.elapsed().as_secs_f64() * 1000.0);
     }

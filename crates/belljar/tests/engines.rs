@@ -1,0 +1,276 @@
+//! Images of real engines: Docker's and Podman's, each of a test's own; engines that are killed and come back. As root alone.
+
+mod support;
+
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use serde_json::{Value, json};
+use support::{Dockerd, ImagePlace as Place, Who, eventually, path_text as text, processes_marked};
+
+const REFUSED: i32 = 122;
+
+mod as_root_alone {
+    use super::*;
+
+    #[test]
+    fn a_real_engines_image_is_taken_once_and_outlives_the_engine() {
+        Who::Root.require();
+        let place = Place::new(Who::Root);
+        let engine = Dockerd::start(&place.at("engine"));
+        let changes = "changes=ENV%20GREETING=hello&changes=WORKDIR%20/srv";
+        let import = format!("/images/create?fromSrc=-&repo=base&tag=1&{changes}");
+        engine.send(&import, &place.at("source"));
+        // Another layer over it.
+        place.put(
+            "context/Dockerfile",
+            "FROM base:1\nCOPY one /etc/motd\nUSER 1000\nCMD [\"/bin/tool\"]\n",
+        );
+        place.put("context/one", "from the second layer");
+        engine.send("/build?t=it:1&version=1", &place.at("context"));
+        let inspected: Value =
+            serde_json::from_str(&engine.get("/images/it:1/json")).expect("JSON");
+        let socket = engine.socket();
+        let build = ["build", "it", "--engine", "it:1", "--socket", text(&socket)];
+        let built = place.json(&build);
+        assert_eq!(
+            (&built["digest"], &built["cached"]),
+            (&inspected["Id"], &json!(false))
+        );
+        let config = &built["config"];
+        assert!(
+            config["env"]
+                .as_array()
+                .expect("variables")
+                .contains(&json!(["GREETING", "hello"]))
+        );
+        assert_eq!(
+            (&config["workdir"], &config["user"]),
+            (&json!("/srv"), &json!("1000"))
+        );
+        assert_eq!(config["cmd"], json!(["/bin/tool"]));
+        let motd = PathBuf::from(built["tree"].as_str().expect("a path")).join("etc/motd");
+        assert_eq!(
+            fs::read_to_string(&motd).expect("there"),
+            "from the second layer"
+        );
+        assert_eq!(place.json(&build)["cached"], json!(true));
+        let mut by_variable = place.command(&["build", "it", "--engine", "it:1"]);
+        by_variable.env("DOCKER_HOST", format!("unix://{}", text(&socket)));
+        assert!(by_variable.output().expect("belljar runs").status.success());
+        let said = place.refused(
+            &[
+                "build",
+                "x",
+                "--engine",
+                "none:1",
+                "--socket",
+                text(&socket),
+            ],
+            REFUSED,
+        );
+        assert!(
+            said.contains("no image none:1") && said.contains("docker pull none:1"),
+            "{said}"
+        );
+        // The name of an image that changed is another image.
+        place.put("context/one", "changed");
+        engine.send("/build?t=it:1&version=1", &place.at("context"));
+        assert_eq!(place.json(&build)["cached"], json!(false));
+        assert!(place.making().is_empty());
+        // Whom the engine's socket is shut to is told so.
+        fs::set_permissions(&socket, fs::Permissions::from_mode(0o600)).expect("a mode");
+        let stranger = Place::new(Who::User);
+        let said = stranger.refused(
+            &["build", "x", "--engine", "it:1", "--socket", text(&socket)],
+            REFUSED,
+        );
+        assert!(said.contains("you may not use"), "{said}");
+        drop(engine);
+        assert!(fs::metadata(&motd).is_ok());
+        assert_eq!(place.json(&["list"])["images"][0]["name"], json!("it"));
+        let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
+        assert!(!mounts.contains(text(place.scratch.path())));
+        assert!(processes_marked(place.scratch.path()).is_empty());
+    }
+
+    /// Passes on what the engine sends, and stops in the middle of it until it is told that the engine is gone.
+    struct Between {
+        socket: PathBuf,
+        reached: Receiver<()>,
+        go_on: Sender<()>,
+    }
+
+    impl Between {
+        /// So much of the answer comes through: more than any head, less than the image.
+        const MIDDLE: u64 = 1 << 20;
+
+        fn at(place: &Place, engine: PathBuf) -> Self {
+            let socket = place.at("between.sock");
+            let listener = UnixListener::bind(&socket).expect("a socket");
+            let (tell, reached) = channel();
+            let (go_on, heard) = channel();
+            std::thread::spawn(move || {
+                let (client, _) = listener.accept().expect("a connection");
+                let server = UnixStream::connect(engine).expect("the engine");
+                let (mut asks, mut asked) = (clone(&client), clone(&server));
+                std::thread::spawn(move || std::io::copy(&mut asks, &mut asked));
+                let (mut server, mut client) = (server, client);
+                let _ = std::io::copy(&mut (&mut server).take(Self::MIDDLE), &mut client);
+                tell.send(()).expect("somebody waits");
+                let _ = heard.recv();
+                let _ = std::io::copy(&mut server, &mut client);
+                let _ = client.shutdown(std::net::Shutdown::Both);
+            });
+            Self {
+                socket,
+                reached,
+                go_on,
+            }
+        }
+    }
+
+    fn clone(stream: &UnixStream) -> UnixStream {
+        stream.try_clone().expect("the same socket")
+    }
+
+    #[test]
+    fn an_engine_that_is_killed_breaks_a_build_off_and_concerns_no_box() {
+        Who::Root.require();
+        let place = Place::new(Who::Root);
+        let engine = Dockerd::start(&place.at("engine"));
+        engine.send(
+            "/images/create?fromSrc=-&repo=it&tag=1",
+            &support::image_tree(),
+        );
+        let socket = engine.socket();
+        let build = ["build", "it", "--engine", "it:1", "--socket", text(&socket)];
+        let built = place.json(&build);
+        // A box in the image, while its engine is killed.
+        place.put(
+            "policy.yaml",
+            "extends: moderate\nsandbox_tier: container\nimage: it\n",
+        );
+        fs::create_dir(place.at("work")).expect("a directory");
+        let script =
+            "echo up > up; while [ ! -e go ]; do sleep 0.02; done; cat /etc/made-for-tests";
+        let boxed = Command::new(support::belljar())
+            .args(["run", "--quiet", "--timeout", "120"])
+            .args(["--config", text(&place.at("policy.yaml"))])
+            .args(["--", "sh", "-c", script])
+            .env("BELLJAR_STATE_DIR", place.at("state"))
+            .current_dir(place.at("work"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("belljar runs");
+        eventually("the box is up", || {
+            place.at("work/up").exists().then_some(())
+        });
+        let between = Between::at(&place, engine.socket());
+        let again = ["build", "other", "--engine", "it:1", "--refresh"];
+        let again = [&again[..], &["--socket", text(&between.socket)]].concat();
+        let builder = place
+            .command(&again)
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("belljar runs");
+        between.reached.recv().expect("it is in the middle");
+        engine.murder();
+        between.go_on.send(()).expect("it waits");
+        let output = builder.wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(REFUSED), "{said}");
+        assert!(
+            said.contains("the engine broke off") && said.contains("build again"),
+            "{said}"
+        );
+        // Nothing is left of it: no tree, no name, nothing to clear away, no lock.
+        assert!(place.making().is_empty());
+        let listed = place.json(&["list"]);
+        assert_eq!(listed["images"].as_array().expect("images").len(), 1);
+        assert_eq!(place.json(&["prune"])["leftovers"], json!(0));
+        fs::write(place.at("work/go"), "").expect("the word to go on");
+        let output = boxed.wait_with_output().expect("the box ends");
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(output.stdout, b"the image's\n");
+        // The engine comes back with what it had.
+        let engine = Dockerd::start(&place.at("engine"));
+        let again = ["build", "other", "--engine", "it:1", "--refresh"];
+        let again = place.json(&[&again[..], &["--socket", text(&socket)]].concat());
+        assert_eq!(again["digest"], built["digest"]);
+        drop(engine);
+    }
+
+    /// Podman's answers differ from Docker's in what they leave out; its images are taken all the same.
+    #[test]
+    fn podmans_images_are_taken_too() {
+        Who::Root.require();
+        let place = Place::new(Who::Root);
+        let podman = |words: &[&str]| {
+            let mut command = Command::new("podman");
+            command
+                .args(["--root", text(&place.at("podman"))])
+                .args(["--runroot", text(&place.at("podman-run"))])
+                .args(["--storage-driver", "vfs", "--cgroup-manager", "cgroupfs"])
+                .args(["--events-backend", "none", "--tmpdir"])
+                .args([text(&place.at("podman-tmp"))])
+                .args(words)
+                .stdin(Stdio::null());
+            command
+        };
+        let archive = place.at("source.tar");
+        let source = place.at("source");
+        let tar = ["-cf", text(&archive), "-C", text(&source), "."];
+        assert!(
+            Command::new("tar")
+                .args(tar)
+                .status()
+                .expect("tar")
+                .success()
+        );
+        let import = ["import", "--quiet", "--change", "ENV=GREETING=hello"];
+        let import = [&import[..], &[text(&archive), "base:1"]].concat();
+        let imported = podman(&import).output().expect("podman");
+        assert!(imported.status.success(), "{imported:?}");
+        let id = String::from_utf8(imported.stdout).expect("an id");
+        let socket = place.at("podman.sock");
+        let serve = format!("unix://{}", text(&socket));
+        let mut service = podman(&["system", "service", "--time=0", &serve])
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("podman");
+        eventually("it listens", || UnixStream::connect(&socket).ok().map(drop));
+        for name in ["base:1", "localhost/base:1"] {
+            let built = place.json(&["build", "it", "--engine", name, "--socket", text(&socket)]);
+            assert!(id.contains(built["digest"].as_str().expect("a digest")));
+            assert_eq!(built["config"]["env"], json!([["GREETING", "hello"]]));
+            let tree = PathBuf::from(built["tree"].as_str().expect("a path"));
+            assert_eq!(
+                fs::read_to_string(tree.join("etc/motd")).expect("there"),
+                "hello"
+            );
+        }
+        let said = place.refused(
+            &[
+                "build",
+                "x",
+                "--engine",
+                "none:1",
+                "--socket",
+                text(&socket),
+            ],
+            REFUSED,
+        );
+        assert!(said.contains("podman pull"), "{said}");
+        service.kill().expect("killed");
+        service.wait().expect("ended");
+        let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
+        assert!(!mounts.contains(text(place.scratch.path())), "{mounts}");
+    }
+}
