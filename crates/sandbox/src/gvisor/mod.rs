@@ -131,9 +131,10 @@ pub(crate) fn wall<'p>(
                 at: inner.join("order"),
                 bytes: Order::of(plan).encode(),
             },
+            // All of it at once: a program may fill what is private before anything is told.
             Furniture::Text {
                 at: inner.join("told"),
-                bytes: Vec::new(),
+                bytes: vec![0; crate::told::SIZE],
             },
         ],
         told: Some(Told {
