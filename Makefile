@@ -102,8 +102,9 @@ clippy:
 	$(STEP) clippy cargo clippy --workspace --all-targets --locked -- -D warnings
 	$(STEP) clippy-guest cargo clippy --package xtask --test guest --locked -- -D warnings
 
+# One more at a time than there are processors: many tests wait for a limit to be hit.
 nextest:
-	$(STEP) tests cargo nextest run --workspace --locked --no-fail-fast
+	$(STEP) tests cargo nextest run --workspace --locked --no-fail-fast --test-threads $$(($$(nproc) + 1))
 
 doctest:
 	$(STEP) doc-tests cargo test --workspace --locked --doc

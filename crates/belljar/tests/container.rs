@@ -10,7 +10,7 @@ use belljar_image::ImageConfig;
 use support::{
     Difference, Family, IMAGE, IMAGE_MARK, Jail, Outcome, Supervised, Who, assert_all_allowed,
     assert_all_refused, differs, finish, for_each_user, in_container, picture, provide_image,
-    put_image,
+    put_image, tier_lines,
 };
 
 const REFUSED: i32 = 122;
@@ -385,13 +385,12 @@ fn nothing_is_learned_in_an_image(who: Who) {
 
 /// The other walls have an image's files behind them too; `seccomp` with one is `container` by another name.
 fn other_tiers_take_an_image_too(who: Who) {
-    for tier in ["seccomp", "gvisor"] {
+    for tier in ["seccomp", "gvisor", "microvm"] {
         let mut jail = Jail::new(who);
         provide_image(&jail.state, ImageConfig::default());
         jail.own(&jail.state);
-        jail.policy(&format!(
-            "extends: moderate\nsandbox_tier: {tier}\nimage: {IMAGE}\n"
-        ));
+        let lines = tier_lines(tier);
+        jail.policy(&format!("extends: moderate\n{lines}image: {IMAGE}\n"));
         let script = format!("cat {IMAGE_MARK} && [ ! -e /etc/hosts ] && echo made > made");
         let outcome = jail.run(&["/bin/sh", "-c", &script]);
         outcome.assert_exit(0);

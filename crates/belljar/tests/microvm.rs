@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use support::{
     Attempt, Jail, Outcome, SSH_SECRET, Who, assert_all_allowed, assert_all_refused, eventually,
-    finish, for_each_user,
+    finish, for_each_user, on_microvm,
 };
 
 const INTERNAL: i32 = 120;
@@ -24,10 +24,10 @@ const TIMED_OUT: i32 = 124;
 
 /// A world whose boxes have guests. `more` is the rest of the policy.
 fn guest_jail(who: Who, more: &str) -> Jail {
-    let mut jail = Jail::new(who);
-    jail.policy(&format!(
-        "extends: moderate\nsandbox_tier: microvm\nallow_emulation: true\n{more}"
-    ));
+    let mut made = None;
+    on_microvm(|| made = Some(Jail::new(who)));
+    let mut jail = made.expect("a jail");
+    jail.policy(&format!("extends: moderate\n{more}"));
     jail
 }
 
@@ -228,6 +228,148 @@ fn what_the_native_walls_refuse_is_refused(who: Who) {
     );
 }
 
+/// Boxes resume a guest that was started once. What they would have in common with each other, they are told anew.
+fn a_kept_guest_is_resumed_and_its_next_shares_no_number_with_it(who: Who) {
+    let jail = guest_jail(who, "");
+    let look = || {
+        let child = start_waiting(&jail);
+        let below = descendants(child.id());
+        let emulator = emulator_among(&below).expect("an emulator below the keeper");
+        let words = fs::read_to_string(format!("/proc/{emulator}/cmdline")).expect("its arguments");
+        // Around the bridge is the box's filter; around the emulator its own as well.
+        let (bridge, _) = below
+            .iter()
+            .find(|(pid, _)| is_bridge(*pid))
+            .expect("a bridge");
+        let own = filters_around(child.id());
+        assert!(filters_around(*bridge) > own, "the bridge has no filter");
+        assert!(
+            filters_around(emulator) > filters_around(*bridge),
+            "the emulator has no filter of its own"
+        );
+        // Its program ignores what is kinder.
+        kill_process(Pid::from_child(&child), Signal::KILL).expect("end the keeper");
+        finish(child);
+        words
+    };
+    let words = look();
+    assert!(
+        words.contains("-incoming") && !words.contains("-kernel"),
+        "{words}"
+    );
+    // The channel, and what it is a port of. No network, no disk.
+    let words: Vec<&str> = words.split('\0').collect();
+    let of = |option: &str| words.iter().filter(|word| **word == option).count();
+    assert_eq!((of("-device"), of("-nodefaults")), (2, 1), "{words:?}");
+    for option in ["-netdev", "-nic", "-net", "-drive", "-blockdev", "-mon"] {
+        assert_eq!(of(option), 0, "{words:?}");
+    }
+    let script = "cat /proc/sys/kernel/random/uuid /proc/sys/kernel/random/boot_id; od -An -tx1 -N16 /dev/urandom; \
+                  grep stack /proc/self/maps; date +%s";
+    let ask = || {
+        let before = now();
+        let outcome = jail.run(&["/bin/sh", "-c", script]);
+        outcome.assert_exit(0);
+        let lines: Vec<String> = outcome.stdout().lines().map(str::to_owned).collect();
+        let told: u64 = lines[4].parse().expect("a time");
+        assert!((before..=now() + 1).contains(&told), "{told}, {before}");
+        lines
+    };
+    let (first, second) = (ask(), ask());
+    for (one, other) in first.iter().zip(&second).take(4) {
+        assert_ne!(one, other, "two guests drew the same");
+    }
+}
+
+fn is_bridge(pid: u32) -> bool {
+    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    words.split(|byte| *byte == 0).nth(1) == Some(b"microvm-bridge")
+}
+
+/// How many filters of system calls are around a process.
+fn filters_around(pid: u32) -> u32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("its status");
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Seccomp_filters:"));
+    let count = line.expect("a kernel that counts filters").trim();
+    count.parse().expect("a count")
+}
+
+fn now() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.expect("a time after 1970").as_secs()
+}
+
+/// The file that all guests begin with can't be reached from inside one, nor is it there for a box of another tier.
+fn what_is_kept_is_hidden_and_whole_again_after_a_change(who: Who) {
+    let mut jail = guest_jail(who, "resource_limits: {max_memory_mb: 64}\n");
+    let store = jail.work.join("guests");
+    jail.variable("BELLJAR_GUEST_STORE", &store.to_string_lossy());
+    let list = format!("ls '{}'; echo x > '{0}/planted'; true", store.display());
+    let outcome = jail.run(&["/bin/sh", "-c", &list]);
+    outcome.assert_exit(0);
+    assert!(!outcome.stdout().contains(".guest"), "{}", outcome.stdout());
+    let files = || -> Vec<_> {
+        let names = fs::read_dir(&store).expect("the store").flatten();
+        let names = names.filter(|entry| entry.path().extension().is_some_and(|e| e == "guest"));
+        names.map(|entry| entry.path()).collect()
+    };
+    let [kept] = files().try_into().expect("one guest");
+    assert!(!store.join("planted").exists());
+    fs::set_permissions(&kept, fs::Permissions::from_mode(0o600)).expect("open it");
+    let file = fs::File::options()
+        .write(true)
+        .open(&kept)
+        .expect("the guest");
+    std::os::unix::fs::FileExt::write_all_at(&file, b"changed", 1 << 20).expect("write");
+    drop(file);
+    jail.run(&["/bin/true"]).assert_exit(0);
+    let [anew] = files().try_into().expect("one guest");
+    let bytes = fs::read(&anew).expect("the guest");
+    assert_ne!(bytes.get(1 << 20..(1 << 20) + 7), Some(&b"changed"[..]));
+}
+
+/// All of it is the guest's terminal: its size, its keys, and that it is one.
+fn a_terminal_reaches_into_a_guest(who: Who) {
+    let jail = guest_jail(who, "");
+    let belljar = jail.belljar_path().to_string_lossy().into_owned();
+    let mut command = jail.outside(jail.probe_path());
+    let play = [
+        &[
+            "-e",
+            "$ ",
+            "-s",
+            "test -t 0 && test -t 1 && test -t 2 && echo 'all 't'ty'\\n",
+        ][..],
+        &["-e", "all tty", "-s", "stty size\\n", "-e", "24 80"],
+        &["-w", "40x100", "-s", "stty size\\n", "-e", "40 100"],
+        &[
+            "-s",
+            "sh -c 'echo sta''rted; exec sleep 600'\\n",
+            "-e",
+            "started",
+        ],
+        &[
+            "-s",
+            "\\c",
+            "-e",
+            "$ ",
+            "-s",
+            "echo code $?\\n",
+            "-e",
+            "code 130",
+        ],
+        &["-s", "exit 5\\n"],
+    ];
+    command.arg("on-terminal").args(play.concat()).arg("--");
+    command.args([&belljar, "run"]).args(jail.run_options());
+    command.args(["--", "env", "PS1=$ ", "sh", "-i"]);
+    let finished = finish(command.spawn().expect("a terminal"));
+    assert_eq!(finished.code(), 5, "{}", finished.stdout());
+    jail.assert_nothing_left(None);
+}
+
 fn limits_hold_in_a_guest(who: Who) {
     let jail = guest_jail(
         who,
@@ -388,9 +530,10 @@ fn changes_are_kept_aside_from_a_guest_too(who: Who) {
 fn what_a_guest_cannot_give_is_refused(who: Who) {
     for (policy, said) in [
         ("sandbox_tier: microvm\n", "allow_emulation: true"),
+        ("sandbox_tier: microvm\n", "/dev/kvm"),
         (
             "sandbox_tier: firecracker\nallow_emulation: true\n",
-            "sandbox_tier firecracker",
+            "no firecracker in /usr/bin or /usr/local/bin",
         ),
     ] {
         let mut jail = Jail::new(who);
@@ -404,6 +547,9 @@ fn what_a_guest_cannot_give_is_refused(who: Who) {
 for_each_user!(
     a_guest_reads_writes_and_ends_as_its_program_does,
     what_the_native_walls_refuse_is_refused,
+    a_kept_guest_is_resumed_and_its_next_shares_no_number_with_it,
+    what_is_kept_is_hidden_and_whole_again_after_a_change,
+    a_terminal_reaches_into_a_guest,
     limits_hold_in_a_guest,
     a_timeout_ends_a_guest_and_leaves_nothing,
     a_keeper_that_is_killed_takes_its_guest_with_it,

@@ -132,7 +132,7 @@ fn wait_until_inside(keeper: u32) {
             line.split(|byte| *byte == 0).next().is_some_and(|word| {
                 match differs(Difference::OwnProcesses) {
                     // The view is closed to what comes when its kernel runs.
-                    true => word == b"runsc-sandbox",
+                    true => word == b"runsc-sandbox" || word.ends_with(b"/ld-linux-x86-64.so.2"),
                     false => word.ends_with(b"/tools/probe"),
                 }
             })

@@ -166,7 +166,7 @@ fn history_other_files_and_the_network_are_out_of_reach() {
     )
     .expect("a file");
     let tests = format!(
-        "import os\nimport socket\n\nimport agent\n\n\ndef test_score():\n    assert agent.score(10) == 16\n\n\ndef test_walls():\n    assert [os.path.exists(path) for path in ('.git', 'belljar_held_out', {:?}, {:?})] == [False] * 4\n    with socket.socket() as client:\n        assert (client.connect_ex(('127.0.0.1', {port})) == 0) == False\n    try:\n        open('agent.py', 'a')\n        written = True\n    except OSError:\n        written = False\n    assert written == False\n",
+        "import os\nimport socket\n\nimport agent\n\n\ndef test_score():\n    assert agent.score(10) == 16\n\n\ndef test_walls():\n    assert [os.path.exists(path) for path in ('.git', 'belljar_held_out', {:?}, {:?})] == [False] * 4\n    with socket.socket() as client:\n        assert (client.connect_ex(('127.0.0.1', {port})) == 0) == False\n    with open('/proc/net/tcp') as doors:\n        assert len(doors.readlines()) == 1\n    try:\n        open('agent.py', 'a')\n        written = True\n    except OSError:\n        written = False\n    assert written == False\n",
         held_out.display().to_string(),
         world.state().path().display().to_string(),
     )

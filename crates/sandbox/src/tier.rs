@@ -106,6 +106,8 @@ pub(crate) enum Furniture {
     Tree { at: PathBuf, source: PathBuf },
     /// A file.
     Text { at: PathBuf, bytes: Vec<u8> },
+    /// A device of the host's.
+    Device { at: PathBuf },
     /// A directory to write in.
     Private { at: PathBuf },
 }

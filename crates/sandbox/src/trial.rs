@@ -9,6 +9,7 @@ use crate::plan::{
 use crate::show::{Show, ShowName};
 use crate::tier::Tier;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -58,19 +59,36 @@ pub fn trial(
     arguments: &[&str],
 ) -> Result<Duration, TrialError> {
     let system = |errno: Errno| TrialError::System(errno.into());
-    let null = || rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    let null = || null().map_err(system);
     let stdio = Stdio {
-        stdin: null().map_err(system)?,
-        stdout: null().map_err(system)?,
-        stderr: null().map_err(system)?,
+        stdin: null()?,
+        stdout: null()?,
+        stderr: null()?,
     };
+    run(tier, host, ground, program, arguments, &stdio)
+}
+
+pub(crate) fn null() -> Result<OwnedFd, Errno> {
+    rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// The same with these streams.
+pub(crate) fn run(
+    tier: Tier,
+    host: &Host,
+    ground: Ground<'_>,
+    program: &Path,
+    arguments: &[&str],
+    stdio: &Stdio,
+) -> Result<Duration, TrialError> {
+    let system = |errno: Errno| TrialError::System(errno.into());
     let mut plan = plan(program, arguments)?;
     if let Ground::Image(tree) = ground {
         show_tree(tree, &mut plan.view).map_err(TrialError::System)?;
     }
     host.can_carry(&plan, &tier).map_err(LaunchError::from)?;
     let begun = Instant::now();
-    let starting = start(&plan, tier, host, &stdio)?;
+    let starting = start(&plan, tier, host, stdio)?;
     starting.go_on()?;
     let mut launched = starting.stand()?.go()?;
     let mut status = None;

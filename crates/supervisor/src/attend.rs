@@ -333,12 +333,13 @@ pub(crate) fn attend_on(
         None => Reins::new()?,
     };
     let _taken_up = reins.take_up()?;
-    let started = Instant::now();
     let freezer = match held {
         Held::ByOthers => Freezer::Prepared,
         Held::ByNobody => Freezer::AsItComes,
     };
-    let sketch = Sketch::of(id.as_str(), capability, command, freezer, state)?;
+    let sketch = Sketch::of(id.as_str(), capability, command, freezer, host, state)?;
+    // A guest that had to be made ready for this tier first is not this box's time.
+    let started = Instant::now();
     let mut record = record_of(&sketch, capability, host);
     let held_record = state.hold(&record)?;
     let Streams {

@@ -22,6 +22,8 @@ pub const CLIENT_CERT: &str = "BELLJAR_CLIENT_CERT";
 pub const CLIENT_KEY: &str = "BELLJAR_CLIENT_KEY";
 /// A directory with a kernel for guests in `boot` and its modules in `lib/modules`, instead of the usual places.
 pub(crate) const GUEST_KERNEL: &str = "BELLJAR_GUEST_KERNEL";
+/// A directory of the user's own where guests that have started are kept, instead of one below the state directory.
+pub(crate) const GUEST_STORE: &str = "BELLJAR_GUEST_STORE";
 /// Set inside a box to its id, so that a program can tell.
 pub(crate) const INSIDE: &str = "BELLJAR_SANDBOX";
 /// Set inside a box to where its door is.

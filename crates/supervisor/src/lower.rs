@@ -16,9 +16,9 @@ use belljar_policy::{
 use belljar_sandbox::Host;
 use belljar_sandbox::gvisor::Runtime;
 use belljar_sandbox::host::Missing;
-use belljar_sandbox::microvm::{Emulation, Parts};
+use belljar_sandbox::microvm::{Emulation, Parts, firecracker};
 use belljar_sandbox::native::Outline;
-use belljar_sandbox::plan::{Freezer, Limits, Plan, Spawn, Watch};
+use belljar_sandbox::plan::{Freezer, Limits, Network, Plan, Spawn, Watch};
 use belljar_sandbox::show::Show;
 use std::ffi::{OsStr, OsString};
 use std::net::TcpListener;
@@ -164,6 +164,8 @@ pub(crate) struct Sketch {
     /// The program and its arguments.
     pub(crate) argv: Vec<OsString>,
     principal: Principal,
+    /// Things the user should know.
+    notes: Vec<String>,
     pub(crate) image: Option<BoxImage>,
 }
 
@@ -174,6 +176,7 @@ impl Sketch {
         capability: &Capability,
         command: &Command,
         freezer: Freezer,
+        host: &Host,
         state: &StateDir,
     ) -> Result<Self, RunError> {
         let image = BoxImage::find(capability, state)?;
@@ -183,7 +186,9 @@ impl Sketch {
                 hint: "learn without `image`; what is learned of hosts and limits holds with it".into(),
             });
         }
-        let tier = find_tier(capability, state)?;
+        let limits = limits(capability);
+        let network = network_of(capability);
+        let (tier, notes) = find_tier(capability, &limits, &network, host, state)?;
         let work = match (&command.workdir, &capability.workdir) {
             (Some(path), _) => path.clone(),
             (None, Some(rule)) => rule_directory(rule)?,
@@ -195,9 +200,9 @@ impl Sketch {
                 id: id.to_owned(),
                 identity: principal.identity,
                 private_bytes: private_bytes(capability),
-                limits: limits(capability),
+                limits,
                 freezer,
-                network: network_of(capability),
+                network,
                 answered_port: command.answered.as_ref().map(|answered| answered.port),
             },
             tier,
@@ -207,6 +212,7 @@ impl Sketch {
                 _ => command.argv.clone(),
             },
             principal,
+            notes,
             image,
         })
     }
@@ -226,6 +232,7 @@ pub(crate) fn lower(
         places,
         argv,
         principal,
+        mut notes,
         image,
     } = sketch;
     let tree = image.as_ref().map(|image| &image.tree);
@@ -244,7 +251,6 @@ pub(crate) fn lower(
         Some(outlook) => outlook.fittings(capability, &eyes)?,
         None => Fittings::default(),
     };
-    let mut notes = Vec::new();
     let mut env = environment(capability, &principal, &places, id, image.as_ref());
     for (name, value) in fittings.env.into_iter().chain(command.env.iter().cloned()) {
         env.retain(|(known, _)| *known != name);
@@ -334,7 +340,8 @@ pub(crate) fn lower(
 fn hide_state(capability: &Capability, state: &StateDir, places: &Places) -> Capability {
     let mut capability = capability.clone();
     let key_file = std::env::var_os(crate::environment::KEY_FILE).map(PathBuf::from);
-    let ours = [Some(state.path().to_owned()), key_file];
+    let guests = std::env::var_os(crate::environment::GUEST_STORE).map(PathBuf::from);
+    let ours = [Some(state.path().to_owned()), guests, key_file];
     let secrets = secret_files(&capability).filter_map(|rule| rule.resolve(places));
     let hidden: Vec<PathBuf> = ours.into_iter().flatten().chain(secrets).collect();
     for path in hidden.into_iter().flat_map(|path| path.canonicalize()) {
@@ -346,32 +353,46 @@ fn hide_state(capability: &Capability, state: &StateDir, places: &Places) -> Cap
     capability
 }
 
-/// A tier that is not there is refused, never replaced by another.
-fn find_tier(capability: &Capability, state: &StateDir) -> Result<belljar_sandbox::Tier, RunError> {
-    match capability.tier {
+/// A tier that is not there is refused, never replaced by another. What comes with it is for the user to know.
+fn find_tier(
+    capability: &Capability,
+    limits: &Limits,
+    network: &Network,
+    host: &Host,
+    state: &StateDir,
+) -> Result<(belljar_sandbox::Tier, Vec<String>), RunError> {
+    let mut notes = Vec::new();
+    let tier = match capability.tier {
         // An image changes what is to be seen, not the wall.
-        Tier::Native | Tier::Container => Ok(belljar_sandbox::Tier::Native),
-        Tier::Gvisor => match Runtime::find(&state.tiers()?) {
-            Ok(runtime) => Ok(belljar_sandbox::Tier::Gvisor(Arc::new(runtime))),
-            Err(missing) => Err(refused(missing)),
-        },
+        Tier::Native | Tier::Container => belljar_sandbox::Tier::Native,
+        Tier::Gvisor => {
+            let runtime = Runtime::find(&state.tiers()?).map_err(refused)?;
+            belljar_sandbox::Tier::Gvisor(Arc::new(runtime))
+        }
         Tier::Microvm => {
             let emulation = match capability.emulation {
                 belljar_policy::Emulation::Allow => Emulation::Allowed,
                 belljar_policy::Emulation::Refuse => Emulation::Refused,
             };
-            let parts = Parts::find(emulation, crate::environment::guest_kernel().as_deref());
-            match parts {
-                Ok(parts) => Ok(belljar_sandbox::Tier::Microvm(Arc::new(parts))),
-                Err(missing) => Err(refused(missing)),
-            }
+            let find = || Parts::find(emulation, crate::environment::guest_kernel().as_deref());
+            let parts = find().map_err(refused)?;
+            let parts = match parts.resuming(&state.guests(), host, limits, network) {
+                Ok(parts) => parts,
+                // Slower, with the same walls.
+                Err(error) => {
+                    let source = std::error::Error::source(&error);
+                    let source = source.map_or(String::new(), |source| format!(": {source}"));
+                    notes.push(format!(
+                        "the guest starts from nothing: none could be kept: {error}{source}"
+                    ));
+                    find().map_err(refused)?
+                }
+            };
+            belljar_sandbox::Tier::Microvm(Arc::new(parts))
         }
-        Tier::Firecracker => Err(RunError::Refused {
-            what: "sandbox_tier firecracker is not available on this host".into(),
-            hint: "set sandbox_tier: microvm, gvisor or seccomp; this version has no other tier"
-                .into(),
-        }),
-    }
+        Tier::Firecracker => return Err(refused(firecracker())),
+    };
+    Ok((tier, notes))
 }
 
 fn refused(Missing { what, hint }: Missing) -> RunError {

@@ -13,7 +13,7 @@ use super::build::reachable_by_others;
 use super::leftovers::assert_nothing_left;
 use super::outcome::{Attempt, Outcome};
 use super::watch::{Finished, finish};
-use super::{Who, belljar, probe, runner_is_root};
+use super::{MICROVM, Who, belljar, probe, runner_is_root};
 
 pub(crate) const SSH_SECRET: &str = "not a real private key";
 pub(crate) const AWS_SECRET: &str = "not a real access key";
@@ -174,9 +174,14 @@ impl Jail {
         let profile = profile.unwrap_or_else(|| "moderate".into());
         let path = self.base.join("tier.yaml");
         let document = format!(
-            "extends: {}\n{}",
+            "extends: {}\n{}{}",
             profile.to_string_lossy(),
-            super::tier_lines(tier)
+            super::tier_lines(tier),
+            // A small guest is sooner there.
+            match tier {
+                MICROVM => "resource_limits: {max_memory_mb: 512}\n",
+                _ => "",
+            }
         );
         // Others may be reading it: boxes are started side by side.
         if fs::read_to_string(&path).ok().as_ref() != Some(&document) {
@@ -221,6 +226,9 @@ impl Jail {
         command
             .env("HOME", &self.home)
             .env("BELLJAR_STATE_DIR", &self.state);
+        if self.tier == Some(MICROVM) && !self.belljar.exists() {
+            command.env("BELLJAR_GUEST_STORE", self.guest_store());
+        }
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
             .current_dir(&self.work)
@@ -232,6 +240,22 @@ impl Jail {
             command.uid(self.who.uid()).gid(self.who.uid());
         }
         command
+    }
+
+    /// Where all tests of this user, and this program, keep the guest that their boxes resume.
+    pub(crate) fn guest_store(&self) -> PathBuf {
+        let place = usual_place();
+        let place = place.join(format!("belljar-test-guests-{}", self.who.uid()));
+        fs::create_dir_all(&place).expect("create the store of guests");
+        self.own_alone(&place);
+        place
+    }
+
+    fn own_alone(&self, path: &Path) {
+        if runner_is_root() {
+            let id = Some(self.who.uid());
+            lchown(path, id, id).expect("give a directory to the user");
+        }
     }
 
     pub(crate) fn belljar_path(&self) -> PathBuf {

@@ -125,13 +125,15 @@ pub(crate) fn assert_nothing_left(base: &Path, state: &Path, sandbox_id: Option<
     );
     let mounts = mounts_naming(&base.to_string_lossy());
     assert!(mounts.is_empty(), "mounts outlived the run: {mounts:#?}");
-    // The record is there to stay, and so are images, what MCP servers said their tools are, and runsc of itself.
+    // The record is there to stay, and so are images, guests to resume, what MCP servers said their tools are, and runsc of
+    // itself.
     let kept = [
         "ledger",
         "keys",
         "fleet/ledger",
         "mcp/pins",
         "images",
+        "guests",
         "tiers",
     ]
     .map(|name| state.join(name));

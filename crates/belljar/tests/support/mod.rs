@@ -53,7 +53,8 @@ pub(crate) use scratch::Scratch;
 pub(crate) use supervised::{Supervised, pid as supervised_pid};
 pub(crate) use talk::{Talk, text_of};
 pub(crate) use tier::{
-    CONTAINER, Difference, GVISOR, differs, in_container, on_gvisor, tier, tier_lines,
+    CONTAINER, Difference, GVISOR, MICROVM, differs, in_container, on_gvisor, on_microvm, tier,
+    tier_lines,
 };
 pub(crate) use watch::{Finished, eventually, finish, finish_with_input};
 pub(crate) use world::{
@@ -144,13 +145,21 @@ macro_rules! for_each_user {
 pub(crate) use for_each_user;
 
 /// The same for every tier: `as_root::name` and `as_user::name` natively, `gvisor::as_root::name` and
-/// `gvisor::as_user::name` on gVisor. Where one is
-/// known to differ, the test says so by a [`Difference`].
+/// `gvisor::as_user::name` on gVisor, the same in `container` with an image, and `microvm::as_root::name` with a guest. Where a
+/// tier is known to differ, the test says so by a [`Difference`].
 macro_rules! for_each_user_and_tier {
     ($($name:ident),+ $(,)? $(; prepared by root: $($prepared:ident),+ $(,)?)?) => {
         $crate::support::for_each_user!($($name),+ $(; prepared by root: $($prepared),+)?);
         $crate::support::tier_of_tests!(gvisor, on_gvisor, $($name),+ $(; prepared by root: $($prepared),+)?);
         $crate::support::tier_of_tests!(container, in_container, $($name),+ $(; prepared by root: $($prepared),+)?);
+        // Guests are slow where the processor is emulated; who starts them makes no difference inside.
+        mod microvm {
+            mod as_root {
+                use $crate::support::{Who, on_microvm};
+                $(#[test] fn $name() { Who::Root.require(); on_microvm(|| super::super::$name(Who::Root)) })+
+                $($(#[test] fn $prepared() { Who::Root.require(); on_microvm(|| super::super::$prepared(Who::Root)) })+)?
+            }
+        }
     };
 }
 pub(crate) use for_each_user_and_tier;

@@ -31,7 +31,8 @@ pub(super) const MODULES: &[&str] = &[
     "fuse",
 ];
 
-/// What the table of a box's network takes, in that order. Only a guest that has a network is given them.
+/// What the table of a box's network takes, in that order. Only a guest that has a network is given them, and loads them before
+/// it is kept.
 pub(super) const NETWORK_MODULES: &[&str] = &[
     "crc32c_generic",
     "libcrc32c",
@@ -99,7 +100,7 @@ pub(super) fn live() -> ! {
 fn go_through(channel: &mut Option<Channel>) -> Result<(), Trouble> {
     mount("devtmpfs", "/dev", "")?;
     mount("proc", "/proc", "")?;
-    for name in MODULES {
+    for name in MODULES.iter().chain(NETWORK_MODULES) {
         load_module(name)?;
     }
     let port = open_port()?;
@@ -109,6 +110,7 @@ fn go_through(channel: &mut Option<Channel>) -> Result<(), Trouble> {
     send(&sender, Kind::Up, &[]);
     let (order, surroundings) =
         take_order(&mut heard).ok_or_else(|| trouble("no order came")(Errno::PROTO))?;
+    draw_anew(surroundings.entropy).map_err(trouble("/dev/random"))?;
     std::fs::create_dir("/dev/pts").map_err(trouble("/dev/pts"))?;
     mount("devpts", "/dev/pts", "ptmxmode=0666,mode=620")?;
     // While there is one thread: a copy of this process may do as it likes.
@@ -133,7 +135,7 @@ fn go_through(channel: &mut Option<Channel>) -> Result<(), Trouble> {
     std::thread::spawn(move || hearing.hear(heard));
     let requests = Arc::clone(&sender);
     std::thread::spawn(move || pass_requests(fuse, &requests));
-    furnish(&order, &surroundings)?;
+    furnish(&order)?;
     ways.start(&order.reach, &sender)?;
     program.let_go().map_err(trouble("the program's start"))?;
     if let Some(errno) = program.failed_to_start() {
@@ -164,6 +166,22 @@ fn take_order(channel: &mut File) -> Option<(Order, Surroundings)> {
     }
     let (order, surroundings) = Surroundings::split(&frame.body)?;
     Some((Order::decode(order)?, surroundings))
+}
+
+/// Gives the kernel what to draw its random numbers from. Until here they may be those of every guest that was kept in the
+/// same file.
+fn draw_anew(entropy: [u8; 64]) -> std::io::Result<()> {
+    let random = File::options().write(true).open("/dev/random")?;
+    sys::add_entropy(random.as_fd(), entropy)?;
+    Ok(sys::reseed(random.as_fd())?)
+}
+
+fn set_clock([low, high, nanoseconds]: [u32; 3]) {
+    let now = rustix::time::Timespec {
+        tv_sec: i64::from(high) << 32 | i64::from(low),
+        tv_nsec: i64::from(nanoseconds),
+    };
+    let _ = rustix::time::clock_settime(rustix::time::ClockId::Realtime, now);
 }
 
 /// How many processes the kernel killed for want of memory.
@@ -252,12 +270,7 @@ fn pass_requests(mut fuse: File, channel: &Channel) {
 }
 
 /// What a box has and the bridge does not serve: devices, processes.
-fn furnish(order: &Order, surroundings: &Surroundings) -> Result<(), Trouble> {
-    let random = File::options()
-        .write(true)
-        .open("/dev/random")
-        .map_err(trouble("/dev/random"))?;
-    sys::add_entropy(random.as_fd(), surroundings.entropy).map_err(trouble("/dev/random"))?;
+fn furnish(order: &Order) -> Result<(), Trouble> {
     mount("proc", &format!("{BOX}/proc"), "")?;
     let devices = format!("{BOX}/dev");
     mount("tmpfs", &devices, "mode=755,size=64k")?;
@@ -346,6 +359,7 @@ impl Hearing {
                         program::resize(terminal.as_fd(), rows as u16, columns as u16);
                     }
                 }
+                Kind::Clock => drop(frame.numbers().map(set_clock)),
                 Kind::Open | Kind::Flow | Kind::Room | Kind::Over | Kind::Lookup => {
                     self.ways.hear(&frame);
                 }

@@ -8,11 +8,17 @@
 //! The view of files is the box's. It is told to nobody twice: the bridge serves what it sees itself.
 
 mod bridge;
+mod firecracker;
 mod flows;
 mod guest;
+mod kept;
+mod kvm;
 mod parts;
 mod wire;
 
+pub use firecracker::firecracker;
+pub use kept::KeepError;
+pub use kvm::{Accelerator, try_kvm};
 pub use parts::{Emulation, Parts};
 
 use crate::host::Missing;
@@ -23,6 +29,7 @@ use crate::tier::{Furniture, Landlocked, Wall};
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What it needs lies below the box's /dev, which the guest never sees: it has its own.
 const PLACE: &str = "/dev/belljar";
@@ -37,6 +44,8 @@ pub(crate) const FAILED_SIGNAL: i32 = 63;
 
 /// A guest's memory where the plan has no limit.
 const USUAL_MEMORY: u64 = 1 << 30;
+/// The least that a guest has for its program.
+const LEAST_MEMORY: u64 = 512 << 20;
 /// What a guest's kernel needs for itself.
 const KERNEL_MEMORY: u64 = 128 << 20;
 /// What the emulator and the bridge need for themselves: translated code, tables, buffers.
@@ -58,8 +67,60 @@ pub fn take_over(words: &[OsString]) -> Option<u8> {
     if word != OsStr::new(BRIDGE_WORD) {
         return None;
     }
-    let megabytes = words.get(2)?.to_str()?.parse().ok()?;
-    Some(bridge::run(megabytes))
+    let [megabytes, accelerator, begin] = words.get(2..)? else {
+        return None;
+    };
+    let machine = bridge::Hardware {
+        megabytes: megabytes.to_str()?.parse().ok()?,
+        accelerator: Accelerator::from_word(accelerator.to_str()?)?,
+    };
+    match begin.to_str()? {
+        BOOT_WORD => Some(bridge::run(machine, bridge::Begin::Boot)),
+        RESUME_WORD => Some(bridge::run(machine, bridge::Begin::Resume)),
+        KEEP_WORD => Some(bridge::keep(machine)),
+        _ => None,
+    }
+}
+
+const BOOT_WORD: &str = "boot";
+const RESUME_WORD: &str = "resume";
+const KEEP_WORD: &str = "keep";
+
+/// How a box's guest comes to be.
+#[derive(Debug, Clone)]
+enum Beginning {
+    /// Its kernel starts.
+    Boot,
+    /// It goes on from where one was kept.
+    Resume(Arc<kept::Kept>),
+    /// Its kernel starts, and what has started is written to the box's output instead of running a program.
+    Keep { megabytes: u64, links: Links },
+}
+
+/// Whether a guest's kernel is given what it takes to lead a network's packets. One that does not need it has less to attack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Links {
+    Without,
+    With,
+}
+
+impl Links {
+    fn of(network: &Network) -> Self {
+        match network {
+            Network::Closed => Self::Without,
+            Network::Guarded { .. } => Self::With,
+        }
+    }
+}
+
+impl Beginning {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Boot => BOOT_WORD,
+            Self::Resume(_) => RESUME_WORD,
+            Self::Keep { .. } => KEEP_WORD,
+        }
+    }
 }
 
 /// How an end that is not the program's own is to be understood.
@@ -94,8 +155,14 @@ pub(crate) fn group_limits(limits: &Limits, parts: &Parts) -> Limits {
     }
 }
 
-fn guest_megabytes(plan: &Plan, parts: &Parts) -> u64 {
-    let own = plan.limits.memory_bytes.unwrap_or(USUAL_MEMORY);
+/// How large a guest for these limits is. Sizes are few, so that few guests have to be kept; what a program may have of them
+/// is counted inside.
+fn guest_megabytes(limits: &Limits, parts: &Parts) -> u64 {
+    let own = limits.memory_bytes.unwrap_or(USUAL_MEMORY);
+    let own = own
+        .max(LEAST_MEMORY)
+        .checked_next_power_of_two()
+        .unwrap_or(own);
     own.saturating_add(KERNEL_MEMORY + 2 * parts.image_bytes()) >> 20
 }
 
@@ -128,15 +195,27 @@ pub(crate) fn wall<'p>(
     sampled: bool,
 ) -> Result<Wall<'p>, LaunchError> {
     let program = place("belljar");
-    let megabytes = guest_megabytes(plan, parts).to_string();
+    let (megabytes, links) = match parts.beginning() {
+        Beginning::Keep { megabytes, links } => (*megabytes, *links),
+        Beginning::Boot | Beginning::Resume(_) => (
+            guest_megabytes(&plan.limits, parts),
+            Links::of(&plan.network),
+        ),
+    };
     let order = Order::of(plan).encode();
-    let mut furniture = parts.furniture(&plan.network);
+    let mut furniture = parts.furniture(links);
     furniture.push(Furniture::Text {
         at: place("order"),
         bytes: order,
     });
     Ok(Wall {
-        argv: Cow::Owned(vec!["belljar".into(), BRIDGE_WORD.into(), megabytes.into()]),
+        argv: Cow::Owned(vec![
+            "belljar".into(),
+            BRIDGE_WORD.into(),
+            megabytes.to_string().into(),
+            parts.accelerator().as_str().into(),
+            parts.beginning().word().into(),
+        ]),
         // Nothing of the program's: that is in the order.
         env: Cow::Owned(Vec::new()),
         workdir: Path::new("/"),

@@ -1,8 +1,8 @@
 //! What the microvm tier is made of on this host: QEMU, and a kernel for the guests.
 
-use super::{guest, place};
+use super::kvm::{self, Accelerator};
+use super::{Beginning, Links, guest, place};
 use crate::host::Missing;
-use crate::plan::Network;
 use crate::tier::Furniture;
 use std::path::{Path, PathBuf};
 
@@ -33,8 +33,10 @@ pub enum Emulation {
 }
 
 /// All that a guest needs of this host.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Parts {
+    accelerator: Accelerator,
+    beginning: Beginning,
     emulator: PathBuf,
     libraries: PathBuf,
     firmware: Vec<(&'static str, PathBuf)>,
@@ -61,15 +63,19 @@ impl Parts {
                 "a 64-bit PC: this version knows guests of no other kind",
             ));
         }
-        if emulation == Emulation::Refused {
-            return Err(Missing {
-                what: "sandbox_tier microvm runs its guests by software emulation in this version, which the policy \
-                       does not allow"
-                    .into(),
-                hint: "say allow_emulation: true (slow, but its walls hold), or set sandbox_tier: gvisor or seccomp"
-                    .into(),
-            });
-        }
+        let accelerator = match (kvm::try_kvm(), emulation) {
+            (Ok(()), _) => Accelerator::Kvm,
+            (Err(_), Emulation::Allowed) => Accelerator::Emulation,
+            (Err(why), Emulation::Refused) => {
+                return Err(Missing {
+                    what: format!(
+                        "sandbox_tier microvm needs KVM ({why}), or software emulation, which the policy does not allow"
+                    ),
+                    hint: "say allow_emulation: true (slow, but its walls hold), or set sandbox_tier: gvisor or seccomp"
+                        .into(),
+                });
+            }
+        };
         let first = |places: &[&str]| {
             places
                 .iter()
@@ -108,6 +114,8 @@ impl Parts {
         let all_modules = modules.iter().chain(network_modules.iter().flatten());
         let image_bytes = all_modules.map(size).sum::<u64>() + size(&program).min(MOST_PROGRAM);
         Ok(Self {
+            accelerator,
+            beginning: Beginning::Boot,
             emulator,
             libraries,
             firmware,
@@ -117,6 +125,28 @@ impl Parts {
             program,
             image_bytes,
         })
+    }
+
+    /// What carries its guests' processors.
+    pub fn accelerator(&self) -> Accelerator {
+        self.accelerator
+    }
+
+    pub(super) fn beginning(&self) -> &Beginning {
+        &self.beginning
+    }
+
+    pub(super) fn begin(&mut self, beginning: Beginning) {
+        self.beginning = beginning;
+    }
+
+    /// Every file of the host's that has a part in how a guest starts.
+    pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
+        let firmware = self.firmware.iter().map(|(_, path)| path);
+        let own = [&self.emulator, &self.libraries, &self.kernel, &self.program];
+        let all = own.into_iter().chain(firmware).chain(&self.modules);
+        let all = all.chain(self.network_modules.iter().flatten());
+        all.map(PathBuf::as_path)
     }
 
     /// How large a guest's first file system is at most.
@@ -134,8 +164,8 @@ impl Parts {
         self.network_modules.as_deref()
     }
 
-    /// All that a guest with this network needs, where the bridge looks for it.
-    pub(super) fn furniture(&self, network: &Network) -> Vec<Furniture> {
+    /// All that such a guest needs, where the bridge looks for it.
+    pub(super) fn furniture(&self, links: Links) -> Vec<Furniture> {
         let program = |at: PathBuf, source: &Path| Furniture::Program {
             at,
             source: source.to_owned(),
@@ -143,20 +173,30 @@ impl Parts {
         let mut all = vec![
             program(place("belljar"), &self.program),
             program(place("qemu"), &self.emulator),
-            program(place("kernel"), &self.kernel),
             Furniture::Tree {
                 at: place("lib"),
                 source: self.libraries.clone(),
             },
         ];
+        if self.accelerator == Accelerator::Kvm {
+            // Nobody but bridge and emulator is where it can be seen.
+            all.push(Furniture::Device {
+                at: kvm::DEVICE.into(),
+            });
+        }
         all.extend(
             self.firmware
                 .iter()
                 .map(|(name, path)| program(place("firmware").join(name), path)),
         );
-        let more = match network {
-            Network::Closed => None,
-            Network::Guarded { .. } => self.network_modules.as_ref(),
+        if let Beginning::Resume(kept) = &self.beginning {
+            all.push(program(place("kept"), &kept.path));
+            return all;
+        }
+        all.push(program(place("kernel"), &self.kernel));
+        let more = match links {
+            Links::Without => None,
+            Links::With => self.network_modules.as_ref(),
         };
         let modules = self
             .modules
@@ -300,11 +340,17 @@ mod tests {
     }
 
     #[test]
-    fn emulation_that_is_not_allowed_is_refused_with_what_to_say() {
-        let refused = Parts::find(Emulation::Refused, None).unwrap_err();
-        assert!(
-            refused.hint.contains("allow_emulation: true"),
-            "{refused:?}"
-        );
+    fn emulation_that_is_not_allowed_is_refused_with_why_and_what_to_say() {
+        match (kvm::try_kvm(), Parts::find(Emulation::Refused, None)) {
+            (Err(why), Err(refused)) => {
+                assert!(refused.what.contains(&why), "{refused:?}");
+                assert!(
+                    refused.hint.contains("allow_emulation: true"),
+                    "{refused:?}"
+                );
+            }
+            (Ok(()), Ok(parts)) => assert_eq!(parts.accelerator(), Accelerator::Kvm),
+            (kvm, found) => panic!("{kvm:?}, but {found:?}"),
+        }
     }
 }

@@ -75,6 +75,8 @@ kinds! {
     Answer = 7, Bridge, LARGEST_TRANSFER + FILE_HEADERS;
     /// The bridge holds too many files: those that nobody uses are to be forgotten.
     Forget = 8, Bridge, SHORT;
+    /// What time it is: seconds since 1970, and nanoseconds.
+    Clock = 16, Bridge, SHORT;
     /// The guest is up.
     Up = 32, Guest, SHORT;
     /// Output of the program.

@@ -475,6 +475,7 @@ impl<'m> Draft<'m> {
         let (Furniture::Program { at, .. }
         | Furniture::Tree { at, .. }
         | Furniture::Text { at, .. }
+        | Furniture::Device { at }
         | Furniture::Private { at }) = piece;
         let mut above: Vec<&Path> = at.ancestors().skip(1).collect();
         above.reverse();
@@ -503,6 +504,16 @@ impl<'m> Draft<'m> {
             Furniture::Text { bytes, .. } => {
                 let bytes = self.bytes(bytes)?;
                 self.push(Step::Write { at: path, bytes }, at);
+            }
+            Furniture::Device { .. } => {
+                self.push(Step::Touch { at: path }, at);
+                let step = Step::Bind {
+                    source: self.path(at)?,
+                    at: place,
+                    flags: mount_flag::NO_SUID,
+                    only: None,
+                };
+                self.push(step, at);
             }
             Furniture::Private { .. } => {
                 let mode = 0o755;

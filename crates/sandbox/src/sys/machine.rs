@@ -99,6 +99,33 @@ pub(crate) fn add_entropy(random: BorrowedFd<'_>, bytes: [u8; 64]) -> Result<(),
         .map(drop)
 }
 
+/// Has the kernel draw on what it was given at once. By itself it would go on for a minute with what it had before.
+pub(crate) fn reseed(random: BorrowedFd<'_>) -> Result<(), Errno> {
+    const RNDRESEEDCRNG: libc::c_ulong = 0x5207;
+    // SAFETY: the request takes no argument.
+    check(unsafe { libc::ioctl(random.as_raw_fd(), RNDRESEEDCRNG as _) }.into()).map(drop)
+}
+
+/// Asks what answers at /dev/kvm which version of its interface it speaks.
+pub(crate) fn kvm_version(kvm: BorrowedFd<'_>) -> Result<libc::c_int, Errno> {
+    const KVM_GET_API_VERSION: libc::c_ulong = 0xae00;
+    // SAFETY: the request takes no argument.
+    let version = unsafe { libc::ioctl(kvm.as_raw_fd(), KVM_GET_API_VERSION as _, 0) };
+    check(version.into()).map(|_| version)
+}
+
+/// Makes a machine, and lets go of it.
+pub(crate) fn try_kvm_machine(kvm: BorrowedFd<'_>) -> Result<(), Errno> {
+    const KVM_CREATE_VM: libc::c_ulong = 0xae01;
+    // SAFETY: the request takes no pointer; what it returns is a descriptor of ours, or an error.
+    unsafe {
+        let machine = libc::ioctl(kvm.as_raw_fd(), KVM_CREATE_VM as _, 0);
+        check(machine.into())?;
+        libc::close(machine);
+    }
+    Ok(())
+}
+
 /// Waits for any child to end: which, and how. Nothing when there is none.
 pub(crate) fn await_child() -> Option<(i32, i32)> {
     loop {

@@ -3,7 +3,8 @@
 use crate::print;
 use belljar_sandbox::gvisor::Runtime;
 use belljar_sandbox::host::Missing;
-use belljar_sandbox::microvm::{Emulation, Parts};
+use belljar_sandbox::microvm::{Emulation, Parts, try_kvm};
+use belljar_sandbox::plan::{Limits, Network};
 use belljar_sandbox::{Ground, Host, Tier, trial};
 use belljar_supervisor::StateDir;
 use serde::Serialize;
@@ -179,15 +180,24 @@ fn microvm(host: &Host, effort: Effort) -> Report {
         },
         Ok(parts) => {
             let kernel = parts.kernel().display();
-            let found = format!("{kernel}, by emulation (allow_emulation: true)");
-            let find = || match find() {
-                Ok(parts) => Ok(Tier::Microvm(Arc::new(parts))),
-                Err(missing) => Err(missing.what),
+            let found = match try_kvm() {
+                Ok(()) => format!("{kernel}, by KVM"),
+                Err(why) => {
+                    format!("{kernel}, by emulation (allow_emulation: true); no KVM: {why}")
+                }
             };
-            // A guest takes seconds to start: it is tried where that is asked for.
+            // As a run does: from a guest that is kept.
+            let find = || {
+                let parts = find().map_err(|missing| missing.what)?;
+                let store = StateDir::find().map_err(|error| chain(&error))?.guests();
+                let parts = parts.resuming(&store, host, &Limits::default(), &Network::Closed);
+                let parts = parts.map_err(|error| chain(&error))?;
+                Ok(Tier::Microvm(Arc::new(parts)))
+            };
+            // The first guest takes seconds to start: it is tried where that is asked for.
             let tried = match effort {
                 Effort::Once => Ok(None),
-                Effort::Timed => try_boxes(host, Ground::Bare, &find, 1),
+                Effort::Timed => find().and_then(|_| try_boxes(host, Ground::Bare, &find, 3)),
             };
             report("microvm", found, NEEDS, tried)
         }
@@ -195,12 +205,13 @@ fn microvm(host: &Host, effort: Effort) -> Report {
 }
 
 fn firecracker() -> Report {
+    let missing = belljar_sandbox::microvm::firecracker();
     Report {
         tier: "firecracker",
         available: false,
-        found: "not in this version: refused, never replaced by another".into(),
+        found: missing.what,
         escape_needs: "a fault in a guest's kernel or its virtual machine, and then one in the host's",
-        hint: Some("set sandbox_tier: microvm, gvisor or seccomp".into()),
+        hint: Some(missing.hint),
         start_ms: None,
     }
 }

@@ -1,6 +1,7 @@
 //! QEMU: one processor, memory, a serial line to complain on, and one channel. No network, no disk, no other device.
 
-use crate::microvm::place;
+use super::Failure;
+use crate::microvm::{Accelerator, place, try_kvm};
 use crate::sys;
 use rustix::fd::{AsRawFd, OwnedFd};
 use std::collections::VecDeque;
@@ -20,15 +21,48 @@ pub(super) struct Machine {
     console: Arc<Mutex<VecDeque<u8>>>,
 }
 
+/// What a guest runs on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Hardware {
+    pub(crate) megabytes: u64,
+    pub(crate) accelerator: Accelerator,
+}
+
+impl Hardware {
+    /// Whether the box's user has it as well as its keeper has.
+    pub(super) fn demand(self) -> Result<(), Failure> {
+        match self.accelerator {
+            Accelerator::Emulation => Ok(()),
+            Accelerator::Kvm => try_kvm()
+                .map_err(|why| Failure::Start(io::Error::other(format!("in the box, {why}")))),
+        }
+    }
+}
+
+/// Where a guest comes from.
+pub(super) enum Source<'a> {
+    /// It starts from a kernel and this first file system.
+    Image(&'a File),
+    /// It starts the same way, and is told by this socket to write itself to a file.
+    ToKeep(&'a File, &'a OwnedFd),
+    /// It goes on from where it was kept, in this file.
+    Kept(&'a File),
+}
+
 impl Machine {
     /// Starts it; the other end of its channel is returned with it.
-    pub(super) fn start(image: &File, megabytes: u64) -> io::Result<(Self, UnixStream)> {
+    pub(super) fn start(source: &Source<'_>, hardware: Hardware) -> io::Result<(Self, UnixStream)> {
         let (ours, theirs) = UnixStream::pair()?;
         let theirs = OwnedFd::from(theirs);
-        for fd in [theirs.as_raw_fd(), image.as_raw_fd()] {
-            sys::keep_on_exec(fd)?;
+        sys::keep_on_exec(theirs.as_raw_fd())?;
+        match source {
+            Source::Image(file) | Source::Kept(file) => sys::keep_on_exec(file.as_raw_fd())?,
+            Source::ToKeep(file, control) => {
+                sys::keep_on_exec(file.as_raw_fd())?;
+                sys::keep_on_exec(control.as_raw_fd())?;
+            }
         }
-        let mut process = sys::spawn_to_die_with_us(&mut command(image, &theirs, megabytes))?;
+        let mut process = sys::spawn_to_die_with_us(&mut command(source, &theirs, hardware))?;
         drop(theirs);
         let console = Arc::new(Mutex::new(VecDeque::new()));
         for output in [
@@ -91,10 +125,37 @@ fn listen(mut output: Box<dyn Read + Send>, console: &Mutex<VecDeque<u8>>) {
     }
 }
 
-fn command(image: &File, channel: &OwnedFd, megabytes: u64) -> Command {
+/// The arguments that are the same for every guest: a guest that was kept goes on only on the same machine. A guest that breaks
+/// out of the emulator is under the emulator's own filter, under the box's, and in the box.
+pub(crate) fn fixed_arguments(accelerator: Accelerator) -> impl Iterator<Item = &'static str> {
+    [
+        "-sandbox",
+        "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+        "-no-user-config",
+        "-nodefaults",
+        "-display",
+        "none",
+        "-monitor",
+        "none",
+        "-M",
+        "microvm,rtc=on,pit=on,pic=on",
+        "-no-reboot",
+        "-serial",
+        "stdio",
+        "-device",
+        "virtio-serial-device,max_ports=2",
+        "-device",
+        "virtserialport,chardev=channel,name=belljar",
+    ]
+    .into_iter()
+    .chain(accelerator.arguments())
+}
+
+fn command(source: &Source<'_>, channel: &OwnedFd, hardware: Hardware) -> Command {
     // By its own loader: its libraries are not where it looks for them.
     let libraries = place("lib");
     let mut command = Command::new(libraries.join("ld-linux-x86-64.so.2"));
+    let socket = |name: &str, fd: &OwnedFd| format!("socket,id={name},fd={}", fd.as_raw_fd());
     command
         .arg("--library-path")
         .arg(&libraries)
@@ -102,59 +163,48 @@ fn command(image: &File, channel: &OwnedFd, megabytes: u64) -> Command {
         .env_clear()
         .env("QEMU_MODULE_DIR", libraries.join("qemu"))
         .env("HOME", "/nowhere")
-        // A guest that breaks out of the emulator is under this filter, under the box's, and in the box.
-        .args([
-            "-sandbox",
-            "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
-        ])
-        .args([
-            "-no-user-config",
-            "-nodefaults",
-            "-display",
-            "none",
-            "-monitor",
-            "none",
-        ])
-        .args([
-            "-accel",
-            "tcg,tb-size=64",
-            "-M",
-            "microvm,rtc=on,pit=on,pic=on",
-            "-cpu",
-            "qemu64",
-        ])
-        .args([
-            "-m",
-            &format!("{megabytes}M"),
-            "-no-reboot",
-            "-serial",
-            "stdio",
-        ])
+        .args(["-chardev", &socket("channel", channel)])
+        .args(fixed_arguments(hardware.accelerator))
+        .args(["-m", &format!("{}M", hardware.megabytes)])
         .arg("-L")
         .arg(place("firmware"))
-        .arg("-kernel")
-        .arg(place("kernel"))
-        .args(["-initrd", &format!("/proc/self/fd/{}", image.as_raw_fd())])
-        .args(["-append", &kernel_words()])
-        .args([
-            "-chardev",
-            &format!("socket,id=channel,fd={}", channel.as_raw_fd()),
-        ])
-        .args(["-device", "virtio-serial-device,max_ports=2"])
-        .args(["-device", "virtserialport,chardev=channel,name=belljar"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
+    match source {
+        Source::Kept(file) => {
+            command.args(["-incoming", &format!("fd:{}", file.as_raw_fd())]);
+        }
+        Source::Image(image) => boot(&mut command, image, hardware.accelerator),
+        Source::ToKeep(image, control) => {
+            boot(&mut command, image, hardware.accelerator);
+            command
+                .args(["-chardev", &socket("control", control)])
+                .args(["-mon", "chardev=control,mode=control"]);
+        }
+    }
     command
 }
 
-/// What the guest's kernel is told. It can't find out how fast its clock is by counting on a host that is busy: it would
-/// wait for ever for a timer that comes too late. The emulated counter is the host's own, which we can measure.
-fn kernel_words() -> String {
-    let rate = clock_rate();
+fn boot(command: &mut Command, image: &File, accelerator: Accelerator) {
+    command
+        .arg("-kernel")
+        .arg(place("kernel"))
+        .args(["-initrd", &format!("/proc/self/fd/{}", image.as_raw_fd())])
+        .args(["-append", &kernel_words(accelerator)]);
+}
+
+/// What the guest's kernel is told. Emulated, it can't find out how fast its clock is by counting on a host that is busy: it
+/// would wait for ever for a timer that comes too late. The emulated counter is the host's own, which we can measure.
+fn kernel_words(accelerator: Accelerator) -> String {
+    let clock = match accelerator {
+        Accelerator::Kvm => String::new(),
+        Accelerator::Emulation => {
+            format!("no_timer_check tsc=reliable tsc_early_khz={}", clock_rate())
+        }
+    };
     format!(
-        "console=ttyS0 loglevel=3 panic=-1 reboot=t edd=off no_timer_check tsc=reliable tsc_early_khz={rate} \
-         rdinit=/init -- {}",
+        "console=ttyS0 loglevel=3 panic=-1 reboot=t edd=off {clock} rdinit=/init -- {}",
         crate::microvm::GUEST_WORD
     )
 }

@@ -6,6 +6,7 @@
 
 mod files;
 mod image;
+mod keeping;
 mod machine;
 mod net;
 mod streams;
@@ -14,9 +15,13 @@ use super::wire::{self, Frame, Kind, Sender, WireError};
 use super::{FAILED_SIGNAL, OUT_OF_MEMORY_SIGNAL, place};
 use crate::order::{Order, Surroundings};
 use crate::sys;
+pub(super) use keeping::keep;
+pub(super) use machine::{Hardware, fixed_arguments};
+
 use files::{Outcome, Server};
-use machine::Machine;
+use machine::{Machine, Source};
 use net::Ways;
+use std::fs::File;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,6 +66,15 @@ fn said(console: &str) -> String {
     }
 }
 
+/// How this bridge's guest comes to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Begin {
+    /// It starts.
+    Boot,
+    /// It goes on from where one was kept: it is up.
+    Resume,
+}
+
 /// The channel to the guest: whole frames, one at a time.
 type Channel = Arc<Mutex<UnixStream>>;
 
@@ -71,8 +85,8 @@ fn send(channel: &Channel, kind: Kind, body: &[u8]) {
 }
 
 /// Runs a guest to its end, and ends this process as the guest's program did.
-pub(super) fn run(megabytes: u64) -> u8 {
-    match guest(megabytes) {
+pub(super) fn run(hardware: Hardware, begin: Begin) -> u8 {
+    match guest(hardware, begin) {
         Ok(End::Program { status, killed }) => end_as(status, killed),
         Ok(End::NotStarted(errno)) => {
             let error = std::io::Error::from_raw_os_error(errno);
@@ -83,12 +97,17 @@ pub(super) fn run(megabytes: u64) -> u8 {
             }
         }
         Err(failure) => {
-            let mut text = failure.to_string();
-            if let Failure::Start(error) = &failure {
-                text = format!("{text}: {error}");
-            }
-            complain(&text);
+            complain(&failure.in_full());
             sys::die_by(FAILED_SIGNAL)
+        }
+    }
+}
+
+impl Failure {
+    fn in_full(&self) -> String {
+        match self {
+            Failure::Start(error) => format!("{self}: {error}"),
+            other => other.to_string(),
         }
     }
 }
@@ -112,23 +131,31 @@ fn end_as(status: i32, killed: u32) -> u8 {
     libc::WEXITSTATUS(status) as u8
 }
 
-fn guest(megabytes: u64) -> Result<End, Failure> {
+fn guest(hardware: Hardware, begin: Begin) -> Result<End, Failure> {
     let io = |error: rustix::io::Errno| Failure::Start(error.into());
     // A file that grows too large is an error to the guest, not our end; so is a reader that went away.
     sys::ignore_signals(&[libc::SIGXFSZ, libc::SIGPIPE, libc::SIGTTOU]);
     let signals = sys::watch_signals(streams::SIGNALS).map_err(io)?;
     sys::raise_soft_limit(libc::RLIMIT_NOFILE).map_err(io)?;
     let mut order = std::fs::read(place("order")).map_err(Failure::Start)?;
-    let program = std::path::Path::new("/proc/self/exe");
-    let image = image::assemble(program, &place("modules")).map_err(Failure::Start)?;
+    hardware.demand()?;
+    let beginning = match begin {
+        Begin::Boot => first_files(),
+        Begin::Resume => File::open(place("kept")),
+    };
+    let beginning = beginning.map_err(Failure::Start)?;
     let told = Order::decode(&order).ok_or(io(rustix::io::Errno::INVAL))?;
     limit_files(&told).map_err(io)?;
     let ways = Ways::open(told.reach).map_err(Failure::Start)?;
     let _terminal = streams::PlainTerminal::take();
     order.extend(surroundings().map_err(io)?.encode());
     let server = Arc::new(Server::new(std::path::Path::new("/")).map_err(io)?);
-    let (mut machine, mut heard) = Machine::start(&image, megabytes).map_err(Failure::Start)?;
-    drop(image);
+    let source = match begin {
+        Begin::Boot => Source::Image(&beginning),
+        Begin::Resume => Source::Kept(&beginning),
+    };
+    let (mut machine, mut heard) = Machine::start(&source, hardware).map_err(Failure::Start)?;
+    drop(beginning);
     let channel = Arc::new(Mutex::new(heard.try_clone().map_err(Failure::Start)?));
     let streams = Streams {
         outputs: [
@@ -138,15 +165,12 @@ fn guest(megabytes: u64) -> Result<End, Failure> {
         input: Input::default(),
     };
     let requests = serve_files(&server, &channel);
-    let end = attend(
-        &mut heard,
-        &channel,
-        &order,
-        Some(signals),
-        &streams,
-        &requests,
-        &ways,
-    );
+    let service = Service {
+        streams: &streams,
+        requests: &requests,
+        ways: &ways,
+    };
+    let end = attend(&mut heard, &channel, begin, &order, Some(signals), &service);
     for output in streams.outputs {
         output.finish();
     }
@@ -157,6 +181,12 @@ fn guest(megabytes: u64) -> Result<End, Failure> {
         }
         end => end,
     }
+}
+
+/// The first file system of a guest that starts.
+fn first_files() -> std::io::Result<File> {
+    let program = std::path::Path::new("/proc/self/exe");
+    image::assemble(program, &place("modules"))
 }
 
 /// No file that we write for the guest may be larger than its program's may be.
@@ -181,6 +211,16 @@ fn surroundings() -> Result<Surroundings, rustix::io::Errno> {
         umask: umask.as_raw_mode(),
         entropy,
     })
+}
+
+/// The time, for a guest whose own clock began some other day.
+fn time() -> Vec<u8> {
+    let now = std::time::SystemTime::now();
+    let now = now
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
+    let seconds = now.as_secs();
+    wire::numbers(&[seconds as u32, (seconds >> 32) as u32, now.subsec_nanos()])
 }
 
 /// Starts who serves files.
@@ -221,19 +261,45 @@ fn serve_files(server: &Arc<Server>, channel: &Channel) -> mpsc::SyncSender<Vec<
     sender
 }
 
+/// Who does what a guest asks for.
+struct Service<'a> {
+    streams: &'a Streams,
+    requests: &'a mpsc::SyncSender<Vec<u8>>,
+    ways: &'a Ways,
+}
+
 /// Listens to the guest until its program has ended.
 fn attend(
     heard: &mut UnixStream,
     channel: &Channel,
+    begin: Begin,
     order: &[u8],
     signals: Option<rustix::fd::OwnedFd>,
-    streams: &Streams,
-    requests: &mpsc::SyncSender<Vec<u8>>,
-    ways: &Ways,
+    service: &Service<'_>,
 ) -> Result<End, Failure> {
+    let Service {
+        streams,
+        requests,
+        ways,
+    } = service;
     let mut signals = signals;
     let mut is_up = false;
+    let mut has_time = false;
     let _ = heard.set_read_timeout(Some(SLOWEST_START));
+    let mut instruct = || {
+        send(channel, Kind::Order, order);
+        ways.start(channel)?;
+        // Whoever passes no signals on has no input either.
+        if let Some(signals) = signals.take() {
+            streams::pass_signals(signals, channel);
+            streams.input.start(channel);
+        }
+        Ok::<_, Failure>(())
+    };
+    if begin == Begin::Resume {
+        is_up = true;
+        instruct()?;
+    }
     let garbage = |what: &str| Failure::Garbage(what.to_owned());
     loop {
         let frame = match wire::receive(heard, Sender::Guest) {
@@ -250,14 +316,7 @@ fn attend(
                 if std::mem::replace(&mut is_up, true) {
                     return Err(garbage("it came up twice"));
                 }
-                let _ = heard.set_read_timeout(None);
-                send(channel, Kind::Order, order);
-                ways.start(channel)?;
-                // Whoever passes no signals on has no input either.
-                if let Some(signals) = signals.take() {
-                    streams::pass_signals(signals, channel);
-                    streams.input.start(channel);
-                }
+                instruct()?;
             }
             _ if !is_up && *kind != Kind::Failed => {
                 return Err(garbage("it speaks before it is up"));
@@ -278,6 +337,11 @@ fn attend(
                 }
             }
             Kind::Request => {
+                // The first, which nothing of the program's can come before: now the guest runs.
+                if !std::mem::replace(&mut has_time, true) {
+                    let _ = heard.set_read_timeout(None);
+                    send(channel, Kind::Clock, &time());
+                }
                 if requests.send(frame.body).is_err() {
                     return Err(garbage("requests after the end"));
                 }
@@ -313,7 +377,8 @@ fn attend(
             | Kind::Signal
             | Kind::Window
             | Kind::Answer
-            | Kind::Forget => return Err(garbage("a word of ours")),
+            | Kind::Forget
+            | Kind::Clock => return Err(garbage("a word of ours")),
         }
     }
 }
@@ -359,7 +424,12 @@ mod tests {
             let _ = guest.shutdown(std::net::Shutdown::Write);
         });
         let ways = Ways::open(reach).unwrap();
-        let end = attend(&mut heard, &channel, b"", None, &streams, &requests, &ways);
+        let service = Service {
+            streams: &streams,
+            requests: &requests,
+            ways: &ways,
+        };
+        let end = attend(&mut heard, &channel, Begin::Boot, b"", None, &service);
         drop(heard);
         let _ = channel.lock().unwrap().shutdown(std::net::Shutdown::Both);
         talker.join().unwrap();

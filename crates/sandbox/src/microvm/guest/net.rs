@@ -3,7 +3,7 @@
 //! The guest's kernel is wired as a native box is: every address leads to the guest itself, and one table leads every
 //! connection to a listener of ours. What a keeper does with such a listener is done outside: each connection becomes a flow.
 
-use super::{BOX, Channel, NETWORK_MODULES, Trouble, load_module, send, trouble};
+use super::{BOX, Channel, Trouble, send, trouble};
 use crate::microvm::flows::{self, Flows, Listener, Side, Target};
 use crate::microvm::wire::{Frame, Kind, LONGEST_LOOKUP};
 use crate::native::{Wired, Wiring, listen_at, wire};
@@ -48,9 +48,6 @@ impl Ways {
     pub(super) fn start(&self, reach: &Reach, channel: &Channel) -> Result<(), Trouble> {
         let mut sockets = Vec::new();
         if let Some(wiring) = Wiring::of(&reach.network) {
-            for name in NETWORK_MODULES {
-                load_module(name)?;
-            }
             let wired = wire(wiring.borrowed()).map_err(trouble("the network"))?;
             self.attend(wired, &mut sockets, channel)?;
         }
