@@ -10,6 +10,8 @@ export type AgentDetail = {
   degraded: Array<Shown>;
   /** What it was refused, the newest first. */
   denials: Array<Denial>;
+  /** The image whose files it has, if not the host's. */
+  image?: ImageView | null;
   /** The keeper's process, while it lives. */
   keeper_pid?: number | null;
   /** What holds its limits. */
@@ -408,6 +410,14 @@ export type HoldView = {
   server: Shown;
   /** The tool, or what else is asked. */
   tool: Shown;
+};
+
+/** An image that an agent runs in. */
+export type ImageView = {
+  /** What it is known by: a name may come to mean another image, this can't. */
+  digest: Shown;
+  /** What it was called when the agent was started. */
+  name: Shown;
 };
 
 /** What a kill did. The kill comes first and its record after. */

@@ -358,7 +358,6 @@ fn a_supervised_agents_image_is_on_record(who: Who) {
     assert_eq!(inspected["image"]["digest"], digest.as_str());
     let text = supervised.said(&["inspect", &id]);
     assert!(text.contains(&digest), "{text}");
-    supervised.said(&["agent", "stop", &id]);
 }
 
 fn an_image_that_is_not_there_is_refused(who: Who) {
