@@ -59,6 +59,14 @@ impl BoxImage {
         }))
     }
 
+    /// The digest of the image that a capability names. Whatever is wrong with that name, the box's start says.
+    pub(crate) fn digest(capability: &Capability, state: &StateDir) -> Option<String> {
+        let rule = capability.image.as_ref()?;
+        let found = Store::open(state.path()).find(rule.value.as_str());
+        let digest = found.map_or_else(|_| String::new(), |image| image.digest.to_string());
+        Some(digest)
+    }
+
     /// What it says is to be run where nobody says anything else.
     pub(crate) fn command(&self) -> Vec<OsString> {
         let words = self.config.entrypoint.iter().chain(&self.config.cmd);

@@ -19,6 +19,7 @@ use crate::apart::{Keepers, Line, Setup};
 use crate::attend::{self, Asking, Assignment, Attendant, Facts, Leave, Output, Refusal, attend};
 use crate::door::Door;
 use crate::error::RunError;
+use crate::image::BoxImage;
 use crate::lower::Command;
 use crate::manager::SandboxId;
 use crate::reins::Reins;
@@ -171,15 +172,18 @@ impl Post {
         candidate: &Candidate,
     ) -> Result<Wish, RunError> {
         let capability = &candidate.capability;
+        let image = BoxImage::digest(capability, &self.state);
         Ok(Wish {
             worker,
             asked: candidate.asked,
             need: self.contract.box_need(&capability.own_need()),
             standing: Standing {
                 capability: self.document(parent, capability, &candidate.places)?,
-                program: self
-                    .programs
-                    .digest(&candidate.command, &candidate.places.work),
+                program: self.programs.digest(
+                    &candidate.command,
+                    &candidate.places.work,
+                    image.as_deref(),
+                ),
                 state: candidate.state.as_deref().map(Digest::of),
             },
             reason: candidate.reason.clone(),

@@ -1,4 +1,4 @@
-//! What a manifest says of a program: the digest of its file and its arguments.
+//! What a manifest says of a program: the digest of its file, or of the image that it is in, and its arguments.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -44,13 +44,18 @@ impl From<&Metadata> for Identity {
 }
 
 impl Programs {
-    /// The digest of a command that starts in `work`.
-    pub(crate) fn digest(&self, command: &Command, work: &Path) -> Digest {
-        let file = command.argv.first().and_then(|name| find(name, work));
+    /// The digest of a command that starts in `work`, in the image of this digest if there is one: the host's files are not
+    /// there then.
+    pub(crate) fn digest(&self, command: &Command, work: &Path, image: Option<&str>) -> Digest {
+        let binary = match image {
+            Some(image) => Some(Digest::of(image.as_bytes())),
+            None => {
+                let file = command.argv.first().and_then(|name| find(name, work));
+                file.and_then(|file| self.file(&file))
+            }
+        };
         // A program that is not there has no bytes; its start will say so.
-        let binary = file
-            .and_then(|file| self.file(&file))
-            .unwrap_or_else(|| Digest::of(b""));
+        let binary = binary.unwrap_or_else(|| Digest::of(b""));
         let words: Vec<&[u8]> = command.argv.iter().map(|word| word.as_bytes()).collect();
         Digest::of_program(&binary, words)
     }
@@ -90,4 +95,24 @@ fn find(name: &OsStr, work: &Path) -> Option<PathBuf> {
     std::env::split_paths(&path)
         .map(|directory| directory.join(name))
         .find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_in_an_image_is_the_images_and_not_the_hosts() {
+        let programs = Programs::default();
+        let digest =
+            |name: &str, image| programs.digest(&Command::new([name]), Path::new("/"), image);
+        let [one, other] = ["sha256:one", "sha256:other"].map(Some);
+        assert_eq!(digest("/bin/sh", one), digest("/bin/sh", one));
+        assert_ne!(digest("/bin/sh", one), digest("/bin/sh", other));
+        assert_ne!(digest("/bin/sh", one), digest("/bin/sh", None));
+        // Whatever the host has by that name.
+        let words: [&[u8]; 1] = [b"/nowhere/at/all"];
+        let expected = Digest::of_program(&Digest::of(b"sha256:one"), words);
+        assert_eq!(digest("/nowhere/at/all", one), expected);
+    }
 }
