@@ -28,8 +28,11 @@ impl Dockerd {
         let control_group = format!("engine-{}-{number}", std::process::id());
         fs::create_dir_all(base).expect("a directory");
         fs::write(base.join("engine.json"), "{}").expect("a configuration");
-        // One that was killed leaves its number, which in the next one's namespace is its own.
-        let _ = fs::remove_file(base.join("engine.pid"));
+        // One that was killed leaves its number, and its containerd's: in the next one's namespace they are somebody else's, for
+        // whom it would wait in vain.
+        for left in ["engine.pid", "exec/containerd/containerd.pid"] {
+            fs::remove_file(base.join(left)).ok();
+        }
         let log = File::create(base.join("engine.log")).expect("a log");
         let at = |name: &str| base.join(name).display().to_string();
         let child = Command::new("unshare")
