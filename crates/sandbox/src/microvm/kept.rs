@@ -258,6 +258,10 @@ impl Store {
                 continue;
             };
             flock(&file, FlockOperation::LockShared).map_err(|errno| at(&path)(errno.into()))?;
+            if !is_at(&path, &file) {
+                // Somebody cleared it away before it was held.
+                continue;
+            }
             if mark_of(&file).map_err(at(&path))? == mark {
                 return Ok(Some(Kept { path, _held: file }));
             }
@@ -323,6 +327,13 @@ impl Store {
     }
 }
 
+/// Whether this file is the one of that name.
+fn is_at(path: &Path, file: &File) -> bool {
+    let numbers = |facts: std::fs::Metadata| (facts.dev(), facts.ino());
+    let there = std::fs::symlink_metadata(path).map(numbers);
+    there.is_ok_and(|there| file.metadata().map(numbers).is_ok_and(|it| it == there))
+}
+
 /// How long a file is and when it was last written. What is in it is the user's own, in a directory where nobody else writes and no
 /// box looks: reading it all at each start would find no more than this, and take a fifth of the time.
 fn mark_of(file: &File) -> io::Result<String> {
@@ -375,6 +386,19 @@ mod tests {
         std::fs::write(&kept.path, "a guest that is no more").unwrap();
         assert!(store.find(&name("a", 1)).unwrap().is_none());
         assert!(!kept.path.exists(), "what was changed stays");
+    }
+
+    #[test]
+    fn a_file_that_was_cleared_away_is_not_at_its_place() {
+        let (_place, store) = store();
+        keep(&store, &name("a", 1), "a guest");
+        let kept = store.find(&name("a", 1)).unwrap().unwrap();
+        let held = File::open(&kept.path).unwrap();
+        assert!(is_at(&kept.path, &held));
+        std::fs::remove_file(&kept.path).unwrap();
+        assert!(!is_at(&kept.path, &held));
+        std::fs::write(&kept.path, "another").unwrap();
+        assert!(!is_at(&kept.path, &held));
     }
 
     #[test]
