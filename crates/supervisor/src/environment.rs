@@ -23,7 +23,7 @@ pub const CLIENT_KEY: &str = "BELLJAR_CLIENT_KEY";
 /// A directory with a kernel for guests in `boot` and its modules in `lib/modules`, instead of the usual places.
 pub(crate) const GUEST_KERNEL: &str = "BELLJAR_GUEST_KERNEL";
 /// A directory of the user's own where guests that have started are kept, instead of one below the state directory.
-pub(crate) const GUEST_STORE: &str = "BELLJAR_GUEST_STORE";
+const GUEST_STORE: &str = "BELLJAR_GUEST_STORE";
 /// Set inside a box to its id, so that a program can tell.
 pub(crate) const INSIDE: &str = "BELLJAR_SANDBOX";
 /// Set inside a box to where its door is.
@@ -52,6 +52,12 @@ pub fn guest_kernel() -> Option<PathBuf> {
     std::env::var_os(GUEST_KERNEL)
         .filter(|value| !value.is_empty())
         .map(PathBuf::from)
+}
+
+/// Where guests are kept, as the environment says: a path that holds wherever a box is started from.
+pub(crate) fn guest_store() -> Option<PathBuf> {
+    let place = std::env::var_os(GUEST_STORE).map(PathBuf::from);
+    place.filter(|path| path.is_absolute())
 }
 
 /// Where the secret of the signing key is, as the environment says: a file before a command before the state directory.

@@ -9,6 +9,7 @@ use crate::program::Search;
 use crate::shows;
 use crate::state::StateDir;
 use crate::view::{Builder, BuiltView, Changes, demand_image_as_ground, overlay_name};
+use belljar_gate::in_full;
 use belljar_policy::{
     Access, Capability, FsMode, Origin, PathRule, PathTable, Permission, Places, Rule, Tier,
     Workspace, decide_env,
@@ -340,8 +341,11 @@ pub(crate) fn lower(
 fn hide_state(capability: &Capability, state: &StateDir, places: &Places) -> Capability {
     let mut capability = capability.clone();
     let key_file = std::env::var_os(crate::environment::KEY_FILE).map(PathBuf::from);
-    let guests = std::env::var_os(crate::environment::GUEST_STORE).map(PathBuf::from);
-    let ours = [Some(state.path().to_owned()), guests, key_file];
+    let ours = [
+        Some(state.path().to_owned()),
+        names::guest_store(),
+        key_file,
+    ];
     let secrets = secret_files(&capability).filter_map(|rule| rule.resolve(places));
     let hidden: Vec<PathBuf> = ours.into_iter().flatten().chain(secrets).collect();
     for path in hidden.into_iter().flat_map(|path| path.canonicalize()) {
@@ -374,20 +378,19 @@ fn find_tier(
                 belljar_policy::Emulation::Allow => Emulation::Allowed,
                 belljar_policy::Emulation::Refuse => Emulation::Refused,
             };
-            let find = || Parts::find(emulation, crate::environment::guest_kernel().as_deref());
-            let parts = find().map_err(refused)?;
-            let parts = match parts.resuming(&state.guests(), host, limits, network) {
-                Ok(parts) => parts,
+            let kernel = names::guest_kernel();
+            let parts = Parts::find(emulation, kernel.as_deref()).map_err(refused)?;
+            let resuming = parts
+                .clone()
+                .resuming(&state.guests(), host, limits, network);
+            let parts = resuming.unwrap_or_else(|error| {
                 // Slower, with the same walls.
-                Err(error) => {
-                    let source = std::error::Error::source(&error);
-                    let source = source.map_or(String::new(), |source| format!(": {source}"));
-                    notes.push(format!(
-                        "the guest starts from nothing: none could be kept: {error}{source}"
-                    ));
-                    find().map_err(refused)?
-                }
-            };
+                let why = in_full(&error);
+                notes.push(format!(
+                    "the guest starts from nothing: none could be kept: {why}"
+                ));
+                parts
+            });
             belljar_sandbox::Tier::Microvm(Arc::new(parts))
         }
         Tier::Firecracker => return Err(refused(firecracker())),

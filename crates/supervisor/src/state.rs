@@ -126,9 +126,7 @@ impl StateDir {
 
     /// Where guests that have started are kept, for boxes of the microvm tier to resume.
     pub fn guests(&self) -> PathBuf {
-        let elsewhere = std::env::var_os(environment::GUEST_STORE).map(PathBuf::from);
-        let elsewhere = elsewhere.filter(|path| path.is_absolute());
-        elsewhere.unwrap_or_else(|| self.root.join("guests"))
+        environment::guest_store().unwrap_or_else(|| self.root.join("guests"))
     }
 
     pub(crate) fn doors(&self) -> PathBuf {
