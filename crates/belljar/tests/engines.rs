@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -14,6 +14,12 @@ use serde_json::{Value, json};
 use support::{Dockerd, ImagePlace as Place, Who, eventually, path_text as text, processes_marked};
 
 const REFUSED: i32 = 122;
+
+/// What is said when the engine at this socket has no such image.
+fn refused_for_want_of_it(place: &Place, socket: &Path) -> String {
+    let build = ["build", "x", "--engine", "none:1", "--socket", text(socket)];
+    place.refused(&build, REFUSED)
+}
 
 mod as_root_alone {
     use super::*;
@@ -63,17 +69,7 @@ mod as_root_alone {
         let mut by_variable = place.command(&["build", "it", "--engine", "it:1"]);
         by_variable.env("DOCKER_HOST", format!("unix://{}", text(&socket)));
         assert!(by_variable.output().expect("belljar runs").status.success());
-        let said = place.refused(
-            &[
-                "build",
-                "x",
-                "--engine",
-                "none:1",
-                "--socket",
-                text(&socket),
-            ],
-            REFUSED,
-        );
+        let said = refused_for_want_of_it(&place, &socket);
         assert!(
             said.contains("no image none:1") && said.contains("docker pull none:1"),
             "{said}"
@@ -256,17 +252,7 @@ mod as_root_alone {
                 "hello"
             );
         }
-        let said = place.refused(
-            &[
-                "build",
-                "x",
-                "--engine",
-                "none:1",
-                "--socket",
-                text(&socket),
-            ],
-            REFUSED,
-        );
+        let said = refused_for_want_of_it(&place, &socket);
         assert!(said.contains("podman pull"), "{said}");
         service.kill().expect("killed");
         service.wait().expect("ended");

@@ -13,7 +13,8 @@ use std::process::{Child, Command};
 use rustix::process::{Pid, Signal, kill_process};
 use support::{
     Difference, Jail, Outcome, Who, assert_all_allowed, assert_all_refused, cgroups_of, differs,
-    eventually, finish, for_each_user_and_tier, processes_marked,
+    eventually, few_cpu_seconds, finish, for_each_user_and_tier, machines_own, patience,
+    processes_marked, shortest_patience,
 };
 
 /// Belljar's own exit codes that these tests meet.
@@ -35,41 +36,6 @@ fn by_cgroup(outcome: &Outcome) -> bool {
 
 fn spawn(mut command: Command) -> Child {
     command.spawn().expect("start belljar")
-}
-
-/// What a tier's own kernel and its machine may have beside the program, in megabytes.
-fn machines_own() -> f64 {
-    match differs(Difference::MachinesMemory) {
-        true => 640.0,
-        false => 0.0,
-    }
-}
-
-/// Seconds of processor time that no start of a box uses up, and that a program soon does.
-fn few_cpu_seconds() -> f64 {
-    match differs(Difference::MachinesTime) {
-        true => 5.0,
-        false => 1.0,
-    }
-}
-
-/// How long a box may last that only its timeout ends, in seconds: as long as it takes for its program to do its work.
-fn patience() -> &'static str {
-    if differs(Difference::MachinesTime) {
-        "20"
-    } else if differs(Difference::OwnProcesses) {
-        "15"
-    } else {
-        "2"
-    }
-}
-
-/// The same where the program has next to nothing to do.
-fn shortest_patience() -> &'static str {
-    match differs(Difference::MachinesTime) {
-        true => patience(),
-        false => "2",
-    }
 }
 
 /// A running box whose agent has written its mark.

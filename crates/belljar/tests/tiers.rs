@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::process::Child;
 
 use belljar_image::ImageConfig;
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
@@ -22,6 +23,16 @@ fn jail(who: Who) -> Jail {
     let mut made = None;
     on_gvisor(|| made = Some(Jail::new(who)));
     made.expect("a jail")
+}
+
+/// A box whose script has made its mark.
+fn start_until(jail: &Jail, script: &str, mark: &str) -> Child {
+    let mut command = jail.json_command(&["/bin/sh", "-c", script]);
+    let child = command.spawn().expect("start a box");
+    eventually("the program runs", || {
+        Path::new(mark).exists().then_some(())
+    });
+    child
 }
 
 /// The kernel that the program calls is not the host's, and the result and the record say which tier it was.
@@ -50,13 +61,7 @@ fn nothing_of_gvisor_outlives_a_killed_keeper(who: Who) {
     let jail = jail(who);
     let mark = jail.work_file("mark");
     let script = format!("setsid sleep 600 & echo up > '{mark}'; sleep 600");
-    let child = jail
-        .json_command(&["/bin/sh", "-c", &script])
-        .spawn()
-        .expect("start a box");
-    eventually("the program runs", || {
-        Path::new(&mark).exists().then_some(())
-    });
+    let child = start_until(&jail, &script, &mark);
     let born = descendants(child.id());
     let names: Vec<String> = born.iter().map(|(pid, _)| name_of(*pid)).collect();
     assert!(
@@ -217,13 +222,7 @@ fn gvisors_kernel_has_no_more_than_it_needs(who: Who) {
     let jail = jail(who);
     let mark = jail.work_file("mark");
     let script = format!("echo up > '{mark}'; exec sleep 600");
-    let child = jail
-        .json_command(&["/bin/sh", "-c", &script])
-        .spawn()
-        .expect("start a box");
-    eventually("the program runs", || {
-        Path::new(&mark).exists().then_some(())
-    });
+    let child = start_until(&jail, &script, &mark);
     let all = descendants(child.id());
     let named = |name: &str| {
         let found = all.iter().find(|(pid, _)| name_of(*pid) == name);
@@ -291,13 +290,7 @@ fn what_the_host_changes_is_seen_inside(who: Who) {
         "[ -e '{0}' ] && exit 1; echo up > '{mark}'; until [ -e '{0}' ]; do :; done; cat '{0}'",
         note.display()
     );
-    let child = jail
-        .json_command(&["/bin/sh", "-c", &script])
-        .spawn()
-        .expect("start a box");
-    eventually("the program runs", || {
-        Path::new(&mark).exists().then_some(())
-    });
+    let child = start_until(&jail, &script, &mark);
     jail.put(&note, "new");
     let outcome = Outcome::from_json(finish(child));
     outcome.assert_exit(0);
@@ -318,13 +311,7 @@ fn a_kernel_that_ends_before_its_program_is_told_as_such(who: Who) {
     let jail = jail(who);
     let mark = jail.work_file("mark");
     let script = format!("echo up > '{mark}'; sleep 600");
-    let child = jail
-        .json_command(&["/bin/sh", "-c", &script])
-        .spawn()
-        .expect("start a box");
-    eventually("the program runs", || {
-        Path::new(&mark).exists().then_some(())
-    });
+    let child = start_until(&jail, &script, &mark);
     let kernel = descendants(child.id())
         .into_iter()
         .find(|(pid, _)| name_of(*pid) == "runsc-sandbox")

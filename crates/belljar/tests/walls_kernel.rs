@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use support::{
     Attempt, Difference, Jail, Outcome, Who, assert_all_allowed, assert_all_refused, differs,
-    finish, for_each_user_and_tier,
+    few_cpu_seconds, finish, for_each_user_and_tier,
 };
 
 /// System calls that some kernels lack. Where the control meets ENOSYS there is nothing to attack.
@@ -106,11 +106,7 @@ fn a_wall_that_is_hammered_at_is_told_once(who: Who) {
 /// What an agent was refused is known before it ends, however it ends.
 fn a_refused_call_is_told_while_the_program_runs(who: Who) {
     let mut jail = Jail::new(who);
-    let seconds = match differs(Difference::MachinesTime) {
-        true => 5,
-        false => 2,
-    };
-    jail.limits(&[&format!("max_cpu_seconds: {seconds}")]);
+    jail.limits(&[&format!("max_cpu_seconds: {}", few_cpu_seconds())]);
     let outcome = jail.inside(&["meet-and-spin"]);
     assert_eq!(outcome.killed_by(), Some("cpu"), "{outcome:#?}");
     if !differs(Difference::Unreported) {

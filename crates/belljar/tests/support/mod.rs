@@ -13,6 +13,7 @@
     reason = "each test file uses its own part of this module"
 )]
 
+mod allowance;
 mod apart;
 mod build;
 mod dockerd;
@@ -34,6 +35,7 @@ mod watch;
 mod world;
 mod yard;
 
+pub(crate) use allowance::{few_cpu_seconds, machines_own, patience, shortest_patience};
 pub(crate) use apart::{apart, for_each_user_apart, is_apart, on_other_tiers_apart};
 pub(crate) use build::{belljar, probe, reachable_by_others};
 pub(crate) use dockerd::{Dockerd, Storage};
