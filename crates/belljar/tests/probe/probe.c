@@ -59,6 +59,9 @@ long number(const char *text)
 	return value;
 }
 
+/* Marks an exit as the child's own: it came to report. */
+enum { REPORTED = 0x40 };
+
 int in_child(const char *name, long (*attempt)(void *), void *argument)
 {
 	int status;
@@ -68,12 +71,15 @@ int in_child(const char *name, long (*attempt)(void *), void *argument)
 	if (child < 0)
 		broken("fork");
 	if (child == 0)
-		_exit(report(name, attempt(argument)));
+		_exit(REPORTED | report(name, attempt(argument)));
 	if (waitpid(child, &status, 0) < 0)
 		broken("waitpid");
-	if (WIFEXITED(status))
-		return WEXITSTATUS(status);
-	return refused(name, sigabbrev_np(WTERMSIG(status)));
+	if (WIFSIGNALED(status))
+		return refused(name, sigabbrev_np(WTERMSIG(status)));
+	if (WEXITSTATUS(status) & REPORTED)
+		return WEXITSTATUS(status) & ~REPORTED;
+	/* Another kernel's way to end who calls it so. */
+	return refused(name, "EXIT");
 }
 
 int dispatch(int argc, char **argv)
