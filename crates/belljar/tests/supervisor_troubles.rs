@@ -161,18 +161,18 @@ fn a_box_whose_image_cannot_be_put_on_record_does_not_start(who: Who) {
         &format!("extends: moderate\nsandbox_tier: container\nimage: {IMAGE}\n"),
     );
     let policy = policy.to_string_lossy().into_owned();
-    let start = |script: &str| {
-        let words = ["sandbox", "--name", "boxed", "--sandbox-config", &policy];
+    let start = |name: &str| {
+        let words = ["sandbox", "--name", name, "--sandbox-config", &policy];
         let mut command = supervised.jail.belljar(&words);
-        command.args(["--", "sh", "-c", script]);
+        command.args(["--", "sh", "-c", &format!("echo ran > {name}")]);
         command.spawn().expect("start belljar")
     };
-    let first = finish(start("echo ran > first"));
+    let first = finish(start("first"));
     assert_eq!(first.code(), 0, "{}", first.stderr());
     supervised.await_file("first");
 
     let image = withhold_image(&supervised.jail);
-    let second = start("echo ran > second");
+    let second = start("second");
     eventually("its grant is on record", || {
         let log = supervised.log();
         let granted = log
@@ -213,7 +213,8 @@ fn a_replica_whose_image_cannot_be_put_on_record_does_not_start(who: Who) {
     let image = withhold_image(&family.jail);
     let ask = |name: &str| format!("printf {name} | {AGENT} replicate --reason test --state -");
     // Beside what else the puppet is asked to do.
-    family.order("root", &format!("({}) > asked 2>&1 &", ask("bob")));
+    let script = format!("mkdir ../bob; ({}) > asked 2>&1 &", ask("bob"));
+    family.order("root", &script);
     eventually("its grant is on record", || {
         let log = family.log();
         let granted = log.iter().filter(|it| it["what"]["kind"] == "registered");
@@ -226,15 +227,12 @@ fn a_replica_whose_image_cannot_be_put_on_record_does_not_start(who: Who) {
     });
     std::fs::remove_file(filler).expect("room");
     drop(image);
-    family.order("root", "exit 0");
+    let ran = family.jail.work.join("strings/bob/up");
     eventually("nobody is left but the first two", || {
+        assert!(!ran.exists(), "it ran: {}", family.output());
         (family.workers().len() == 2).then_some(())
     });
-    assert!(
-        !family.jail.work.join("strings/bob/up").exists(),
-        "it ran: {}",
-        family.output()
-    );
+    assert!(!ran.exists(), "it ran: {}", family.output());
 }
 
 fn a_taken_port_is_told_and_nothing_is_left(who: Who) {

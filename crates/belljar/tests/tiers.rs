@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 
 use belljar_image::ImageConfig;
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
@@ -472,6 +472,44 @@ fn a_runsc_that_others_could_have_written_is_refused(who: Who) {
     refused(&mut jail, "/nowhere/runsc", "/nowhere/runsc");
 }
 
+/// Whoever breaks into gVisor's kernel and takes its place meets our filter and the bound on processes around it, and is told
+/// of. The probe plays that: it is called as `runsc` is, and tries.
+fn a_kernel_that_was_broken_into_meets_the_filter_around_it(who: Who) {
+    let mut jail = jail(who);
+    let place = jail.base.join("broken");
+    fs::create_dir(&place).expect("a directory");
+    let path = place.join("runsc");
+    fs::copy(jail.probe_path(), &path).expect("the probe");
+    jail.own(&place);
+    let path = path.to_string_lossy().into_owned();
+    let mut outside = Command::new(&path);
+    let control = outside.stdout(Stdio::piped()).spawn().expect("start");
+    let control = Attempt::parse(&finish(control).stdout());
+    let is_open = |name: &str| control.iter().any(|it| it.allowed && it.name == name);
+    for name in ["keyctl", "io_uring_setup", "forks"] {
+        assert!(is_open(name), "{name}: {control:?}");
+    }
+    jail.limits(&["max_processes: 16"]);
+    jail.variable("BELLJAR_RUNSC", &path);
+    jail.option(&["--timeout", "2"]);
+    let outcome = jail.run(&["/bin/true"]);
+    let mut attempts = outcome.attempts();
+    assert_eq!(attempts.len(), control.len(), "{outcome:#?}");
+    if !outcome.limits_by().starts_with("cgroup") {
+        // Without a control group the number of processes is for gVisor's kernel to hold.
+        attempts.retain(|attempt| attempt.name != "forks");
+    }
+    assert_all_refused(&attempts);
+    let told = outcome.json["violations"].to_string();
+    for call in ["keyctl", "perf_event_open", "userfaultfd", "bpf"] {
+        assert!(told.contains(&format!("\"{call}\"")), "{outcome:#?}");
+    }
+    assert!(
+        told.contains("asked of the host's kernel by gVisor's"),
+        "{told}"
+    );
+}
+
 /// A difference that users are not told of is a fault.
 #[test]
 fn every_known_difference_is_documented() {
@@ -502,4 +540,5 @@ for_each_user!(
     doctor_tries_each_tier,
     another_release_is_used_where_it_is_named,
     a_runsc_that_others_could_have_written_is_refused,
+    a_kernel_that_was_broken_into_meets_the_filter_around_it,
 );
