@@ -53,8 +53,16 @@ pub(crate) const MOST_RULES: usize = 128;
 pub(crate) const FORKS: usize = MOST_RULES;
 const COUNTS: usize = MOST_RULES + 1;
 
-/// The file's size: the end, then the counts.
-pub(crate) const SIZE: usize = ProgramEnd::SIZE + 4 * COUNTS;
+/// Where it is told that the last of the program's processes is gone, too.
+const OVER: u64 = (ProgramEnd::SIZE + 4 * COUNTS) as u64;
+
+/// The file's size: the end, then the counts, then whether all is over.
+pub(crate) const SIZE: usize = OVER as usize + 1;
+
+/// Whether the file says that all is over.
+pub(crate) fn is_over(file: &[u8; SIZE]) -> bool {
+    file.last() != Some(&0)
+}
 
 /// Where a count is.
 pub(crate) fn place_of(count: usize) -> u64 {
@@ -71,6 +79,11 @@ impl Report {
 
     pub(crate) fn ended(&mut self, end: ProgramEnd) -> io::Result<()> {
         self.0.write_all_at(&end.encode(), 0)
+    }
+
+    /// There is nobody left but pid 1. Nothing is told after this.
+    pub(crate) fn over(&mut self) -> io::Result<()> {
+        self.0.write_all_at(&[1], OVER)
     }
 
     /// Something was refused so often until now.
@@ -132,25 +145,26 @@ impl Tally {
 /// Whether what somebody tells is what a [`Tally`] tells: news, or last of all a sum.
 pub(crate) struct Checked {
     told: [u32; COUNTS],
-    is_over: [bool; COUNTS],
+    is_summed: [bool; COUNTS],
 }
 
 impl Checked {
     pub(crate) const fn new() -> Self {
         Self {
             told: [0; COUNTS],
-            is_over: [false; COUNTS],
+            is_summed: [false; COUNTS],
         }
     }
 
     /// Whether it can be; it is counted as told, then.
     pub(crate) fn take(&mut self, which: usize, hits: u32) -> bool {
-        let both = self.told.get_mut(which).zip(self.is_over.get_mut(which));
-        let Some((told, is_over)) = both.filter(|(told, is_over)| !**is_over && hits > **told)
+        let both = self.told.get_mut(which).zip(self.is_summed.get_mut(which));
+        let Some((told, is_summed)) =
+            both.filter(|(told, is_summed)| !**is_summed && hits > **told)
         else {
             return false;
         };
-        *is_over = !is_news(hits, *told);
+        *is_summed = !is_news(hits, *told);
         *told = hits;
         true
     }
@@ -220,6 +234,15 @@ mod tests {
         }
         assert_eq!(ProgramEnd::decode(&[0; SIZE]), None);
         assert_eq!(ProgramEnd::decode(&[1]), None);
+    }
+
+    #[test]
+    fn it_is_over_when_that_is_told_and_not_when_rules_were_hit() {
+        let all: Vec<_> = (0..COUNTS).map(|rule| (rule, u32::MAX)).collect();
+        let mut bytes = file(&all);
+        assert!(!is_over(&bytes));
+        bytes[OVER as usize] = 1;
+        assert!(is_over(&bytes));
     }
 
     #[test]

@@ -48,6 +48,7 @@ fn live() -> Option<u8> {
         Ok(started) => started.attend(&mut report),
         Err(errno) => report.ended(ProgramEnd::NotStarted(errno)).ok()?,
     }
+    let _ = report.over();
     Some(0)
 }
 

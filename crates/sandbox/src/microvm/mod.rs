@@ -25,7 +25,7 @@ use crate::host::Missing;
 use crate::native::{LaunchError, resource_limits, rules};
 use crate::order::Order;
 use crate::plan::{Limits, Network, Plan, Spawn, Watch};
-use crate::tier::{Furniture, Landlocked, Told, Wall, rules_inside, rules_of_a_wall};
+use crate::tier::{Descriptors, Furniture, Landlocked, Told, Wall, rules_inside, rules_of_a_wall};
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -243,6 +243,7 @@ pub(crate) fn wall<'p>(
         ),
         limits: own_limits(plan, sampled),
         usual_files: None,
+        descriptors: Descriptors::Usual,
         landlock: Landlocked::Yes,
         furniture,
         told,
