@@ -16,10 +16,22 @@ pub(crate) enum Verdict {
     Report(Errno),
     /// The caller's tracer is asked, where a kernel can't ask as above. It answers with this error and reports a violation.
     Trace(Errno),
+    /// Init is asked and answers this in the kernel's place.
+    Answer(i64),
     /// Init is asked and makes the call in the box's place (see `init::connect`).
     Mediate,
     /// Init is told, notes it, and lets the call go on (see `super::watched`).
     Watch(Watched),
+}
+
+impl Verdict {
+    /// What a call fails with where somebody is asked who lets no call go on.
+    pub(crate) fn errno(self) -> Errno {
+        match self {
+            Verdict::Fail(errno) | Verdict::Report(errno) | Verdict::Trace(errno) => errno,
+            Verdict::Answer(_) | Verdict::Mediate | Verdict::Watch(_) => Errno::PERM,
+        }
+    }
 }
 
 /// When a rule matches. Arguments are compared by their low 32 bits: all those named here are ints to the kernel.

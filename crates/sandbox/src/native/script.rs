@@ -13,7 +13,7 @@ use crate::host::Host;
 use crate::plan::{Access, Entry, Kind, Ownership, Plan, Shows, View, Watch};
 use crate::show::MOST_DOORS;
 use crate::sys::{CStrings, Published, SharedMemory, SockFilter, mount_flag};
-use crate::tier::{Furniture, Landlocked, Told, Wall};
+use crate::tier::{Descriptors, Furniture, Landlocked, Told, Wall};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -36,6 +36,8 @@ pub(crate) enum Step<'m> {
     Touch { at: &'m CStr },
     /// Make a file with these contents, for all to read.
     Write { at: &'m CStr, bytes: &'m [u8] },
+    /// Make a file of so many zeros, for the box's user to write in.
+    Blank { at: &'m CStr, size: usize },
     /// Make a symbolic link.
     Link { at: &'m CStr, target: &'m CStr },
     /// Show a tree of the host's.
@@ -111,6 +113,7 @@ pub(crate) struct Script<'m> {
     pub(crate) limits: &'m [(libc::__rlimit_resource_t, u64)],
     /// How many open files each process may have unless it asks for more, where that is not the keeper's own number.
     pub(crate) usual_files: Option<u64>,
+    pub(crate) descriptors: Descriptors,
     pub(crate) landlock: Option<Landlock<'m>>,
     /// Where the program is told of, if not by the end of what is executed.
     pub(crate) told: Option<&'m CStr>,
@@ -242,6 +245,7 @@ pub(super) fn publish(
         rules: draft.list(&rules)?,
         limits: draft.list(&wall.limits)?,
         usual_files: wall.usual_files,
+        descriptors: wall.descriptors,
         landlock,
         told,
         counts_cpu: plan.limits.cpu_time.is_some(),
@@ -479,6 +483,7 @@ impl<'m> Draft<'m> {
         let (Furniture::Program { at, .. }
         | Furniture::Tree { at, .. }
         | Furniture::Text { at, .. }
+        | Furniture::Blank { at, .. }
         | Furniture::Device { at }
         | Furniture::Private { at }) = piece;
         let mut above: Vec<&Path> = at.ancestors().skip(1).collect();
@@ -508,6 +513,15 @@ impl<'m> Draft<'m> {
             Furniture::Text { bytes, .. } => {
                 let bytes = self.bytes(bytes)?;
                 self.push(Step::Write { at: path, bytes }, at);
+            }
+            Furniture::Blank { size, .. } => {
+                self.push(
+                    Step::Blank {
+                        at: path,
+                        size: *size,
+                    },
+                    at,
+                );
             }
             Furniture::Device { .. } => {
                 self.push(Step::Touch { at: path }, at);
