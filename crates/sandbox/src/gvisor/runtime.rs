@@ -126,9 +126,9 @@ impl Runtime {
     /// is root's, as everything beside it is.
     pub(super) fn demand_out_of_reach(&self, plan: &Plan) -> Result<(), Missing> {
         let holds = |place: &Path| self.path.starts_with(place);
-        let shown = plan.view.iter().filter_map(|entry| match &entry.shows {
-            Shows::Host { source, access, .. } => Some((source.as_path(), Some(*access))),
-            _ => Some((entry.path.as_path(), None)),
+        let shown = plan.view.iter().map(|entry| match &entry.shows {
+            Shows::Host { source, access, .. } => (source.as_path(), Some(*access)),
+            _ => (entry.path.as_path(), None),
         });
         let nearest = shown
             .filter(|(place, _)| holds(place))
