@@ -16,6 +16,7 @@ use super::{FAILED_SIGNAL, OUT_OF_MEMORY_SIGNAL, place};
 use crate::order::{Order, Surroundings};
 use crate::sys;
 pub(super) use keeping::keep;
+pub use machine::clock_words;
 pub(super) use machine::{Hardware, fixed_arguments};
 
 use files::{Outcome, Server};
