@@ -24,8 +24,10 @@ pub(super) fn assemble(
 ) -> Result<PathBuf, Failure> {
     let path = workshop.directory.join("initramfs.cpio");
     let mut archive = Archive::new(BufWriter::new(fs::File::create(&path)?));
+    let mut made = BTreeSet::new();
     for directory in ["bin", "tests", "modules"] {
         archive.directory(directory)?;
+        made.insert(directory.to_owned());
     }
     archive.file("init", 0o755, INIT.as_bytes())?;
     archive.file("bin/busybox", 0o755, &fs::read(&packages.busybox)?)?;
@@ -50,7 +52,6 @@ pub(super) fn assemble(
             &read_static(program)?,
         )?;
     }
-    let mut made = BTreeSet::new();
     for Part { at, content } in more {
         // The kernel that unpacks it makes no directories by itself.
         let above = Path::new(at).ancestors().skip(1);
