@@ -139,6 +139,55 @@ fn output_to_a_file_is_added_to_it(who: Who) {
     );
 }
 
+/// The kernel is ended as soon as its program is gone. What that wrote last, by whatever way, is written.
+fn what_a_program_wrote_before_its_end_is_there(who: Who) {
+    let mut jail = jail(who);
+    jail.option(&["--timeout", "60"]);
+    let script = r#"
+import mmap, os
+size = 1 << 20
+def write(fd, byte):
+    left = byte * size
+    while left:
+        left = left[os.write(fd, left):]
+mapped = open("mapped", "wb+")
+mapped.truncate(size)
+mmap.mmap(mapped.fileno(), size)[:] = b"x" * size
+write(os.open("plain", os.O_WRONLY | os.O_CREAT, 0o600), b"y")
+if os.fork() == 0:
+    os.setsid()
+    write(os.open("late", os.O_WRONLY | os.O_CREAT, 0o600), b"z")
+    write(2, b"e")
+    os._exit(0)
+write(1, b"o")
+os._exit(7)
+"#;
+    let outcome = jail.run(&["/usr/bin/python3", "-c", script]);
+    outcome.assert_exit(7);
+    for (name, byte) in [("mapped", b'x'), ("plain", b'y'), ("late", b'z')] {
+        let bytes = fs::read(jail.work.join(name)).expect(name);
+        assert!(
+            bytes.len() == 1 << 20 && bytes.iter().all(|got| *got == byte),
+            "{name} is not whole"
+        );
+    }
+    for (said, byte) in [(outcome.stdout(), 'o'), (outcome.stderr(), 'e')] {
+        assert_eq!(said.matches(byte).count(), 1 << 20, "{byte} is not whole");
+    }
+}
+
+/// gVisor hears of one kind of memory barrier less than the host has. Programs have them all, and nobody is told of it.
+fn memory_barriers_are_there_for_programs(who: Who) {
+    let jail = jail(who);
+    let script = "import ctypes; call = ctypes.CDLL(None).syscall; \
+                  print(call(324, 0, 0), [call(324, kind, 0) for kind in (1, 16, 8)])";
+    let outcome = jail.run(&["/usr/bin/python3", "-c", script]);
+    outcome.assert_exit(0);
+    assert_eq!(outcome.stdout(), "31 [0, 0, 0]\n");
+    assert_eq!(outcome.stderr(), "", "gVisor says nothing of its own");
+    assert!(outcome.violations().is_empty(), "{outcome:#?}");
+}
+
 /// gVisor is told that it may connect to sockets of the host; which ones is init's to say.
 fn the_door_is_the_one_socket_of_the_host_within_reach(who: Who) {
     let mut jail = jail(who);
@@ -428,6 +477,8 @@ for_each_user!(
     the_program_calls_another_kernel,
     nothing_of_gvisor_outlives_a_killed_keeper,
     output_to_a_file_is_added_to_it,
+    what_a_program_wrote_before_its_end_is_there,
+    memory_barriers_are_there_for_programs,
     the_door_is_the_one_socket_of_the_host_within_reach,
     a_program_is_called_as_it_was_asked_for,
     nothing_of_its_init_is_within_reach,

@@ -47,6 +47,8 @@ pub(crate) struct Wall<'p> {
     pub(crate) limits: Vec<(libc::__rlimit_resource_t, u64)>,
     /// How many open files each process may have unless it asks for more.
     pub(crate) usual_files: Option<u64>,
+    /// How much room its table of open files has from the start.
+    pub(crate) descriptors: Descriptors,
     pub(crate) landlock: Landlocked,
     /// What must be there for it, out of the program's sight.
     pub(crate) furniture: Vec<Furniture>,
@@ -59,6 +61,15 @@ pub(crate) struct Told {
     pub(crate) file: PathBuf,
     /// What each number there is about: the rules that hold for the program inside.
     pub(crate) rules: Vec<Rule>,
+}
+
+/// The room that a program's table of open files has when it begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Descriptors {
+    /// What the kernel gives everybody.
+    Usual,
+    /// For some hundreds: a program of many threads waits for all processors of the host when its table grows.
+    Many,
 }
 
 /// Whether Landlock stands around what is executed.
@@ -157,6 +168,7 @@ impl Tier {
                     None => crate::descriptors::usual_limit(),
                     Some(_) => None,
                 },
+                descriptors: Descriptors::Usual,
                 landlock: Landlocked::Yes,
                 furniture: Vec::new(),
                 told: None,

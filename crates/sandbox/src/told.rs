@@ -45,8 +45,16 @@ impl ProgramEnd {
 /// How many rules there may be.
 pub(crate) const MOST_RULES: usize = 128;
 
-/// The file's size: the end, then how often each rule was hit.
-pub(crate) const SIZE: usize = ProgramEnd::SIZE + 4 * MOST_RULES;
+/// Where it is told that the last of the program's processes is gone, too.
+pub(crate) const OVER: u64 = (ProgramEnd::SIZE + 4 * MOST_RULES) as u64;
+
+/// The file's size: the end, then how often each rule was hit, then whether all is over.
+pub(crate) const SIZE: usize = OVER as usize + 1;
+
+/// Whether the file says that all is over.
+pub(crate) fn is_over(file: &[u8; SIZE]) -> bool {
+    file.last() != Some(&0)
+}
 
 /// Where the hits of a rule are.
 pub(crate) fn place_of(rule: usize) -> u64 {
@@ -118,6 +126,15 @@ mod tests {
         }
         assert_eq!(ProgramEnd::decode(&[0; SIZE]), None);
         assert_eq!(ProgramEnd::decode(&[1]), None);
+    }
+
+    #[test]
+    fn it_is_over_when_that_is_told_and_not_when_rules_were_hit() {
+        let all: Vec<_> = (0..MOST_RULES).map(|rule| (rule, u32::MAX)).collect();
+        let mut bytes = file(&all);
+        assert!(!is_over(&bytes));
+        bytes[OVER as usize] = 1;
+        assert!(is_over(&bytes));
     }
 
     #[test]

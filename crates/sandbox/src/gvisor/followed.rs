@@ -55,7 +55,7 @@ impl Followed {
             .map(|rule| rule.verdict);
         call.refuse(match verdict {
             Some(Verdict::Trace(errno) | Verdict::Fail(errno) | Verdict::Report(errno)) => errno,
-            Some(Verdict::Mediate | Verdict::Watch(_)) | None => Errno::PERM,
+            Some(Verdict::Answer(_) | Verdict::Mediate | Verdict::Watch(_)) | None => Errno::PERM,
         })?;
         if let Some((rule, hits)) = rule.and_then(|n| Some((n, self.hits.get_mut(n)?))) {
             *hits = hits.saturating_add(1);

@@ -11,7 +11,7 @@ use crate::order::Order;
 use crate::plan::Spawn;
 use crate::sys::{self, ChildState, SockFilter};
 use crate::tier::rules_traced;
-use crate::told::{ProgramEnd, place_of};
+use crate::told::{OVER, ProgramEnd, place_of};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -55,6 +55,7 @@ fn live() -> Option<u8> {
         Ok(started) => started.attend(&mut report),
         Err(errno) => report.ended(ProgramEnd::NotStarted(errno)),
     }
+    report.over();
     Some(0)
 }
 
@@ -64,6 +65,11 @@ pub(super) struct Report(File);
 impl Report {
     fn ended(&mut self, end: ProgramEnd) {
         let _ = self.0.write_all_at(&end.encode(), 0);
+    }
+
+    /// There is nobody left but pid 1. Nothing is told after this.
+    fn over(&mut self) {
+        let _ = self.0.write_all_at(&[1], OVER);
     }
 
     /// A rule was hit so often until now.

@@ -20,12 +20,12 @@ pub use inner::take_over;
 pub use runtime::{Runtime, Version};
 
 use crate::host::Missing;
-use crate::native::{LaunchError, Rule, Verdict};
+use crate::native::{LaunchError, Rule, Verdict, When};
 use crate::order::Order;
 use crate::plan::{Entry, Limits, Network, Plan, Watch};
 use crate::show::Show;
 use crate::tier::{
-    Console, Furniture, Inside, Landlocked, Told, Wall, rules_traced, rules_without,
+    Console, Descriptors, Furniture, Inside, Landlocked, Told, Wall, rules_traced, rules_without,
 };
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -109,6 +109,7 @@ pub(crate) fn wall<'p>(
         // What the program may use is in the bundle.
         limits: vec![(libc::RLIMIT_CORE, 0)],
         usual_files: None,
+        descriptors: Descriptors::Many,
         landlock: Landlocked::No,
         furniture: vec![
             Furniture::Program {
@@ -155,8 +156,22 @@ fn rules_of_runsc() -> Vec<Rule> {
     {
         rule.why = "asked of the host's kernel by gVisor's, which has no need of it";
     }
+    rules.push(FEWER_BARRIERS);
     rules
 }
+
+/// Each `runsc` that starts asks which memory barriers there are and registers for one that only its KVM platform has a use
+/// for. The host's kernel has it wait until every processor has passed by: 5 to 15 ms, for each of its four starts. So it
+/// hears of the one kind that it uses.
+const FEWER_BARRIERS: Rule = Rule {
+    call: libc::SYS_membarrier,
+    name: "membarrier",
+    when: When::OneOf(0, &[QUERY]),
+    verdict: Verdict::Answer(GLOBAL),
+    why: "gVisor would wait long for a kind that it has no use for",
+};
+const QUERY: u32 = 0;
+const GLOBAL: i64 = 1;
 
 fn arguments(plan: &Plan, version: Version) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = [

@@ -26,7 +26,7 @@ use crate::host::Missing;
 use crate::native::{LaunchError, resource_limits, rules};
 use crate::order::Order;
 use crate::plan::{Limits, Network, Plan, Spawn, Watch};
-use crate::tier::{Furniture, Landlocked, Wall};
+use crate::tier::{Descriptors, Furniture, Landlocked, Wall};
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -223,6 +223,7 @@ pub(crate) fn wall<'p>(
         rules: rules(Spawn::Allow, false),
         limits: own_limits(plan, sampled),
         usual_files: None,
+        descriptors: Descriptors::Usual,
         landlock: Landlocked::Yes,
         furniture,
         told: None,

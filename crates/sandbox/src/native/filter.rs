@@ -113,7 +113,9 @@ fn answer(verdict: Verdict) -> u32 {
     match verdict {
         Verdict::Fail(errno) => libc::SECCOMP_RET_ERRNO | errno.raw_os_error() as u32,
         Verdict::Trace(_) => libc::SECCOMP_RET_TRACE,
-        Verdict::Report(_) | Verdict::Mediate | Verdict::Watch(_) => libc::SECCOMP_RET_USER_NOTIF,
+        Verdict::Report(_) | Verdict::Answer(_) | Verdict::Mediate | Verdict::Watch(_) => {
+            libc::SECCOMP_RET_USER_NOTIF
+        }
     }
 }
 

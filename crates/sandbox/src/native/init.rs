@@ -11,6 +11,7 @@ use super::view::{Foundation, enter, leave_host};
 use super::ways;
 use crate::plan::Watch;
 use crate::sys::{self, SharedMemory, mount_flag};
+use crate::tier::Descriptors;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -313,6 +314,9 @@ fn become_agent(
         moved.map_err(at(Stage::Processes))?;
     }
     sys::close_on_exec_from(3).map_err(at(Stage::Processes))?;
+    if script.descriptors == Descriptors::Many {
+        crate::descriptors::make_room();
+    }
     rustix::process::chdir(script.workdir).map_err(at(Stage::Workdir))?;
     rustix::thread::set_no_new_privs(true).map_err(at(Stage::Capabilities))?;
     if let Some(landlock) = &script.landlock {

@@ -16,6 +16,8 @@ pub(crate) enum Verdict {
     Report(Errno),
     /// The caller's tracer is asked, where a kernel can't ask as above. It answers with this error and reports a violation.
     Trace(Errno),
+    /// Init is asked and answers this in the kernel's place.
+    Answer(i64),
     /// Init is asked and makes the call in the box's place (see `init::connect`).
     Mediate,
     /// Init is told, notes it, and lets the call go on (see `super::watched`).

@@ -13,7 +13,7 @@ use crate::host::Host;
 use crate::plan::{Access, Entry, Kind, Ownership, Plan, Shows, View, Watch};
 use crate::show::MOST_DOORS;
 use crate::sys::{CStrings, Published, SharedMemory, SockFilter, mount_flag};
-use crate::tier::{Furniture, Landlocked, Told, Wall};
+use crate::tier::{Descriptors, Furniture, Landlocked, Told, Wall};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -120,6 +120,7 @@ pub(crate) struct Script<'m> {
     pub(crate) limits: &'m [(libc::__rlimit_resource_t, u64)],
     /// How many open files each process may have unless it asks for more, where that is not the keeper's own number.
     pub(crate) usual_files: Option<u64>,
+    pub(crate) descriptors: Descriptors,
     pub(crate) landlock: Option<Landlock<'m>>,
     /// Where the program is told of, if not by the end of what is executed.
     pub(crate) told: Option<&'m CStr>,
@@ -251,6 +252,7 @@ pub(super) fn publish(
         rules: draft.list(&rules)?,
         limits: draft.list(&wall.limits)?,
         usual_files: wall.usual_files,
+        descriptors: wall.descriptors,
         landlock,
         told,
         counts_cpu: plan.limits.cpu_time.is_some(),

@@ -9,7 +9,7 @@ use super::rules::Verdict;
 use super::script::Script;
 use super::sight;
 use super::stillness::{self, Stillness};
-use super::told::Told;
+use super::told::{Said, Told};
 use super::ways;
 use crate::sys::{self, ChildState, Notification, Reply};
 use crate::told::{Heard, MOST_RULES, ProgramEnd};
@@ -78,7 +78,7 @@ pub(super) fn stay(
         pace: Pace::Move,
     };
     // What was said before anybody listened.
-    stay.hear_told(Heard::SoFar);
+    stay.follow_told();
     loop {
         let told = stay.told.as_ref();
         let mut sources = [
@@ -116,7 +116,7 @@ pub(super) fn stay(
             stay.sockets = None;
         }
         if stay.told.is_some() && (longest.is_some() || !news.is_empty()) {
-            stay.hear_told(Heard::SoFar);
+            stay.follow_told();
         }
         if !child.is_empty() {
             let _ = sys::next_signal(children.as_fd());
@@ -217,7 +217,7 @@ impl Stay<'_> {
         if self.told.is_none() {
             return Message::new(Kind::MainEnded, status, 0);
         }
-        match self.hear_told(Heard::All) {
+        match self.hear_told(Heard::All).and_then(|said| said.end) {
             Some(ProgramEnd::NotStarted(errno)) => {
                 Message::new(Kind::Failed, Stage::Execute as i32, errno.raw_os_error())
             }
@@ -228,8 +228,18 @@ impl Stay<'_> {
         }
     }
 
-    /// Passes on which calls the program's own kernel refused; and says how the program ended, if it did.
-    fn hear_told(&mut self, heard: Heard) -> Option<ProgramEnd> {
+    /// A kernel whose program is gone is not needed any more, and takes its time to clear up.
+    fn follow_told(&mut self) {
+        if self
+            .hear_told(Heard::SoFar)
+            .is_some_and(|said| said.is_over)
+        {
+            sys::signal_all(libc::SIGKILL);
+        }
+    }
+
+    /// Passes on which calls the program's own kernel refused; and says what is told of the program's end.
+    fn hear_told(&mut self, heard: Heard) -> Option<Said> {
         let (control, first) = (self.control, self.script.rules.len());
         self.told.as_mut()?.hear(heard, |rule, hits| {
             let hits = i32::try_from(hits).unwrap_or(i32::MAX);
@@ -263,6 +273,7 @@ impl Stay<'_> {
                 call.answer(listener, Reply::Fail(errno));
                 self.count(number);
             }
+            Some(Verdict::Answer(value)) => call.answer(listener, Reply::Value(value)),
             Some(Verdict::Watch(watched)) => {
                 if let Some(channel) = self.sightings {
                     sight::note(&call, watched, listener, channel);

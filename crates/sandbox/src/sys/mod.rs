@@ -4,6 +4,7 @@
 //! here allocates, locks or panics; callers hand in C strings made beforehand.
 #![allow(unsafe_code)]
 
+mod changes;
 mod counter;
 mod diag;
 mod filter;
@@ -16,6 +17,7 @@ mod rest;
 mod shared;
 mod trace;
 
+pub(crate) use changes::signal_writes_in;
 pub(crate) use counter::{open_cpu_counter, read_cpu_counter};
 pub(crate) use diag::is_bound_here;
 pub(crate) use filter::{SockFilter, has_notifications, install_filter, install_silent_filter};
