@@ -18,6 +18,7 @@ use support::{
 };
 
 const INTERNAL: i32 = 120;
+const NOT_FOUND: i32 = 127;
 const REFUSED: i32 = 122;
 const LIMIT_HIT: i32 = 123;
 const TIMED_OUT: i32 = 124;
@@ -197,6 +198,7 @@ fn what_the_native_walls_refuse_is_refused(who: Who) {
         &["setuid", "0"],
         &["chown", &jail.work_file("main.txt"), "1"],
         &["read", "/dev/belljar/order"],
+        &["read", "/dev/belljar/telling/told"],
         &["read", "/proc/1/environ"],
         &["read", "/dev/vport0p1"],
         &["read", "/dev/mem"],
@@ -209,6 +211,13 @@ fn what_the_native_walls_refuse_is_refused(who: Who) {
     assert!(made.len() > attempts.len(), "{made:?}");
     let made: Vec<Attempt> = made.into_iter().filter(|a| a.name != "mptcp").collect();
     assert_all_refused(&made);
+    let counted = outcome.violations();
+    for call in ["bpf", "ptrace", "keyctl", "mount", "socket"] {
+        assert!(counted.contains(&call), "{call} is not among {counted:?}");
+    }
+    // Neither bridge nor emulator did any of it.
+    let violations = outcome.json["violations"].to_string();
+    assert!(!violations.contains("the guest's machine"), "{violations}");
 
     let seen = probe_all(
         &jail,
@@ -394,6 +403,7 @@ fn limits_hold_in_a_guest(who: Who) {
     };
     assert_eq!(detail("open-many"), "EMFILE");
     assert_eq!(detail("thread-bomb"), "EAGAIN");
+    assert!(outcome.violations().contains(&"processes"), "{outcome:#?}");
     assert!(detail("started").parse::<u32>().expect("a count") <= 24);
     assert!(
         made.iter().any(|a| a.name == "raise-limit" && !a.allowed),
@@ -526,6 +536,18 @@ fn changes_are_kept_aside_from_a_guest_too(who: Who) {
     assert!(difference.stdout().contains("main.txt"), "{difference:?}");
 }
 
+/// Only the guest's kernel finds out that it can't, and what it says is said of a native program.
+fn a_program_that_a_guest_cannot_start_is_told_as_in_every_tier(who: Who) {
+    let jail = guest_jail(who, "");
+    let script = jail.work.join("lost.sh");
+    jail.put(&script, "#!/no/such/interpreter\n");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("its permissions");
+    let outcome = jail.run(&["./lost.sh"]);
+    assert_eq!(outcome.code(), NOT_FOUND, "{outcome:#?}");
+    assert_eq!(outcome.error_code(), Some("not_found"), "{outcome:#?}");
+    jail.assert_nothing_left(None);
+}
+
 /// None of these gets as far as a guest.
 fn what_a_guest_cannot_give_is_refused(who: Who) {
     for (policy, said) in [
@@ -557,5 +579,6 @@ for_each_user!(
     a_guest_whose_kernel_panics_is_an_internal_error_that_says_so,
     output_passes_whole_and_a_reader_may_leave,
     changes_are_kept_aside_from_a_guest_too,
+    a_program_that_a_guest_cannot_start_is_told_as_in_every_tier,
     what_a_guest_cannot_give_is_refused,
 );

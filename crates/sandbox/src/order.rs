@@ -56,6 +56,13 @@ impl Order {
         }
     }
 
+    pub(crate) fn spawn(&self) -> Spawn {
+        match self.may_spawn {
+            true => Spawn::Allow,
+            false => Spawn::Refuse,
+        }
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Writer(Vec::new());
         out.text(&self.program);

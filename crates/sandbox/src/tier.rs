@@ -88,6 +88,8 @@ pub(crate) enum Furniture {
     Tree { at: PathBuf, source: PathBuf },
     /// A file.
     Text { at: PathBuf, bytes: Vec<u8> },
+    /// A file of so many zeros, for what is executed to write in. All of it is there at once: others may fill what is private.
+    Blank { at: PathBuf, size: usize },
     /// A device of the host's.
     Device { at: PathBuf },
     /// A directory to write in.
@@ -199,15 +201,32 @@ pub(crate) fn rules_without(names: &[&str]) -> Vec<Rule> {
     kept
 }
 
-/// The native filter's rules where nobody answers questions: what is asked about there fails, or leads nowhere out of the
-/// kernel that holds it.
-pub(crate) fn rules_unanswered(spawn: Spawn) -> Vec<Rule> {
-    rules_by(spawn, Verdict::Fail)
+/// The same rules, with what it means that they are met by somebody who has no need of the calls. What is asked about is the
+/// program's doing.
+pub(crate) fn rules_of_a_wall(mut rules: Vec<Rule>, why: &'static str) -> Vec<Rule> {
+    let others = rules
+        .iter_mut()
+        .filter(|rule| rule.verdict != Verdict::Mediate);
+    others.for_each(|rule| rule.why = why);
+    rules
 }
 
-/// The same where the tracer of all processes answers. What would not be traced can't be made.
+/// The native filter's rules for a program on another kernel, whose pid 1 is asked. Whatever it connects to leads nowhere out of
+/// that kernel.
+pub(crate) fn rules_inside(spawn: Spawn) -> Vec<Rule> {
+    let mut rules = rules(spawn, false);
+    rules.retain(|rule| rule.verdict != Verdict::Mediate);
+    rules
+}
+
+/// The same where the tracer of all processes is asked. What would not be traced can't be made.
 pub(crate) fn rules_traced(spawn: Spawn) -> Vec<Rule> {
-    let mut rules = rules_by(spawn, Verdict::Trace);
+    let mut rules = rules_inside(spawn);
+    for rule in &mut rules {
+        if let Verdict::Report(errno) = rule.verdict {
+            rule.verdict = Verdict::Trace(errno);
+        }
+    }
     rules.push(Rule {
         call: libc::SYS_clone,
         name: "clone",
@@ -215,17 +234,6 @@ pub(crate) fn rules_traced(spawn: Spawn) -> Vec<Rule> {
         verdict: Verdict::Trace(Errno::PERM),
         why: "nobody would be told of its refused calls",
     });
-    rules
-}
-
-fn rules_by(spawn: Spawn, refuse: impl Fn(Errno) -> Verdict) -> Vec<Rule> {
-    let mut rules = rules(spawn, false);
-    rules.retain(|rule| rule.verdict != Verdict::Mediate);
-    for rule in &mut rules {
-        if let Verdict::Report(errno) = rule.verdict {
-            rule.verdict = refuse(errno);
-        }
-    }
     rules
 }
 

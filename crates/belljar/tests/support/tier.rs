@@ -50,7 +50,6 @@ pub(crate) fn tier_lines(tier: &str) -> String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Difference {
     OpenInit,
-    Unreported,
     UncountedProcesses,
     PermissionBits,
     OwnDevices,
@@ -66,7 +65,6 @@ pub(crate) enum Difference {
 impl Difference {
     pub(crate) const ALL: &[Difference] = &[
         Difference::OpenInit,
-        Difference::Unreported,
         Difference::UncountedProcesses,
         Difference::PermissionBits,
         Difference::OwnDevices,
@@ -86,17 +84,10 @@ impl Difference {
                 GVISOR,
                 "`/proc/1/environ` and `/proc/1/maps` can be read: that init has nothing of the keeper's in either",
             )],
-            Difference::Unreported => &[(
-                MICROVM,
-                "What the guest's filter refuses is refused without being counted among the violations",
+            Difference::UncountedProcesses => &[(
+                GVISOR,
+                "Processes beyond `max_processes` are refused without being counted among the violations",
             )],
-            Difference::UncountedProcesses => &[
-                (
-                    GVISOR,
-                    "Processes beyond `max_processes` are refused without being counted among the violations",
-                ),
-                (MICROVM, "so are processes beyond `max_processes`"),
-            ],
             Difference::PermissionBits => &[
                 (
                     GVISOR,

@@ -4,17 +4,16 @@
 //! that it makes: it answers the calls that are refused, counts them, and lets everything else go on as it would have. Nobody
 //! is traced by halves: a process without its tracer could not make such a call either, and all end with pid 1.
 
-use super::inner::Report;
-use crate::native::{Rule, Verdict, rule_of};
+use crate::native::{Rule, rule_of};
 use crate::sys::{self, HeldCall};
-use crate::told::MOST_RULES;
+use crate::told::{Report, Tally};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// What answers for the rules, and what it counted.
 pub(super) struct Followed {
     rules: Vec<Rule>,
-    hits: [u32; MOST_RULES],
+    tally: Tally,
 }
 
 impl Followed {
@@ -23,7 +22,7 @@ impl Followed {
         sys::follow(program)?;
         Ok(Self {
             rules,
-            hits: [0; MOST_RULES],
+            tally: Tally::new(),
         })
     }
 
@@ -50,27 +49,18 @@ impl Followed {
     fn answer(&mut self, thread: i32, report: &mut Report) -> Result<(), Errno> {
         let call = HeldCall::of(thread)?;
         let rule = rule_of(&self.rules, call.number(), &call.arguments());
-        let verdict = rule
-            .and_then(|n| self.rules.get(n))
-            .map(|rule| rule.verdict);
-        call.refuse(match verdict {
-            Some(Verdict::Trace(errno) | Verdict::Fail(errno) | Verdict::Report(errno)) => errno,
-            Some(Verdict::Answer(_) | Verdict::Mediate | Verdict::Watch(_)) | None => Errno::PERM,
-        })?;
-        if let Some((rule, hits)) = rule.and_then(|n| Some((n, self.hits.get_mut(n)?))) {
-            *hits = hits.saturating_add(1);
-            // At 1, 2, 4, 8…: a program that hammers a wall must not drown whoever hears of it.
-            if hits.is_power_of_two() {
-                report.refused(rule, *hits);
-            }
+        let rule_met = rule.and_then(|n| self.rules.get(n));
+        call.refuse(rule_met.map_or(Errno::PERM, |rule| rule.verdict.errno()))?;
+        if let Some((rule, hits)) = rule.and_then(|n| Some((n, self.tally.count(n)?))) {
+            let _ = report.refused(rule, hits);
         }
         Ok(())
     }
 
     /// How often each rule was hit in all.
     pub(super) fn sum_up(&self, report: &mut Report) {
-        for (rule, hits) in self.hits.iter().enumerate().filter(|(_, hits)| **hits > 2) {
-            report.refused(rule, *hits);
+        for (rule, hits) in self.tally.untold() {
+            let _ = report.refused(rule, hits);
         }
     }
 }

@@ -8,10 +8,9 @@ use super::WORD;
 use super::followed::Followed;
 use crate::native::{Rule, compile};
 use crate::order::Order;
-use crate::plan::Spawn;
 use crate::sys::{self, ChildState, SockFilter};
 use crate::tier::rules_traced;
-use crate::told::{OVER, ProgramEnd, place_of};
+use crate::told::{ProgramEnd, Report};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -20,7 +19,6 @@ use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -45,37 +43,13 @@ pub fn take_over(words: &[OsString]) -> Option<u8> {
 fn live() -> Option<u8> {
     let place = Path::new(PLACE);
     let order = Order::decode(&std::fs::read(place.join("order")).ok()?)?;
-    let told = File::options().write(true).open(place.join("told"));
-    let mut report = Report(told.ok()?);
-    let spawn = match order.may_spawn {
-        true => Spawn::Allow,
-        false => Spawn::Refuse,
-    };
-    match start(&order, rules_traced(spawn)) {
+    let mut report = Report::open(&place.join("told")).ok()?;
+    match start(&order, rules_traced(order.spawn())) {
         Ok(started) => started.attend(&mut report),
-        Err(errno) => report.ended(ProgramEnd::NotStarted(errno)),
+        Err(errno) => report.ended(ProgramEnd::NotStarted(errno)).ok()?,
     }
-    report.over();
+    let _ = report.over();
     Some(0)
-}
-
-/// Where the program is told of (see [`crate::told`]).
-pub(super) struct Report(File);
-
-impl Report {
-    fn ended(&mut self, end: ProgramEnd) {
-        let _ = self.0.write_all_at(&end.encode(), 0);
-    }
-
-    /// There is nobody left but pid 1. Nothing is told after this.
-    fn over(&mut self) {
-        let _ = self.0.write_all_at(&[1], OVER);
-    }
-
-    /// A rule was hit so often until now.
-    pub(super) fn refused(&mut self, rule: usize, hits: u32) {
-        let _ = self.0.write_all_at(&hits.to_le_bytes(), place_of(rule));
-    }
 }
 
 /// The program's process, and what is heard of it.
@@ -206,7 +180,7 @@ impl Started {
                 let mut errno = [0; 4];
                 if said.read_exact(&mut errno).is_ok() {
                     let errno = Errno::from_raw_os_error(i32::from_le_bytes(errno));
-                    report.ended(ProgramEnd::NotStarted(errno));
+                    let _ = report.ended(ProgramEnd::NotStarted(errno));
                     return;
                 }
                 release_stdio();
@@ -219,7 +193,7 @@ impl Started {
             loop {
                 match sys::next_child_state() {
                     ChildState::Ended { pid, status } if pid == self.main => {
-                        report.ended(ProgramEnd::Ended(status));
+                        let _ = report.ended(ProgramEnd::Ended(status));
                     }
                     ChildState::Ended { .. } => {}
                     ChildState::Stopped { pid, signal, event } => {

@@ -25,7 +25,8 @@ use crate::order::Order;
 use crate::plan::{Entry, Limits, Network, Plan, Watch};
 use crate::show::Show;
 use crate::tier::{
-    Console, Descriptors, Furniture, Inside, Landlocked, Told, Wall, rules_traced, rules_without,
+    Console, Descriptors, Furniture, Inside, Landlocked, Told, Wall, rules_of_a_wall, rules_traced,
+    rules_without,
 };
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -132,10 +133,9 @@ pub(crate) fn wall<'p>(
                 at: inner.join("order"),
                 bytes: Order::of(plan).encode(),
             },
-            // All of it at once: a program may fill what is private before anything is told.
-            Furniture::Text {
+            Furniture::Blank {
                 at: inner.join("told"),
-                bytes: vec![0; crate::told::SIZE],
+                size: crate::told::SIZE,
             },
         ],
         told: Some(Told {
@@ -148,14 +148,10 @@ pub(crate) fn wall<'p>(
 
 /// The native filter, as far as `runsc` can do without the calls. It makes none of the others itself.
 fn rules_of_runsc() -> Vec<Rule> {
-    let mut rules = rules_without(NEEDED);
-    // What is asked about is the program's doing.
-    for rule in rules
-        .iter_mut()
-        .filter(|rule| rule.verdict != Verdict::Mediate)
-    {
-        rule.why = "asked of the host's kernel by gVisor's, which has no need of it";
-    }
+    let mut rules = rules_of_a_wall(
+        rules_without(NEEDED),
+        "asked of the host's kernel by gVisor's, which has no need of it",
+    );
     rules.push(FEWER_BARRIERS);
     rules
 }

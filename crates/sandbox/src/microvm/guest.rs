@@ -5,6 +5,7 @@
 
 mod net;
 mod program;
+mod refused;
 
 use super::wire::{self, Kind, Sender, WINDOW, numbers};
 use crate::order::{Order, Surroundings};
@@ -137,7 +138,15 @@ fn go_through(channel: &mut Option<Channel>) -> Result<(), Trouble> {
     std::thread::spawn(move || pass_requests(fuse, &requests));
     furnish(&order)?;
     ways.start(&order.reach, &sender)?;
+    let refused = refused::Refused::new(&sender);
+    if order.processes > 0 {
+        let watched = refused.watch_forks();
+        watched.map_err(trouble("the program's limits"))?;
+    }
     program.let_go().map_err(trouble("the program's start"))?;
+    if let Some(listener) = program.listener() {
+        refused.answer(listener, program::rules(&order));
+    }
     if let Some(errno) = program.failed_to_start() {
         send(&sender, Kind::NotStarted, &numbers(&[errno as u32]));
         return Ok(());
@@ -151,6 +160,7 @@ fn go_through(channel: &mut Option<Channel>) -> Result<(), Trouble> {
     for copier in streams.copiers {
         let _ = copier.join();
     }
+    refused.sum_up();
     send(
         &sender,
         Kind::Ended,

@@ -26,7 +26,7 @@ use crate::host::Missing;
 use crate::native::{LaunchError, resource_limits, rules};
 use crate::order::Order;
 use crate::plan::{Limits, Network, Plan, Spawn, Watch};
-use crate::tier::{Descriptors, Furniture, Landlocked, Wall};
+use crate::tier::{Descriptors, Furniture, Landlocked, Told, Wall, rules_inside, rules_of_a_wall};
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -34,6 +34,9 @@ use std::sync::Arc;
 
 /// What it needs lies below the box's /dev, which the guest never sees: it has its own.
 const PLACE: &str = "/dev/belljar";
+/// Where the bridge tells of the program (see [`crate::told`]), in a directory of its own: all around is read-only.
+const TELLING: &str = "telling";
+const TOLD: &str = "telling/told";
 /// The words that make this program the bridge, or a guest's pid 1.
 const BRIDGE_WORD: &str = "microvm-bridge";
 pub(crate) const GUEST_WORD: &str = "microvm-guest";
@@ -209,6 +212,21 @@ pub(crate) fn wall<'p>(
         at: place("order"),
         bytes: order,
     });
+    let told = match parts.beginning() {
+        // It runs no program.
+        Beginning::Keep { .. } => None,
+        Beginning::Boot | Beginning::Resume(_) => {
+            furniture.push(Furniture::Private { at: place(TELLING) });
+            furniture.push(Furniture::Blank {
+                at: place(TOLD),
+                size: crate::told::SIZE,
+            });
+            Some(Told {
+                file: place(TOLD),
+                rules: rules_inside(plan.spawn),
+            })
+        }
+    };
     Ok(Wall {
         argv: Cow::Owned(vec![
             "belljar".into(),
@@ -220,13 +238,16 @@ pub(crate) fn wall<'p>(
         // Nothing of the program's: that is in the order.
         env: Cow::Owned(Vec::new()),
         workdir: Path::new("/"),
-        rules: rules(Spawn::Allow, false),
+        rules: rules_of_a_wall(
+            rules(Spawn::Allow, false),
+            "asked of the host's kernel by the guest's machine, which has no need of it",
+        ),
         limits: own_limits(plan, sampled),
         usual_files: None,
         descriptors: Descriptors::Usual,
         landlock: Landlocked::Yes,
         furniture,
-        told: None,
+        told,
         program: Cow::Owned(program),
     })
 }

@@ -95,6 +95,8 @@ kinds! {
     Failed = 39, Guest, 1024;
     /// A packet that nobody carries was refused in the guest: where to.
     Stray = 40, Guest, ADDRESS;
+    /// Something was refused to the program: what (see [`crate::told`]), and how often so far.
+    Refused = 41, Guest, SHORT;
     /// A flow begins (see [`super::flows`]): its slot, where to.
     Open = 64, Either, ADDRESS;
     /// Some of a flow: its slot, the bytes.

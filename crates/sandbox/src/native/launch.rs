@@ -89,6 +89,8 @@ pub struct Launched {
     pub(super) used: Usage,
     /// Init said that it is the last.
     pub(super) emptied: bool,
+    /// How often the program's own kernel refused a process.
+    pub(super) forks_refused: u64,
     pub(super) ways: Option<Ways>,
     pub(super) answered: Option<OwnedFd>,
     pub(super) sockets: Option<BoxSockets>,
@@ -139,6 +141,11 @@ impl Launched {
                 self.used.largest_process_bytes = u64::from(message.a.unsigned_abs()) << 10;
                 self.emptied = true;
                 Some(Event::Emptied)
+            }
+            Kind::ForksRefused => {
+                let told = u64::from(message.a.unsigned_abs());
+                self.forks_refused = self.forks_refused.max(told);
+                self.next_event()
             }
             Kind::Violation => {
                 let rule = usize::try_from(message.a)
@@ -256,6 +263,7 @@ impl Launched {
         if self.accounting == Accounting::OfItsKernel {
             // They are that kernel's threads, not the program's.
             (spent.processes, spent.peak_processes) = (None, None);
+            spent.forks_refused = spent.forks_refused.max(self.forks_refused);
         }
         spent
     }

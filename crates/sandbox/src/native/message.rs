@@ -31,6 +31,8 @@ pub(crate) enum Kind {
     MainStopped = 5,
     /// Init → keeper: rule `a` was hit, `b` times so far.
     Violation = 6,
+    /// Init → keeper: the program's own kernel refused a process `a` times so far, for there were as many as may be.
+    ForksRefused = 19,
     /// Keeper → init: send signal `a` to the program.
     Signal = 7,
     /// Keeper → init: the stand-ins are in place.
@@ -93,6 +95,7 @@ impl Message {
             16 => Kind::Used,
             17 => Kind::KernelEnded,
             18 => Kind::Answered,
+            19 => Kind::ForksRefused,
             _ => return None,
         };
         Some(Self {

@@ -40,5 +40,6 @@ pub(crate) use rules::{Rule, Verdict, When, rules};
 pub use sight::{Deeds, Found, Sighting, Sightings};
 pub(crate) use start::needs_mapped_owner;
 pub use start::{Begun, Outline, Standing, Starting, begin, start};
+pub(crate) use supplies::{Supplies, send_descriptors};
 pub use ways::{BoxSockets, PROXY_PORT, Ways};
 pub(crate) use ways::{Wired, Wiring, listen_at, try_network, wire};

@@ -24,6 +24,16 @@ pub(crate) enum Verdict {
     Watch(Watched),
 }
 
+impl Verdict {
+    /// What a call fails with where somebody is asked who lets no call go on.
+    pub(crate) fn errno(self) -> Errno {
+        match self {
+            Verdict::Fail(errno) | Verdict::Report(errno) | Verdict::Trace(errno) => errno,
+            Verdict::Answer(_) | Verdict::Mediate | Verdict::Watch(_) => Errno::PERM,
+        }
+    }
+}
+
 /// When a rule matches. Arguments are compared by their low 32 bits: all those named here are ints to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum When {

@@ -36,6 +36,8 @@ pub(crate) enum Step<'m> {
     Touch { at: &'m CStr },
     /// Make a file with these contents, for all to read.
     Write { at: &'m CStr, bytes: &'m [u8] },
+    /// Make a file of so many zeros, for the box's user to write in.
+    Blank { at: &'m CStr, size: usize },
     /// Make a symbolic link.
     Link { at: &'m CStr, target: &'m CStr },
     /// Show a tree of the host's.
@@ -490,6 +492,7 @@ impl<'m> Draft<'m> {
         let (Furniture::Program { at, .. }
         | Furniture::Tree { at, .. }
         | Furniture::Text { at, .. }
+        | Furniture::Blank { at, .. }
         | Furniture::Device { at }
         | Furniture::Private { at }) = piece;
         let mut above: Vec<&Path> = at.ancestors().skip(1).collect();
@@ -519,6 +522,15 @@ impl<'m> Draft<'m> {
             Furniture::Text { bytes, .. } => {
                 let bytes = self.bytes(bytes)?;
                 self.push(Step::Write { at: path, bytes }, at);
+            }
+            Furniture::Blank { size, .. } => {
+                self.push(
+                    Step::Blank {
+                        at: path,
+                        size: *size,
+                    },
+                    at,
+                );
             }
             Furniture::Device { .. } => self.furnish_device(at)?,
             Furniture::Private { .. } => {

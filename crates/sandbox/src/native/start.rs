@@ -210,6 +210,7 @@ fn clone_init(
         reaped: false,
         used: sys::Usage::default(),
         emptied: false,
+        forks_refused: 0,
         ways: None,
         answered: None,
         sockets: None,

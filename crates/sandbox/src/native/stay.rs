@@ -12,7 +12,7 @@ use super::stillness::{self, Stillness};
 use super::told::{Said, Told};
 use super::ways;
 use crate::sys::{self, ChildState, Notification, Reply};
-use crate::told::{Heard, MOST_RULES, ProgramEnd};
+use crate::told::{FORKS, Heard, ProgramEnd, Tally};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -27,7 +27,7 @@ struct Stay<'a> {
     /// Where sockets are asked for.
     sockets: Option<BorrowedFd<'a>>,
     /// How often each rule was hit.
-    hits: [u32; MOST_RULES],
+    tally: Tally,
     /// What the program's own kernel says, where it has one.
     told: Option<Told<'a>>,
     /// Where the keeper hears what the box does.
@@ -71,7 +71,7 @@ pub(super) fn stay(
         main,
         listener,
         sockets: furnished.sockets,
-        hits: [0; MOST_RULES],
+        tally: Tally::new(),
         told: script.told.map(Told::listen),
         sightings: furnished.sightings,
         reach,
@@ -238,12 +238,15 @@ impl Stay<'_> {
         }
     }
 
-    /// Passes on which calls the program's own kernel refused; and says what is told of the program's end.
+    /// Passes on what the program's own kernel refused; and says what is told of the program's end.
     fn hear_told(&mut self, heard: Heard) -> Option<Said> {
         let (control, first) = (self.control, self.script.rules.len());
-        self.told.as_mut()?.hear(heard, |rule, hits| {
-            let hits = i32::try_from(hits).unwrap_or(i32::MAX);
-            let _ = Message::new(Kind::Violation, (first + rule) as i32, hits).send(control);
+        self.told.as_mut()?.hear(heard, |which, hits| {
+            let message = match which {
+                FORKS => Message::new(Kind::ForksRefused, amount(hits), 0),
+                rule => Message::new(Kind::Violation, (first + rule) as i32, amount(hits)),
+            };
+            let _ = message.send(control);
         })
     }
 
@@ -284,14 +287,10 @@ impl Stay<'_> {
         }
     }
 
-    /// Tells the keeper at 1, 2, 4, 8… hits: an agent that hammers a wall must not drown its keeper.
+    /// An agent that hammers a wall must not drown its keeper: see [`Tally`].
     fn count(&mut self, rule: usize) {
-        let Some(hits) = self.hits.get_mut(rule) else {
-            return;
-        };
-        *hits = hits.saturating_add(1);
-        if hits.is_power_of_two() {
-            let _ = Message::new(Kind::Violation, rule as i32, *hits as i32).send(self.control);
+        if let Some(hits) = self.tally.count(rule) {
+            let _ = Message::new(Kind::Violation, rule as i32, amount(hits)).send(self.control);
         }
     }
 
@@ -306,8 +305,12 @@ impl Stay<'_> {
     }
 
     fn report_totals(&self) {
-        for (rule, hits) in self.hits.iter().enumerate().filter(|(_, hits)| **hits > 2) {
-            let _ = Message::new(Kind::Violation, rule as i32, *hits as i32).send(self.control);
+        for (rule, hits) in self.tally.sums() {
+            let _ = Message::new(Kind::Violation, rule as i32, amount(hits)).send(self.control);
         }
     }
+}
+
+fn amount(hits: u32) -> i32 {
+    i32::try_from(hits).unwrap_or(i32::MAX)
 }

@@ -14,7 +14,7 @@ use std::mem::MaybeUninit;
 pub(super) const BATCH: usize = 16;
 
 /// Sends descriptors, [`BATCH`] at most, without ever waiting.
-pub(super) fn send_descriptors(to: BorrowedFd<'_>, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+pub(crate) fn send_descriptors(to: BorrowedFd<'_>, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BATCH))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     // The space is rounded up: there may be room for one more than the other side takes.
@@ -27,7 +27,7 @@ pub(super) fn send_descriptors(to: BorrowedFd<'_>, fds: &[BorrowedFd<'_>]) -> Re
 }
 
 /// What keeps arriving on one channel, in the order in which it was sent.
-pub(super) struct Supplies<'a> {
+pub(crate) struct Supplies<'a> {
     from: BorrowedFd<'a>,
     /// What came with the last message.
     stock: [Cell<Option<OwnedFd>>; BATCH],
@@ -35,7 +35,7 @@ pub(super) struct Supplies<'a> {
 }
 
 impl<'a> Supplies<'a> {
-    pub(super) fn new(from: BorrowedFd<'a>) -> Self {
+    pub(crate) fn new(from: BorrowedFd<'a>) -> Self {
         Self {
             from,
             stock: [const { Cell::new(None) }; BATCH],
@@ -44,7 +44,7 @@ impl<'a> Supplies<'a> {
     }
 
     /// The next descriptor; waits for it. The other side is gone, or sent a message without any, if there is none.
-    pub(super) fn take(&self) -> Result<OwnedFd, Errno> {
+    pub(crate) fn take(&self) -> Result<OwnedFd, Errno> {
         if let Some(fd) = self.in_stock() {
             return Ok(fd);
         }

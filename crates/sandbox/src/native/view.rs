@@ -106,7 +106,8 @@ fn perform(
         Step::Directory { at, mode } => make_directory(root, at, *mode),
         Step::Touch { at } => touch(root, at),
         Step::Link { at, target } => rustix::fs::symlinkat(*target, root, *at),
-        Step::Write { at, bytes } => write_file(root, at, bytes),
+        Step::Write { at, bytes } => write_all(&new_file(root, at, 0o444)?, bytes),
+        Step::Blank { at, size } => fill_with_zeros(&new_file(root, at, 0o600)?, *size),
         Step::Bind {
             source,
             at,
@@ -308,12 +309,26 @@ fn touch(root: BorrowedFd<'_>, at: &CStr) -> Result<(), Errno> {
     rustix::fs::openat(root, at, flags, Mode::from_raw_mode(0o444)).map(drop)
 }
 
-fn write_file(root: BorrowedFd<'_>, at: &CStr, mut bytes: &[u8]) -> Result<(), Errno> {
+fn new_file(root: BorrowedFd<'_>, at: &CStr, mode: u32) -> Result<OwnedFd, Errno> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file = rustix::fs::openat(root, at, flags, Mode::from_raw_mode(0o444))?;
+    rustix::fs::openat(root, at, flags, Mode::from_raw_mode(mode))
+}
+
+fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
     while !bytes.is_empty() {
-        let written = rustix::io::write(&file, bytes)?;
+        let written = rustix::io::write(file, bytes)?;
         bytes = bytes.get(written..).ok_or(Errno::IO)?;
+    }
+    Ok(())
+}
+
+/// They are written, so that there is room for what will take their place.
+fn fill_with_zeros(file: &OwnedFd, mut size: usize) -> Result<(), Errno> {
+    let zeros = [0; 64];
+    while size > 0 {
+        let some = zeros.get(..size).unwrap_or(&zeros);
+        write_all(file, some)?;
+        size -= some.len();
     }
     Ok(())
 }

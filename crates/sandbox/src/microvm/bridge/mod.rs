@@ -10,11 +10,15 @@ mod keeping;
 mod machine;
 mod net;
 mod streams;
+mod telling;
+#[cfg(test)]
+mod tests;
 
 use super::wire::{self, Frame, Kind, Sender, WireError};
 use super::{FAILED_SIGNAL, OUT_OF_MEMORY_SIGNAL, place};
 use crate::order::{Order, Surroundings};
 use crate::sys;
+use crate::told::ProgramEnd;
 pub(super) use keeping::keep;
 pub use machine::clock_words;
 pub(super) use machine::{Hardware, fixed_arguments};
@@ -22,6 +26,7 @@ pub(super) use machine::{Hardware, fixed_arguments};
 use files::{Outcome, Server};
 use machine::{Machine, Source};
 use net::Ways;
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -29,6 +34,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 use streams::{Input, Output, Streams};
+use telling::Telling;
 
 /// Who serves files: enough that one slow file does not hold all others up.
 const SERVERS: usize = 4;
@@ -56,6 +62,8 @@ enum Failure {
     Garbage(String),
     #[error("the guest failed: {0}")]
     Guest(String),
+    #[error("how the program ended can't be told")]
+    Telling(#[source] std::io::Error),
     #[error("the guest ended without a word{}", said(.0))]
     Vanished(String),
 }
@@ -85,18 +93,11 @@ fn send(channel: &Channel, kind: Kind, body: &[u8]) {
     let _ = wire::send(&mut *channel, kind, body);
 }
 
-/// Runs a guest to its end, and ends this process as the guest's program did.
+/// Runs a guest to its end, and tells of its program's.
 pub(super) fn run(hardware: Hardware, begin: Begin) -> u8 {
     match guest(hardware, begin) {
-        Ok(End::Program { status, killed }) => end_as(status, killed),
-        Ok(End::NotStarted(errno)) => {
-            let error = std::io::Error::from_raw_os_error(errno);
-            complain(&format!("the guest can't start the program: {error}"));
-            match errno {
-                libc::ENOENT | libc::ENOTDIR => 127,
-                _ => 126,
-            }
-        }
+        Ok(End::Program { killed: 1.., .. }) => sys::die_by(OUT_OF_MEMORY_SIGNAL),
+        Ok(_) => 0,
         Err(failure) => {
             complain(&failure.in_full());
             sys::die_by(FAILED_SIGNAL)
@@ -107,7 +108,7 @@ pub(super) fn run(hardware: Hardware, begin: Begin) -> u8 {
 impl Failure {
     fn in_full(&self) -> String {
         match self {
-            Failure::Start(error) => format!("{self}: {error}"),
+            Failure::Start(error) | Failure::Telling(error) => format!("{self}: {error}"),
             other => other.to_string(),
         }
     }
@@ -117,23 +118,21 @@ fn complain(text: &str) {
     let _ = writeln!(std::io::stderr(), "[belljar] microvm: {text}");
 }
 
-/// A program's end becomes ours. The two signals that mean something else here are passed on as codes.
-fn end_as(status: i32, killed: u32) -> u8 {
-    if killed > 0 {
-        sys::die_by(OUT_OF_MEMORY_SIGNAL);
+/// How the program ended, for the box's init; nothing if it had too little memory. The two signals that mean something else here
+/// are passed on as codes.
+fn end_of(end: &End) -> Option<ProgramEnd> {
+    match *end {
+        End::Program { killed: 1.., .. } => None,
+        End::Program { status, .. } => Some(ProgramEnd::Ended(match status & 0x7f {
+            signal @ (OUT_OF_MEMORY_SIGNAL | FAILED_SIGNAL) => (128 + signal) << 8,
+            _ => status,
+        })),
+        End::NotStarted(errno) => Some(ProgramEnd::NotStarted(Errno::from_raw_os_error(errno))),
     }
-    if libc::WIFSIGNALED(status) {
-        match libc::WTERMSIG(status) {
-            OUT_OF_MEMORY_SIGNAL | FAILED_SIGNAL => {}
-            signal => sys::die_by(signal),
-        }
-        return u8::try_from(128 + libc::WTERMSIG(status)).unwrap_or(255);
-    }
-    libc::WEXITSTATUS(status) as u8
 }
 
 fn guest(hardware: Hardware, begin: Begin) -> Result<End, Failure> {
-    let io = |error: rustix::io::Errno| Failure::Start(error.into());
+    let io = |error: Errno| Failure::Start(error.into());
     // A file that grows too large is an error to the guest, not our end; so is a reader that went away.
     sys::ignore_signals(&[libc::SIGXFSZ, libc::SIGPIPE, libc::SIGTTOU]);
     let signals = sys::watch_signals(streams::SIGNALS).map_err(io)?;
@@ -145,7 +144,8 @@ fn guest(hardware: Hardware, begin: Begin) -> Result<End, Failure> {
         Begin::Resume => File::open(place("kept")),
     };
     let beginning = beginning.map_err(Failure::Start)?;
-    let told = Order::decode(&order).ok_or(io(rustix::io::Errno::INVAL))?;
+    let told = Order::decode(&order).ok_or(io(Errno::INVAL))?;
+    let mut telling = Telling::open(&told).map_err(Failure::Start)?;
     limit_files(&told).map_err(io)?;
     let ways = Ways::open(told.reach).map_err(Failure::Start)?;
     let _terminal = streams::PlainTerminal::take();
@@ -166,12 +166,20 @@ fn guest(hardware: Hardware, begin: Begin) -> Result<End, Failure> {
         input: Input::default(),
     };
     let requests = serve_files(&server, &channel);
-    let service = Service {
+    let mut service = Service {
         streams: &streams,
         requests: &requests,
         ways: &ways,
+        telling: &mut telling,
     };
-    let end = attend(&mut heard, &channel, begin, &order, Some(signals), &service);
+    let end = attend(
+        &mut heard,
+        &channel,
+        begin,
+        &order,
+        Some(signals),
+        &mut service,
+    );
     for output in streams.outputs {
         output.finish();
     }
@@ -180,7 +188,13 @@ fn guest(hardware: Hardware, begin: Begin) -> Result<End, Failure> {
             machine.is_ended_within(PATIENCE);
             Err(Failure::Vanished(machine.complaints()))
         }
-        end => end,
+        Err(failure) => Err(failure),
+        Ok(end) => {
+            if let Some(end) = end_of(&end) {
+                telling.ended(end).map_err(Failure::Telling)?;
+            }
+            Ok(end)
+        }
     }
 }
 
@@ -191,7 +205,7 @@ fn first_files() -> std::io::Result<File> {
 }
 
 /// No file that we write for the guest may be larger than its program's may be.
-fn limit_files(order: &Order) -> Result<(), rustix::io::Errno> {
+fn limit_files(order: &Order) -> Result<(), Errno> {
     let size = order
         .limits
         .iter()
@@ -203,7 +217,7 @@ fn limit_files(order: &Order) -> Result<(), rustix::io::Errno> {
 }
 
 /// What the guest is to know of the box. From here on the masks are the guest's: what it asks for is masked already.
-fn surroundings() -> Result<Surroundings, rustix::io::Errno> {
+fn surroundings() -> Result<Surroundings, Errno> {
     let mut entropy = [0; 64];
     rustix::rand::getrandom(&mut entropy, rustix::rand::GetRandomFlags::empty())?;
     let umask = rustix::process::umask(rustix::fs::Mode::empty());
@@ -267,6 +281,7 @@ struct Service<'a> {
     streams: &'a Streams,
     requests: &'a mpsc::SyncSender<Vec<u8>>,
     ways: &'a Ways,
+    telling: &'a mut Telling,
 }
 
 /// Listens to the guest until its program has ended.
@@ -276,12 +291,13 @@ fn attend(
     begin: Begin,
     order: &[u8],
     signals: Option<rustix::fd::OwnedFd>,
-    service: &Service<'_>,
+    service: &mut Service<'_>,
 ) -> Result<End, Failure> {
     let Service {
         streams,
         requests,
         ways,
+        telling,
     } = service;
     let mut signals = signals;
     let mut is_up = false;
@@ -350,6 +366,14 @@ fn attend(
             Kind::Open | Kind::Flow | Kind::Room | Kind::Over | Kind::Lookup | Kind::Stray => {
                 ways.hear(&frame)?
             }
+            Kind::Refused => {
+                let [which, hits] = frame
+                    .numbers()
+                    .ok_or_else(|| garbage("a refusal of another length"))?;
+                if !telling.refused(which, hits) {
+                    return Err(garbage("a refusal that can't be"));
+                }
+            }
             Kind::Ended => {
                 let [status, killed] = frame
                     .numbers()
@@ -381,206 +405,5 @@ fn attend(
             | Kind::Forget
             | Kind::Clock => return Err(garbage("a word of ours")),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::plan::Network;
-    use crate::reach::Reach;
-    use std::io::Read;
-
-    /// What becomes of a guest that says this, and nothing after.
-    fn said_by_a_guest(words: &[u8]) -> Result<End, Failure> {
-        said_by_a_guest_that_reaches(NOTHING, words)
-    }
-
-    const NOTHING: Reach = Reach {
-        network: Network::Closed,
-        answered: None,
-        published: Vec::new(),
-        doors: Vec::new(),
-    };
-
-    fn said_by_a_guest_that_reaches(reach: Reach, words: &[u8]) -> Result<End, Failure> {
-        let (mut guest, mut heard) = UnixStream::pair().unwrap();
-        let channel = Arc::new(Mutex::new(heard.try_clone().unwrap()));
-        let streams = Streams {
-            outputs: [
-                Output::start(&channel, 3, Box::new(std::io::sink())),
-                Output::start(&channel, 4, Box::new(std::io::sink())),
-            ],
-            input: Input::default(),
-        };
-        let tree = tempfile::tempdir().unwrap();
-        let server = Arc::new(Server::new(tree.path()).unwrap());
-        let requests = serve_files(&server, &channel);
-        // One end reads what it is told, as a guest's kernel does, or the other would wait for it.
-        let mut answers = guest.try_clone().unwrap();
-        std::thread::spawn(move || std::io::copy(&mut answers, &mut std::io::sink()));
-        let words = words.to_vec();
-        let talker = std::thread::spawn(move || {
-            let _ = guest.write_all(&words);
-            let _ = guest.shutdown(std::net::Shutdown::Write);
-        });
-        let ways = Ways::open(reach).unwrap();
-        let service = Service {
-            streams: &streams,
-            requests: &requests,
-            ways: &ways,
-        };
-        let end = attend(&mut heard, &channel, Begin::Boot, b"", None, &service);
-        drop(heard);
-        let _ = channel.lock().unwrap().shutdown(std::net::Shutdown::Both);
-        talker.join().unwrap();
-        end
-    }
-
-    fn frame(kind: Kind, body: &[u8]) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        wire::send(&mut bytes, kind, body).unwrap();
-        bytes
-    }
-
-    fn assert_garbage(words: &[u8]) {
-        let end = said_by_a_guest(words);
-        assert!(matches!(end, Err(Failure::Garbage(_))), "{:?}", end.err());
-    }
-
-    #[test]
-    fn a_guest_is_heard_to_its_end() {
-        let words = [
-            frame(Kind::Up, &[]),
-            frame(Kind::Output, b"hi"),
-            frame(Kind::Ended, &wire::numbers(&[7 << 8, 0])),
-        ];
-        let end = said_by_a_guest(&words.concat());
-        assert!(matches!(
-            end,
-            Ok(End::Program {
-                status: 0x700,
-                killed: 0
-            })
-        ));
-    }
-
-    #[test]
-    fn a_guest_that_stops_in_the_middle_of_a_word_has_vanished() {
-        let words = [frame(Kind::Up, &[]), frame(Kind::Output, b"hi")].concat();
-        for length in [0, 3, 8, 12, words.len()] {
-            let end = said_by_a_guest(&words[..length]);
-            assert!(matches!(end, Err(Failure::Vanished(_))), "{length}");
-        }
-    }
-
-    #[test]
-    fn what_no_guest_says_ends_it() {
-        let up = frame(Kind::Up, &[]);
-        let then = |words: Vec<u8>| [up.clone(), words].concat();
-        assert_garbage(&frame(Kind::Output, b"before it is up"));
-        assert_garbage(&then(up.clone()));
-        assert_garbage(&then(frame(Kind::Answer, b"a word of ours")));
-        assert_garbage(&then(vec![0xff; 64]));
-        assert_garbage(&then(
-            [u32::MAX.to_le_bytes(), [Kind::Output as u8, 0, 0, 0]].concat(),
-        ));
-        assert_garbage(&then(frame(Kind::Consumed, &wire::numbers(&[1]))));
-        assert_garbage(&then(frame(Kind::Ended, b"short")));
-        assert_garbage(&then(frame(Kind::Ended, &wire::numbers(&[0x7f, 0]))));
-        assert_garbage(&then(frame(Kind::Output, &[])));
-    }
-
-    #[test]
-    fn packets_and_flows_that_lead_nowhere_end_a_guest() {
-        let then = |kind, body: &[u8]| [frame(Kind::Up, &[]), frame(kind, body)].concat();
-        // There is no network in this box, so that no guest of it looks names up.
-        assert_garbage(&then(Kind::Lookup, b"?"));
-        assert_garbage(&then(Kind::Stray, &[4; 19]));
-        assert_garbage(&then(Kind::Open, &[0; 3]));
-        assert_garbage(&then(Kind::Open, &[0xff; 23]));
-        assert_garbage(&then(Kind::Flow, &[0; 9]));
-        assert_garbage(&then(Kind::Room, &[0; 8]));
-        assert_garbage(&then(Kind::Over, &[0; 8]));
-        assert_garbage(&frame(Kind::Open, &[0; 23]));
-        let guarded = Reach {
-            network: Network::Guarded {
-                host_ports: Vec::new(),
-            },
-            ..NOTHING
-        };
-        let end = said_by_a_guest_that_reaches(guarded, &then(Kind::Stray, &[0; 19]));
-        assert!(matches!(end, Err(Failure::Garbage(_))), "{:?}", end.err());
-    }
-
-    /// It asks for doors that are not there, and hears that each is closed.
-    #[test]
-    fn a_guest_that_opens_what_is_not_there_goes_on() {
-        let mut words = frame(Kind::Up, &[]);
-        for slot in 0..200u32 {
-            let door = [&slot.to_le_bytes()[..], &[0; 19]].concat();
-            words.extend(frame(Kind::Open, &door));
-            words.extend(frame(
-                Kind::Flow,
-                &[&slot.to_le_bytes()[..], b"hello"].concat(),
-            ));
-        }
-        words.extend(frame(Kind::Ended, &wire::numbers(&[0, 0])));
-        assert!(matches!(
-            said_by_a_guest(&words),
-            Ok(End::Program { status: 0, .. })
-        ));
-    }
-
-    #[test]
-    fn a_request_that_is_none_ends_the_guest() {
-        let words = [frame(Kind::Up, &[]), frame(Kind::Request, b"no header")].concat();
-        let end = said_by_a_guest(&words);
-        assert!(matches!(end, Err(Failure::Vanished(_))), "{:?}", end.err());
-    }
-
-    #[test]
-    fn a_flood_of_requests_is_answered_and_never_piles_up() {
-        let mut statfs = [0; 40];
-        statfs[0] = 40;
-        statfs[4] = 17;
-        statfs[16] = 1;
-        let mut words = frame(Kind::Up, &[]);
-        for _ in 0..50_000 {
-            words.extend(frame(Kind::Request, &statfs));
-        }
-        words.extend(frame(Kind::Ended, &wire::numbers(&[0, 0])));
-        assert!(matches!(
-            said_by_a_guest(&words),
-            Ok(End::Program { status: 0, .. })
-        ));
-    }
-
-    #[test]
-    fn output_that_nobody_takes_is_never_more_than_a_window() {
-        /// Somebody who takes nothing.
-        struct Busy(mpsc::Receiver<()>);
-        impl Write for Busy {
-            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-                let _ = self.0.recv();
-                Ok(bytes.len())
-            }
-            fn flush(&mut self) -> std::io::Result<()> {
-                Ok(())
-            }
-        }
-        let (mut guest, heard) = UnixStream::pair().unwrap();
-        let channel = Arc::new(Mutex::new(heard));
-        let (free, busy) = mpsc::channel();
-        let output = Output::start(&channel, 1, Box::new(Busy(busy)));
-        let piece = || vec![b'x'; wire::PIECE];
-        let taken = (0..100).take_while(|_| output.take(piece())).count();
-        assert_eq!(taken, wire::WINDOW / wire::PIECE);
-        drop(free);
-        output.finish();
-        drop(channel);
-        let mut told = Vec::new();
-        guest.read_to_end(&mut told).unwrap();
-        assert_eq!(told.len(), taken * 16, "each piece is told as taken once");
     }
 }

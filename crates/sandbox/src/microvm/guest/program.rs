@@ -2,11 +2,10 @@
 
 use super::{BOX, Channel, Window, send};
 use crate::microvm::wire::{Kind, PIECE, numbers};
-use crate::native::{Rule, compile};
+use crate::native::{Rule, Supplies, compile, send_descriptors};
 use crate::order::{Order, Surroundings};
-use crate::plan::Spawn;
 use crate::sys;
-use crate::tier::rules_unanswered;
+use crate::tier::rules_inside;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -23,6 +22,8 @@ pub(super) struct Program {
     pub(super) pid: i32,
     ends: Option<Ends>,
     go: File,
+    /// Where the listener of its filter comes from.
+    filter: OwnedFd,
     failure: File,
 }
 
@@ -45,6 +46,15 @@ struct Theirs {
 
 fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+}
+
+fn socket_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+    rustix::net::socketpair(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::SEQPACKET,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )
 }
 
 fn ends(order: &Order, surroundings: &Surroundings) -> Result<(Ends, Theirs), Errno> {
@@ -88,20 +98,22 @@ pub(super) fn prepare(order: &Order, surroundings: &Surroundings) -> Result<Prog
     let (ours, theirs) = ends(order, surroundings)?;
     let (wait, go) = pipe()?;
     let (failure, failed) = pipe()?;
+    let (filter, listener) = socket_pair()?;
     let pid = sys::fork()?;
     if pid != 0 {
         return Ok(Program {
             pid,
             ends: Some(ours),
             go: File::from(go),
+            filter,
             failure: File::from(failure),
         });
     }
-    drop((go, ours, failure));
+    drop((go, ours, failure, filter));
     let mut failed = File::from(failed);
     // An empty read: pid 1 gave up.
     let errno = match File::from(wait).read_exact(&mut [0]) {
-        Ok(()) => match become_program(order, surroundings, theirs) {
+        Ok(()) => match become_program(order, surroundings, theirs, listener.as_fd()) {
             Err(errno) => errno,
             Ok(never) => match never {},
         },
@@ -111,17 +123,16 @@ pub(super) fn prepare(order: &Order, surroundings: &Surroundings) -> Result<Prog
     sys::exit_now(127)
 }
 
-fn guest_rules(order: &Order) -> Vec<Rule> {
-    rules_unanswered(match order.may_spawn {
-        true => Spawn::Allow,
-        false => Spawn::Refuse,
-    })
+/// What its filter refuses.
+pub(super) fn rules(order: &Order) -> Vec<Rule> {
+    rules_inside(order.spawn())
 }
 
 fn become_program(
     order: &Order,
     surroundings: &Surroundings,
     stdio: Theirs,
+    listener: BorrowedFd<'_>,
 ) -> Result<std::convert::Infallible, Errno> {
     rustix::process::chdir(BOX)?;
     rustix::process::chroot(".")?;
@@ -148,8 +159,9 @@ fn become_program(
         .stdin(Stdio::from(stdio.stdin))
         .stdout(Stdio::from(stdio.stdout))
         .stderr(Stdio::from(stdio.stderr));
-    let filter = compile(&guest_rules(order));
-    drop(sys::install_filter(&filter)?);
+    let asks = sys::install_filter(&compile(&rules(order)))?;
+    send_descriptors(listener, &[asks.as_fd()])?;
+    drop(asks);
     let error = command.exec();
     Err(error
         .raw_os_error()
@@ -216,6 +228,11 @@ impl Program {
     /// Lets it become the program.
     pub(super) fn let_go(&mut self) -> std::io::Result<()> {
         self.go.write_all(&[1])
+    }
+
+    /// What asks about its calls. Nothing, if it did not come so far.
+    pub(super) fn listener(&self) -> Option<OwnedFd> {
+        Supplies::new(self.filter.as_fd()).take().ok()
     }
 
     /// Why it did not, if it did not.
