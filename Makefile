@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build test demo demo-replication picture bench vm-test fmt fmt-check clippy nextest doctest nextest-runsc schema deny dashboard dashboard-test browser-test fuzz soak
+.PHONY: help setup build test demo demo-replication picture bench vm-test kvm-test fmt fmt-check clippy nextest nextest-runsc doctest schema deny dashboard dashboard-test browser-test fuzz soak
 
 STEP := @scripts/step
 HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
@@ -36,6 +36,7 @@ test: ## everything that must hold before a merge
 	@$(MAKE) --no-print-directory deny
 	@$(MAKE) --no-print-directory browser-test
 	@$(MAKE) --no-print-directory vm-test
+	@$(MAKE) --no-print-directory kvm-test
 
 demo: ## build, then watch examples/agent.py meet the walls
 	$(STEP) setup scripts/setup.sh demo
@@ -76,6 +77,9 @@ soak: ## the tests with real boxes, again and again, to find what fails seldom (
 vm-test: ## the limit tests in a guest with cgroup v2 and an older kernel
 	$(STEP) vm-test cargo xtask vm-test
 
+kvm-test: ## the microvm tier with KVM, in a guest whose emulated processor has virtualisation
+	$(STEP) kvm-test cargo xtask vm-test --kvm
+
 # What is there and newer than all it is made of is not built again.
 dashboard: dashboard/dist/index.html ## the web pages that the binary holds: dashboard/dist
 
@@ -103,7 +107,7 @@ fmt-check:
 
 clippy:
 	$(STEP) clippy cargo clippy --workspace --all-targets --locked -- -D warnings
-	$(STEP) clippy-guest cargo clippy --package xtask --test guest --locked -- -D warnings
+	$(STEP) clippy-guest cargo clippy --package xtask --test guest --test kvm --locked -- -D warnings
 
 # One more at a time than there are processors: many tests wait for a limit to be hit.
 nextest:

@@ -12,9 +12,9 @@ use std::process::ExitCode;
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 const USAGE: &str = "\
-usage: cargo xtask vm-test [--guest-only] [--timeout SECONDS]
+usage: cargo xtask vm-test [--guest-only | --kvm] [--timeout SECONDS]
     run the limit tests in a virtual machine with cgroup v2 and an older kernel;
-    --guest-only checks just the machine itself
+    --guest-only checks just the machine itself; --kvm runs the microvm tier with KVM, in one whose processor has virtualisation
 usage: cargo xtask bench launch
     start time, file system calls, CPU limit and memory of a box, against bare processes and bwrap;
     measures target/release/belljar, which `make bench` builds first

@@ -234,11 +234,13 @@ mod as_root_alone {
         assert!(packed.success());
         place.own(archive);
         const SCRIPT: &str = r#"cd "$1" && mount --bind passwd /etc/passwd || exit
-            exec setpriv --reuid "$2" --regid "$2" --clear-groups sh -ec '
+            # Not in its place: who changes users does not end with its parent any more, and this shell does.
+            setpriv --reuid "$2" --regid "$2" --clear-groups sh -ec '
             podman() { command podman --root "$PWD/podman" --runroot "$PWD/podman-run" --storage-driver vfs --cgroup-manager cgroupfs \
                 --events-backend none --tmpdir "$PWD/podman-tmp" "$@"; }
             podman import --quiet --change ENV=GREETING=hello source.tar base:1 > id
-            podman system service --time=0 "$0"' "unix://$3""#;
+            podman system service --time=0 "$0"' "unix://$3"
+            exit"#;
         Command::new("unshare")
             .args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"])
             .args([

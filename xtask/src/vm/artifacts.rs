@@ -29,15 +29,19 @@ pub(super) fn build(workshop: &Workshop, contents: Contents) -> Result<Programs,
     let cargo = Cargo {
         repository: &workshop.repository,
     };
-    let guest = cargo.test_program("xtask", "guest")?;
+    let guest = || cargo.test_program("xtask", "guest");
     match contents {
         Contents::GuestOnly => Ok(Programs {
-            tests: vec![guest],
+            tests: vec![guest()?],
             tools: Vec::new(),
         }),
         Contents::Everything => Ok(Programs {
-            tests: vec![guest, cargo.test_program("belljar", "limits")?],
+            tests: vec![guest()?, cargo.test_program("belljar", "limits")?],
             tools: vec![cargo.binary("belljar")?, probe(workshop)?],
+        }),
+        Contents::Kvm => Ok(Programs {
+            tests: vec![cargo.test_program("xtask", "kvm")?],
+            tools: vec![cargo.binary("belljar")?],
         }),
     }
 }

@@ -1,12 +1,14 @@
 //! The guest's first file system, and with it its whole disk.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::BufWriter;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::Workshop;
 use super::artifacts::{Program, Programs};
 use super::packages::Packages;
+use super::tier::Part;
 use crate::Failure;
 use belljar_sandbox::cpio::Archive;
 
@@ -18,11 +20,14 @@ pub(super) fn assemble(
     workshop: &Workshop,
     packages: &Packages,
     programs: &Programs,
+    more: &[Part],
 ) -> Result<PathBuf, Failure> {
     let path = workshop.directory.join("initramfs.cpio");
     let mut archive = Archive::new(BufWriter::new(fs::File::create(&path)?));
+    let mut made = BTreeSet::new();
     for directory in ["bin", "tests", "modules"] {
         archive.directory(directory)?;
+        made.insert(directory.to_owned());
     }
     archive.file("init", 0o755, INIT.as_bytes())?;
     archive.file("bin/busybox", 0o755, &fs::read(&packages.busybox)?)?;
@@ -46,6 +51,18 @@ pub(super) fn assemble(
             0o755,
             &read_static(program)?,
         )?;
+    }
+    for Part { at, content } in more {
+        // The kernel that unpacks it makes no directories by itself.
+        let above = Path::new(at).ancestors().skip(1);
+        let mut above: Vec<&str> = above.filter_map(Path::to_str).collect();
+        above.reverse();
+        for directory in above.into_iter().filter(|path| !path.is_empty()) {
+            if made.insert(directory.to_owned()) {
+                archive.directory(directory)?;
+            }
+        }
+        archive.file(at, 0o755, content)?;
     }
     archive.finish()?;
     Ok(path)

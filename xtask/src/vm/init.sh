@@ -9,11 +9,15 @@ if [ "$1" != on-disk ]; then
     b=/bin/busybox
     $b mkdir -p /dev /disk
     $b mount -t devtmpfs devtmpfs /dev
-    $b insmod /modules/brd.ko rd_nr=1 rd_size=393216
+    # Guests of its own are kept there, where it has any.
+    size=393216
+    [ ! -e /usr ] || size=1048576
+    $b insmod /modules/brd.ko rd_nr=1 rd_size=$size
     $b mke2fs -I 256 /dev/ram0 >/dev/null
     $b mount -t ext4 /dev/ram0 /disk || echo "VM-ERROR: no disk"
     $b umount /dev
     $b cp -a /bin /tests /modules /init /disk/
+    [ ! -e /usr ] || $b cp -a /usr /disk/
     exec $b switch_root /disk /init on-disk
 fi
 
@@ -53,9 +57,18 @@ mount_all() {
 add_users() {
     printf '%s\n' 'root:x:0:0:root:/root:/bin/sh' 'user:x:1000:1000:user:/home/user:/bin/sh' \
         'nobody:x:65534:65534:nobody:/:/bin/sh' >/etc/passwd
-    printf '%s\n' 'root:x:0:' 'user:x:1000:' 'nogroup:x:65534:' >/etc/group
+    printf '%s\n' 'root:x:0:' 'user:x:1000:' 'kvm:x:104:user' 'nogroup:x:65534:' >/etc/group
     mkdir -p /home/user
     chown 1000:1000 /home/user
+}
+
+# As udev has it on Debian: whoever is in the group may use it.
+offer_kvm() {
+    for module in /modules/kvm/*; do
+        insmod "$module" || give_up "KVM can't be had: $module"
+    done
+    [ -c /dev/kvm ] || give_up "KVM can't be had: no /dev/kvm"
+    chgrp kvm /dev/kvm && chmod 660 /dev/kvm || give_up "KVM can't be offered"
 }
 
 # make_cgroup PATH: a group whose children have every controller.
@@ -142,6 +155,8 @@ run_tests() {
 
 mount_all
 add_users
+# QEMU is there for those tests alone.
+[ ! -e /usr ] || offer_kvm
 make_cgroups
 echo "VM-KERNEL: Linux $(uname -r), security modules $(cat /sys/kernel/security/lsm)"
 for program in /tests/*; do

@@ -29,16 +29,46 @@ pub(super) enum Ending {
     PrintedTooMuch,
 }
 
+/// What the emulated machine is like.
+pub(super) struct Hardware {
+    megabytes: u32,
+    clock: Clock,
+}
+
+/// What time in the guest is.
+#[derive(Clone, Copy)]
+enum Clock {
+    /// What it executes, and idle time is skipped. Otherwise a busy host starves the emulated timer, the kernel can't calibrate its
+    /// clock, and the boot hangs. Works with one processor only.
+    Executed,
+    /// The host's, whose rate the kernel is told for the same reason. A guest that has guests of its own stands still by the other.
+    Hosts,
+}
+
+impl Hardware {
+    /// Where the same happens in every run, however busy the host is.
+    pub(super) const STEADY: Self = Self {
+        megabytes: 1024,
+        clock: Clock::Executed,
+    };
+    /// Where guests of the guest's own run, and are kept on its disk, which is memory.
+    pub(super) const NESTING: Self = Self {
+        megabytes: 3072,
+        clock: Clock::Hosts,
+    };
+}
+
 /// Boots the guest and waits for its end; never longer than `time_limit`. What it prints is in the file
 /// `log` at once, for whoever wonders what it is doing.
 pub(super) fn boot(
+    hardware: &Hardware,
     kernel: &Path,
     image: &Path,
     log: &Path,
     time_limit: Duration,
 ) -> Result<Console, Failure> {
     let mut log = File::create(log)?;
-    let process = qemu(kernel, image)
+    let process = qemu(hardware, kernel, image)
         .spawn()
         .map_err(|error| format!("vm-test: qemu: {error}; try `make setup`"))?;
     let mut machine = Machine(process);
@@ -51,7 +81,12 @@ pub(super) fn boot(
     Ok(listen(&lines, &mut log, Instant::now() + time_limit)?)
 }
 
-fn qemu(kernel: &Path, image: &Path) -> Command {
+fn qemu(hardware: &Hardware, kernel: &Path, image: &Path) -> Command {
+    let (clock, clock_words): (&[&str], _) = match hardware.clock {
+        Clock::Executed => (&["-icount", "shift=2,sleep=off"], String::new()),
+        Clock::Hosts => (&[], belljar_sandbox::microvm::clock_words()),
+    };
+    let words = format!("console=ttyS0 loglevel=1 panic=-1 reboot=t {clock_words}");
     // If we are killed, the emulator must not live on.
     let mut command = Command::new("setpriv");
     command
@@ -64,7 +99,7 @@ fn qemu(kernel: &Path, image: &Path) -> Command {
             "-cpu",
             "max",
             "-m",
-            "1024",
+            &hardware.megabytes.to_string(),
         ])
         .args([
             "-display",
@@ -76,11 +111,9 @@ fn qemu(kernel: &Path, image: &Path) -> Command {
             "-no-reboot",
             "-nodefaults",
         ])
-        // Time in the guest is what it executes, and idle time is skipped. Otherwise a busy host starves the
-        // emulated timer, the kernel can't calibrate its clock, and the boot hangs. Works with one processor only.
-        .args(["-icount", "shift=2,sleep=off"])
+        .args(clock)
         // A triple fault is the one way to end a machine that has neither ACPI nor a keyboard controller.
-        .args(["-append", "console=ttyS0 loglevel=1 panic=-1 reboot=t"])
+        .args(["-append", &words])
         .arg("-kernel")
         .arg(kernel)
         .arg("-initrd")

@@ -3,12 +3,16 @@
 //! Many machines that run tests have cgroup v1 and the newest kernel. The guest has cgroup v2 with a
 //! subtree delegated to an ordinary user, as systemd sets it up, and the distribution's own, older kernel.
 //! Everything in it is static: the kernel, busybox, `belljar`, its probe and the test programs.
+//!
+//! `vm-test --kvm` is a second guest for the microvm tier: its emulated processor has AMD's virtualisation, so that KVM works in
+//! it whatever this host has. QEMU and a kernel for the guest's own guests are in it too.
 
 mod artifacts;
 mod image;
 mod machine;
 mod packages;
 mod report;
+mod tier;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,7 +23,8 @@ use crate::Failure;
 #[derive(Debug, PartialEq)]
 pub(crate) struct Options {
     contents: Contents,
-    time_limit: Duration,
+    /// Where it is another than the contents' own.
+    time_limit: Option<Duration>,
 }
 
 /// Which test programs go into the guest.
@@ -29,27 +34,45 @@ enum Contents {
     Everything,
     /// Those that describe the guest: to work on the harness itself.
     GuestOnly,
+    /// Those of the microvm tier with KVM, in a guest whose emulated processor has virtualisation.
+    Kvm,
 }
 
-/// Emulation is slow and the host may be busy; past this the guest hangs rather than works.
-const TIME_LIMIT: Duration = Duration::from_secs(1800);
+impl Contents {
+    /// Emulation is slow and the host may be busy; past this the guest hangs rather than works.
+    fn time_limit(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Everything | Self::GuestOnly => 1800,
+            Self::Kvm => 900,
+        })
+    }
+
+    /// What keeps its console.
+    fn log(self) -> &'static str {
+        match self {
+            Self::Everything | Self::GuestOnly => "console.log",
+            Self::Kvm => "kvm-console.log",
+        }
+    }
+}
 
 impl Options {
     pub(crate) fn parse(words: &[&str]) -> Result<Self, Failure> {
         let mut options = Self {
             contents: Contents::Everything,
-            time_limit: TIME_LIMIT,
+            time_limit: None,
         };
         let mut rest = words.iter();
         while let Some(word) = rest.next() {
             match *word {
                 "--guest-only" => options.contents = Contents::GuestOnly,
+                "--kvm" => options.contents = Contents::Kvm,
                 "--timeout" => {
                     let value = rest.next().ok_or("--timeout needs a number of seconds")?;
                     let seconds = value
                         .parse()
                         .map_err(|_| format!("--timeout {value}: not a number of seconds"))?;
-                    options.time_limit = Duration::from_secs(seconds);
+                    options.time_limit = Some(Duration::from_secs(seconds));
                 }
                 unknown => {
                     return Err(
@@ -70,9 +93,25 @@ pub(crate) fn test(options: &Options) -> Result<(), Failure> {
     let workshop = Workshop::open()?;
     let packages = packages::fetch(&workshop)?;
     let programs = artifacts::build(&workshop, options.contents)?;
-    let image = image::assemble(&workshop, &packages, &programs)?;
-    let log = workshop.directory.join("console.log");
-    let console = machine::boot(&packages.kernel, &image, &log, options.time_limit)?;
+    let more = match options.contents {
+        Contents::Everything | Contents::GuestOnly => Vec::new(),
+        Contents::Kvm => tier::parts(&packages)?,
+    };
+    let image = image::assemble(&workshop, &packages, &programs, &more)?;
+    let log = workshop.directory.join(options.contents.log());
+    let hardware = match options.contents {
+        Contents::Everything | Contents::GuestOnly => machine::Hardware::STEADY,
+        Contents::Kvm => machine::Hardware::NESTING,
+    };
+    let console = machine::boot(
+        &hardware,
+        &packages.kernel,
+        &image,
+        &log,
+        options
+            .time_limit
+            .unwrap_or_else(|| options.contents.time_limit()),
+    )?;
     report::judge(&console, &programs)
 }
 
@@ -106,12 +145,14 @@ mod tests {
 
     #[test]
     fn options_are_read() {
+        let kvm = Options::parse(&["--kvm"]).unwrap();
+        assert_eq!(kvm.contents, Contents::Kvm);
         let options = Options::parse(&["--guest-only", "--timeout", "7"]).unwrap();
         assert_eq!(
             options,
             Options {
                 contents: Contents::GuestOnly,
-                time_limit: Duration::from_secs(7)
+                time_limit: Some(Duration::from_secs(7))
             }
         );
     }

@@ -16,6 +16,7 @@ const MODULES: [&str; 2] = ["overlay", "brd"];
 
 /// What the packages gave.
 pub(super) struct Packages {
+    pub(super) directory: PathBuf,
     pub(super) kernel: PathBuf,
     pub(super) busybox: PathBuf,
     pub(super) modules: Vec<Module>,
@@ -87,13 +88,14 @@ fn locate(unpacked: &Path) -> Result<Packages, Failure> {
         })
         .collect::<Result<_, Failure>>()?;
     Ok(Packages {
+        directory: unpacked.to_owned(),
         kernel,
         busybox,
         modules,
     })
 }
 
-fn files_below(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
+pub(super) fn files_below(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
@@ -106,7 +108,7 @@ fn files_below(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-fn uncompressed(module: &Path) -> Result<Vec<u8>, Failure> {
+pub(super) fn uncompressed(module: &Path) -> Result<Vec<u8>, Failure> {
     let tool = match module.extension().and_then(|extension| extension.to_str()) {
         Some("xz") => "xz",
         Some("zst") => "zstd",

@@ -3,12 +3,17 @@
 use crate::sys;
 use rustix::fd::AsFd;
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 /// Where the kernel offers it.
 pub(super) const DEVICE: &str = "/dev/kvm";
 
 /// The one version of the interface that there has been for twenty years.
 const VERSION: i32 = 12;
+
+/// The host's own, but for what a program in a guest has no use for and an attacker has: machines of its own in the guest, and
+/// counters of what the processor does, both of which the host's kernel would have to carry out.
+const KVM_PROCESSOR: &str = "host,svm=off,vmx=off,pmu=off";
 
 /// What carries a guest's processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +42,7 @@ impl Accelerator {
     /// What of the emulator's own arguments it decides.
     pub(super) fn arguments(self) -> [&'static str; 4] {
         match self {
-            Self::Kvm => ["-accel", "kvm", "-cpu", "host"],
+            Self::Kvm => ["-accel", "kvm", "-cpu", KVM_PROCESSOR],
             Self::Emulation => ["-accel", "tcg,tb-size=64", "-cpu", "qemu64"],
         }
     }
@@ -47,7 +52,7 @@ impl Accelerator {
 pub fn try_kvm() -> Result<(), String> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let kvm = rustix::fs::open(DEVICE, flags, Mode::empty())
-        .map_err(|errno| format!("{DEVICE} can't be opened: {errno}"))?;
+        .map_err(|errno| format!("{DEVICE} can't be opened: {errno}{}", advice(errno)))?;
     match sys::kvm_version(kvm.as_fd()) {
         Ok(VERSION) => {}
         Ok(other) => {
@@ -66,6 +71,14 @@ pub fn try_kvm() -> Result<(), String> {
             "{DEVICE} is there, but the processor has no virtualisation (neither vmx nor svm), without which no \
              ordinary kernel runs in it"
         )),
+    }
+}
+
+/// What whoever may not open it can do about it.
+fn advice(errno: Errno) -> &'static str {
+    match errno {
+        Errno::ACCESS => "; who is in its group may, which is mostly `kvm`",
+        _ => "",
     }
 }
 

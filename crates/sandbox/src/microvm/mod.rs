@@ -16,6 +16,7 @@ mod kvm;
 mod parts;
 mod wire;
 
+pub use bridge::clock_words;
 pub use firecracker::firecracker;
 pub use kept::KeepError;
 pub use kvm::{Accelerator, try_kvm};

@@ -12,6 +12,7 @@ mod grip;
 mod idmap;
 mod init;
 mod launch;
+mod lent;
 mod message;
 mod netlink;
 mod own;

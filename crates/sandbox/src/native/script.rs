@@ -89,8 +89,17 @@ pub(crate) struct KeeperTree {
     pub(crate) source: PathBuf,
     pub(crate) flags: u64,
     pub(crate) ownership: Ownership,
-    /// The very file it must be, where that matters.
-    pub(crate) only: Option<FileId>,
+    pub(crate) made: Made,
+}
+
+/// What the keeper makes of a path of the host's.
+pub(crate) enum Made {
+    /// A clone of what is there.
+    Clone,
+    /// The same, if it is this very file.
+    CloneOf(FileId),
+    /// A directory that has a device of the same number and name in it, which is the box's user's.
+    Lent,
 }
 
 /// The doors of a box, by their files.
@@ -157,7 +166,7 @@ pub(super) struct Draft<'m> {
     /// Frames that are mounts of their own, to be sealed when their contents are in place.
     frames: Vec<PathBuf>,
     /// Whether the box's user is its keeper's.
-    is_keepers_user: bool,
+    pub(super) is_keepers_user: bool,
     notes: Notes,
 }
 
@@ -326,7 +335,7 @@ impl<'m> Draft<'m> {
             source: source.to_owned(),
             flags,
             ownership: Ownership::Mapped,
-            only: None,
+            made: Made::Clone,
         })
     }
 
@@ -370,7 +379,7 @@ impl<'m> Draft<'m> {
                             source: source.to_owned(),
                             flags,
                             ownership: *ownership,
-                            only: None,
+                            made: Made::Clone,
                         });
                         Step::Attach { at }
                     }
@@ -523,16 +532,7 @@ impl<'m> Draft<'m> {
                     at,
                 );
             }
-            Furniture::Device { .. } => {
-                self.push(Step::Touch { at: path }, at);
-                let step = Step::Bind {
-                    source: self.path(at)?,
-                    at: place,
-                    flags: mount_flag::NO_SUID,
-                    only: None,
-                };
-                self.push(step, at);
-            }
+            Furniture::Device { .. } => self.furnish_device(at)?,
             Furniture::Private { .. } => {
                 let mode = 0o755;
                 self.push(Step::Directory { at: path, mode }, at);

@@ -1,7 +1,7 @@
 //! [`Show`]s as steps of the script: a directory in the box's root, which is sealed when all is in place.
 
 use super::message::LaunchError;
-use super::script::{Draft, KeeperTree, Place, Step};
+use super::script::{Draft, KeeperTree, Made, Place, Step};
 use crate::plan::{Identity, Ownership, Plan};
 use crate::show::{self, InvalidShow, OWN_PLACE, Show};
 use crate::sys::mount_flag;
@@ -101,7 +101,7 @@ impl Draft<'_> {
         path: &Path,
         stat: &Stat,
     ) -> Result<(), LaunchError> {
-        let only = Some(FileId::of(stat));
+        let only = FileId::of(stat);
         let flags = mount_flag::READ_ONLY | mount_flag::NO_SUID | mount_flag::NO_DEV;
         self.push(
             Step::Touch {
@@ -118,14 +118,14 @@ impl Draft<'_> {
                 source: self.path(source)?,
                 at,
                 flags,
-                only,
+                only: Some(only),
             }
         } else {
             self.keeper_tree(KeeperTree {
                 source: source.to_owned(),
                 flags,
                 ownership: Ownership::Host,
-                only,
+                made: Made::CloneOf(only),
             });
             Step::Attach { at }
         };

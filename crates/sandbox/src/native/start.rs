@@ -5,8 +5,9 @@ use super::grip::{Grip, Motion};
 use super::idmap::{self, OwnerMap};
 use super::init::{self, Groups, Start, Terminal, UserMap};
 use super::launch::{LONGEST_LOOK, Launched, Stdio};
+use super::lent;
 use super::message::{Kind, LaunchError, Message, Stage};
-use super::script::{self, KeeperTree, Notes, SHEET_SIZE, Sheet};
+use super::script::{self, KeeperTree, Made, Notes, SHEET_SIZE, Sheet};
 use super::sight::Sightings;
 use super::supplies::{BATCH, Supplies, send_descriptors};
 use super::ways::{BoxSockets, Ways, Wiring};
@@ -286,10 +287,12 @@ impl Begun {
             |fds: &[BorrowedFd<'_>]| supply(supplies.as_fd(), fds, launched.grip.handle());
         for trees in launched.notes.trees.chunks(BATCH) {
             let cloned = trees.iter().map(|tree| {
-                clone_tree(tree, owner_map.as_ref()).map_err(|errno| LaunchError::Step {
-                    stage: Stage::View,
-                    errno,
-                    path: Some(tree.source.clone()),
+                make_tree(tree, plan.identity, owner_map.as_ref()).map_err(|errno| {
+                    LaunchError::Step {
+                        stage: Stage::View,
+                        errno,
+                        path: Some(tree.source.clone()),
+                    }
                 })
             });
             let cloned = cloned.collect::<Result<Vec<OwnedFd>, LaunchError>>()?;
@@ -474,13 +477,28 @@ fn supply(
     }
 }
 
-/// Clones a tree that only the keeper may clone: one whose owner is mapped, or a file that the box's user can't reach.
-fn clone_tree(tree: &KeeperTree, map: Option<&OwnerMap>) -> Result<OwnedFd, Errno> {
-    match (tree.ownership, map) {
-        (Ownership::Mapped, Some(map)) => map.clone_tree(&tree.source, tree.flags),
-        (Ownership::Mapped, None) => Err(Errno::PERM),
-        (Ownership::Host | Ownership::Image, _) => {
-            idmap::clone_only(&tree.source, tree.flags, tree.only)
+/// Makes a tree that only the keeper may make: a clone of one whose owner is mapped, or of a file that the box's user can't
+/// reach, or a device for that user.
+fn make_tree(
+    tree: &KeeperTree,
+    identity: Identity,
+    map: Option<&OwnerMap>,
+) -> Result<OwnedFd, Errno> {
+    let KeeperTree {
+        source,
+        flags,
+        ownership,
+        made,
+    } = tree;
+    match (ownership, map, made) {
+        (_, _, Made::Lent) => lent::directory_with(source, identity),
+        (Ownership::Mapped, Some(map), _) => map.clone_tree(source, *flags),
+        (Ownership::Mapped, None, _) => Err(Errno::PERM),
+        (Ownership::Host | Ownership::Image, _, Made::Clone) => {
+            idmap::clone_only(source, *flags, None)
+        }
+        (Ownership::Host | Ownership::Image, _, Made::CloneOf(only)) => {
+            idmap::clone_only(source, *flags, Some(*only))
         }
     }
 }

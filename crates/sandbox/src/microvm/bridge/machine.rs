@@ -194,19 +194,22 @@ fn boot(command: &mut Command, image: &File, accelerator: Accelerator) {
         .args(["-append", &kernel_words(accelerator)]);
 }
 
-/// What the guest's kernel is told. Emulated, it can't find out how fast its clock is by counting on a host that is busy: it
-/// would wait for ever for a timer that comes too late. The emulated counter is the host's own, which we can measure.
+/// What the guest's kernel is told. Under KVM it asks that for the time.
 fn kernel_words(accelerator: Accelerator) -> String {
     let clock = match accelerator {
         Accelerator::Kvm => String::new(),
-        Accelerator::Emulation => {
-            format!("no_timer_check tsc=reliable tsc_early_khz={}", clock_rate())
-        }
+        Accelerator::Emulation => clock_words(),
     };
     format!(
         "console=ttyS0 loglevel=3 panic=-1 reboot=t edd=off {clock} rdinit=/init -- {}",
         crate::microvm::GUEST_WORD
     )
+}
+
+/// How fast its clock is, for a kernel whose processor is emulated. It can't find out by counting on a host that is busy: it would
+/// wait for ever for a timer that comes too late. The emulated counter is the host's own, which we can measure.
+pub fn clock_words() -> String {
+    format!("no_timer_check tsc=reliable tsc_early_khz={}", clock_rate())
 }
 
 /// Thousands of the processor's counter's steps each second: the steadiest of some looks.

@@ -20,6 +20,7 @@ use crate::order::{Order, Surroundings};
 use crate::sys;
 use crate::told::ProgramEnd;
 pub(super) use keeping::keep;
+pub use machine::clock_words;
 pub(super) use machine::{Hardware, fixed_arguments};
 
 use files::{Outcome, Server};

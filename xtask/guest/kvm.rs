@@ -1,0 +1,266 @@
+//! The microvm tier with KVM, in the guest of `cargo xtask vm-test --kvm`: its emulated processor has virtualisation. Holds only
+//! inside it. Whoever runs this may open `/dev/kvm`, as root or by the group; the tests must not depend on which.
+
+// All of this file is test code, helpers included.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// No word about emulation: it is KVM or nothing.
+const POLICY: &str = "sandbox_tier: microvm\nextends: moderate\nresource_limits:\n  max_memory_mb: 256\n  \
+                      max_cpu_seconds: 3000\n  max_wall_seconds: 3000\n";
+const REFUSED: i32 = 122;
+
+fn home() -> PathBuf {
+    PathBuf::from(std::env::var("HOME").unwrap())
+}
+
+/// A run in a directory of its own.
+fn belljar(home: &Path) -> Command {
+    let work = home.join("work");
+    fs::create_dir_all(&work).unwrap();
+    let policy = home.join("policy.yaml");
+    fs::write(&policy, POLICY).unwrap();
+    let mut command = Command::new(std::env::var("BELLJAR_BIN").unwrap());
+    command
+        .args(["run", "--config"])
+        .arg(policy)
+        .arg("--")
+        .current_dir(work)
+        .env("BELLJAR_GUEST_STORE", home.join("guests"))
+        .env("NO_COLOR", "1");
+    command
+}
+
+/// A guest whose program has said what it sees and waits for a line.
+struct Waiting {
+    keeper: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    said: Vec<String>,
+}
+
+/// Starts one. What it says first are `lines` lines.
+fn start_waiting(script: &str, lines: usize) -> Waiting {
+    let mut keeper = belljar(&home())
+        .args(["/bin/sh", "-c", &format!("{script}; read line; echo $line")])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let input = keeper.stdin.take().unwrap();
+    let mut output = BufReader::new(keeper.stdout.take().unwrap());
+    let said = (0..lines)
+        .map(|_| {
+            let mut line = String::new();
+            output.read_line(&mut line).unwrap();
+            line.trim_end().to_owned()
+        })
+        .collect();
+    Waiting {
+        keeper,
+        input,
+        output,
+        said,
+    }
+}
+
+/// The processes whose command line has this word in it.
+fn processes_with(word: &str) -> Vec<PathBuf> {
+    let has = |place: &PathBuf| {
+        let words = fs::read(place.join("cmdline")).unwrap_or_default();
+        words
+            .split(|byte| *byte == 0)
+            .any(|one| one == word.as_bytes())
+    };
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    all.map(|entry| entry.path()).filter(has).collect()
+}
+
+fn emulators() -> Vec<PathBuf> {
+    processes_with("/dev/belljar/qemu")
+}
+
+/// What a process has open.
+fn open_files(process: &Path) -> Vec<String> {
+    let files = fs::read_dir(process.join("fd")).unwrap().flatten();
+    files
+        .filter_map(|file| fs::read_link(file.path()).ok())
+        .map(|target| target.to_string_lossy().into_owned())
+        .collect()
+}
+
+fn status(process: &Path, name: &str) -> String {
+    let text = fs::read_to_string(process.join("status")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap().trim_start_matches(':').trim().to_owned()
+}
+
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    now.as_secs()
+}
+
+fn kept() -> Vec<String> {
+    let names = fs::read_dir(home().join("guests")).unwrap().flatten();
+    names
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| name.ends_with(".guest"))
+        .collect()
+}
+
+/// Bridge and emulator have the device and nothing more than they need besides.
+fn assert_walls(emulator: &Path) {
+    let words = fs::read(emulator.join("cmdline")).unwrap();
+    let words = String::from_utf8_lossy(&words).replace('\0', " ");
+    assert!(words.contains("-accel kvm"), "{words}");
+    // From what was kept, which a guest under KVM was before.
+    assert!(words.contains("-incoming fd:"), "{words}");
+    let files = open_files(emulator);
+    let count = |what: &str| files.iter().filter(|name| name.contains(what)).count();
+    assert_eq!(count("anon_inode:kvm-vm"), 1, "{files:?}");
+    assert_eq!(count("anon_inode:kvm-vcpu"), 1, "{files:?}");
+    assert_eq!(status(emulator, "CapEff"), "0000000000000000");
+    assert_eq!(status(emulator, "NoNewPrivs"), "1");
+    assert_eq!(status(emulator, "Seccomp"), "2");
+    // Ours, and the emulator's own.
+    let filters: u32 = status(emulator, "Seccomp_filters").parse().unwrap();
+    assert!(filters >= 2, "{filters} filters");
+    assert!(
+        !status(emulator, "Uid")
+            .split('\t')
+            .any(|number| number == "0")
+    );
+    let bridge = processes_with("microvm-bridge");
+    let bridge = bridge.first().unwrap();
+    let files = open_files(bridge);
+    assert!(
+        !files.iter().any(|name| name.contains("kvm")),
+        "the bridge has it open: {files:?}"
+    );
+}
+
+#[test]
+fn doctor_says_that_there_is_kvm() {
+    let output = Command::new(std::env::var("BELLJAR_BIN").unwrap())
+        .arg("doctor")
+        .env("NO_COLOR", "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = text.lines().find(|line| line.contains("tier microvm"));
+    let line = line.unwrap_or_else(|| panic!("{text}"));
+    assert!(
+        line.starts_with("ok") && line.ends_with(", by KVM"),
+        "{text}"
+    );
+}
+
+/// One test, since each guest takes a while in here: the second goes on from where the first one's was kept.
+#[test]
+fn guests_run_by_kvm_behind_all_walls_and_nothing_survives_their_keeper() {
+    const LOOK: &str = "uname -r; date +%s; head -c 16 /dev/urandom | base64; ls /dev | tr '\\n' ' '; echo; \
+                        grep -m 1 ^flags /proc/cpuinfo";
+    let before = now();
+    let Waiting {
+        mut keeper,
+        mut input,
+        mut output,
+        said,
+    } = start_waiting(LOOK, 5);
+    let after = now();
+    let [version, time, random, devices, flags] = said.as_slice() else {
+        panic!("{said:?}");
+    };
+    assert!(
+        version.ends_with("-amd64") || version.ends_with("-generic"),
+        "{said:?}"
+    );
+    // A second for what either clock rounds off.
+    let time: u64 = time.parse().unwrap();
+    assert!(
+        (before - 1..=after + 1).contains(&time),
+        "{before} {time} {after}"
+    );
+    assert!(
+        devices.contains("urandom") && !devices.contains("kvm"),
+        "{devices}"
+    );
+    for hidden in ["svm", "vmx"] {
+        assert!(!flags.split(' ').any(|flag| flag == hidden), "{flags}");
+    }
+    let emulators_now = emulators();
+    let [emulator] = emulators_now.as_slice() else {
+        panic!("{emulators_now:?}");
+    };
+    assert_walls(emulator);
+    let first = kept();
+    assert_eq!(first.len(), 1, "{first:?}");
+    input.write_all(b"heard\n").unwrap();
+    let mut answer = String::new();
+    output.read_line(&mut answer).unwrap();
+    assert_eq!(answer, "heard\n");
+    assert!(keeper.wait().unwrap().success());
+    assert!(emulators().is_empty());
+
+    let mut second = start_waiting("head -c 16 /dev/urandom | base64", 1);
+    assert_ne!(&second.said[0], random, "two guests drew the same");
+    assert_eq!(kept(), first, "it was not kept, or kept twice");
+    let emulator = emulators().pop().unwrap();
+    assert_walls(&emulator);
+    second.keeper.kill().unwrap();
+    second.keeper.wait().unwrap();
+    // Its output ends with the last process that could write to it.
+    let mut rest = String::new();
+    second.output.read_line(&mut rest).unwrap();
+    assert_eq!(rest, "");
+    assert!(!is_running(&emulator), "the emulator lives on");
+}
+
+fn is_running(process: &Path) -> bool {
+    let text = fs::read_to_string(process.join("stat")).unwrap_or_default();
+    let state = text
+        .rsplit_once(") ")
+        .and_then(|(_, rest)| rest.chars().next());
+    !matches!(state, None | Some('Z' | 'X'))
+}
+
+/// Root alone can play somebody else.
+mod as_root {
+    use super::*;
+
+    #[test]
+    fn who_may_not_open_it_is_refused_and_told_why() {
+        const NUMBER: u32 = 1001;
+        let home = PathBuf::from("/home/outsider");
+        fs::create_dir_all(home.join("work")).unwrap();
+        let mut command = belljar(&home);
+        for path in [home.clone(), home.join("work"), home.join("policy.yaml")] {
+            chown(&path, Some(NUMBER), Some(NUMBER)).unwrap();
+        }
+        let mode = fs::metadata("/dev/kvm").unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o660);
+        let output = command
+            .args(["/bin/true"])
+            .uid(NUMBER)
+            .gid(NUMBER)
+            .env("HOME", &home)
+            .env("USER", "outsider")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(REFUSED), "{text}");
+        assert!(
+            text.contains("needs KVM (/dev/kvm can't be opened: Permission denied"),
+            "{text}"
+        );
+        assert!(text.contains("who is in its group may"), "{text}");
+        assert!(emulators().is_empty());
+    }
+}
