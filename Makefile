@@ -116,8 +116,8 @@ nextest:
 # Boxes on a later release of gVisor's, which runs programs in another way: what its kernel decides, as one of the two users.
 nextest-runsc:
 	$(STEP) tests-runsc env BELLJAR_RUNSC=$(LATER_RUNSC) cargo nextest run --workspace --locked --no-fail-fast \
-		--test-threads $$(($$(nproc) + 1)) -E 'test(/^gvisor::as_user::/) & \
-		(binary(walls_kernel) | binary(limits) | binary(egress_evasions) | binary(egress_secrets))'
+		--test-threads $$(($$(nproc) + 1)) \
+		-E 'test(/^gvisor::as_user::/) & (binary(walls_kernel) | binary(limits) | binary(egress_evasions) | binary(egress_secrets))'
 
 doctest:
 	$(STEP) doc-tests cargo test --workspace --locked --doc
