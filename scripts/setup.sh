@@ -83,6 +83,30 @@ install_guest_kernel() {
     rm -rf "$scratch"
 }
 
+# A later release of gVisor's than Debian 12 has, with another platform, for tests with both: from its backports, unpacked and
+# never installed. apt reads these for this one package alone, in directories of its own.
+install_later_runsc() {
+    local version='0.0~20240729.0-4~bpo12*' place=/usr/lib/belljar/runsc-20240729 scratch mirror apt
+    [[ -x $place/runsc ]] && return
+    has apt-get >/dev/null || die "please unpack runsc 20240729 into $place (this script knows only apt)"
+    ((EUID == 0)) || as_root=(sudo -n)
+    echo "setup: unpacking runsc 20240729 into $place"
+    mirror=$(apt-get indextargets --format '$(RELEASE) $(COMPONENT) $(REPO_URI)' 'Created-By: Packages' |
+        sed -n 's/^\(bookworm\|trixie\) main //p' | head -1)
+    scratch=$(mktemp -d)
+    chmod 755 "$scratch"
+    mkdir -p "$scratch"/{lists,cache}/partial
+    printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s bookworm-backports main\n' \
+        "${mirror:-http://deb.debian.org/debian}" >"$scratch/sources.list"
+    apt=(-qq -o Dir::Etc::SourceList="$scratch/sources.list" -o Dir::Etc::SourceParts=/dev/null
+        -o Dir::State::Lists="$scratch/lists" -o Dir::Cache="$scratch/cache" -o APT::Sandbox::User=root)
+    (cd "$scratch" && apt-get "${apt[@]}" update && apt-get "${apt[@]}" download "runsc=$version") ||
+        die "can't fetch runsc $version of bookworm-backports"
+    dpkg-deb -x "$scratch"/runsc_*.deb "$scratch/tree"
+    "${as_root[@]}" install -D --mode 755 "$scratch/tree/usr/bin/runsc" "$place/runsc"
+    rm -rf "$scratch"
+}
+
 has_postgres() { compgen -G '/usr/lib/postgresql/*/bin/initdb'; }
 
 # What tests of the network are made of: programs to drive from inside boxes, and servers for them to reach.
@@ -94,6 +118,8 @@ list_missing_clients() {
     want openssh-client has ssh-keygen
     # The tier of that name, for the tests of walls and limits.
     want runsc has runsc
+    # By its key a later release of it is checked, on Ubuntu too.
+    want debian-archive-keyring test -e /usr/share/keyrings/debian-archive-keyring.gpg
     # Images are taken from an engine that a test starts, and made of the distribution's packages.
     want docker.io test -x /usr/sbin/dockerd
     # Newer releases have the engine's own client in a package by itself.
@@ -182,6 +208,7 @@ check_node
 if [[ $job == test ]]; then
     install_rust_tools
     if [[ $(uname -m) == x86_64 ]]; then install_guest_kernel; fi
+    install_later_runsc
     scripts/clients.sh
 fi
 if [[ $job == bench ]]; then

@@ -7,7 +7,7 @@ use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use serde_json::{Value, json};
@@ -206,42 +206,74 @@ mod as_root_alone {
     /// Podman's answers differ from Docker's in what they leave out; its images are taken all the same.
     #[test]
     fn podmans_images_are_taken_too() {
-        Who::Root.require();
-        let place = Place::new(Who::Root);
-        let podman = |words: &[&str]| {
-            let mut command = Command::new("podman");
-            command
-                .args(["--root", text(&place.at("podman"))])
-                .args(["--runroot", text(&place.at("podman-run"))])
-                .args(["--storage-driver", "vfs", "--cgroup-manager", "cgroupfs"])
-                .args(["--events-backend", "none", "--tmpdir"])
-                .args([text(&place.at("podman-tmp"))])
-                .args(words)
-                .stdin(Stdio::null());
-            command
-        };
+        podmans_images(Who::Root);
+    }
+
+    /// Podman without root, as its user has it: files of one owner, an engine in a user namespace.
+    #[test]
+    fn an_ordinary_users_podmans_images_are_taken_too() {
+        podmans_images(Who::User);
+    }
+
+    /// Podman as this user, with an image, listening. All of it ends with the process that is returned.
+    fn start_podman(place: &Place, socket: &Path) -> Child {
+        let uid = place.who.uid().to_string();
+        // Podman wants its user to have an account.
+        let accounts = fs::read_to_string("/etc/passwd").expect("accounts");
+        let account = format!(
+            "podman-tester:x:{uid}:{uid}::{}:/bin/sh\n",
+            text(&place.at(""))
+        );
+        place.put("passwd", &(accounts + &account));
         let archive = place.at("source.tar");
         let source = place.at("source");
-        let tar = ["-cf", text(&archive), "-C", text(&source), "."];
-        assert!(
-            Command::new("tar")
-                .args(tar)
-                .status()
-                .expect("tar")
-                .success()
-        );
-        let import = ["import", "--quiet", "--change", "ENV=GREETING=hello"];
-        let import = [&import[..], &[text(&archive), "base:1"]].concat();
-        let imported = podman(&import).output().expect("podman");
-        assert!(imported.status.success(), "{imported:?}");
-        let id = String::from_utf8(imported.stdout).expect("an id");
-        let socket = place.at("podman.sock");
-        let serve = format!("unix://{}", text(&socket));
-        let mut service = podman(&["system", "service", "--time=0", &serve])
-            .stderr(Stdio::null())
+        // A user without more ids can have files of one owner only.
+        let tar = ["-cf", text(&archive), "--owner=0", "--group=0", "-C"];
+        let tar = [&tar[..], &[text(&source), "."]].concat();
+        let packed = Command::new("tar").args(tar).status().expect("tar");
+        assert!(packed.success());
+        place.own(archive);
+        const SCRIPT: &str = r#"cd "$1" && mount --bind passwd /etc/passwd || exit
+            # Not in its place: who changes users does not end with its parent any more, and this shell does.
+            setpriv --reuid "$2" --regid "$2" --clear-groups sh -ec '
+            podman() { command podman --root "$PWD/podman" --runroot "$PWD/podman-run" --storage-driver vfs --cgroup-manager cgroupfs \
+                --events-backend none --tmpdir "$PWD/podman-tmp" "$@"; }
+            podman import --quiet --change ENV=GREETING=hello source.tar base:1 > id
+            podman system service --time=0 "$0"' "unix://$3"
+            exit"#;
+        Command::new("unshare")
+            .args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"])
+            .args([
+                "sh",
+                "-c",
+                SCRIPT,
+                "sh",
+                text(&place.at("")),
+                &uid,
+                text(socket),
+            ])
+            .env("HOME", place.at("home"))
+            .env("XDG_RUNTIME_DIR", place.at("podman-tmp"))
+            .stdin(Stdio::null())
             .spawn()
-            .expect("podman");
-        eventually("it listens", || UnixStream::connect(&socket).ok().map(drop));
+            .expect("unshare")
+    }
+
+    fn podmans_images(who: Who) {
+        Who::Root.require();
+        let place = Place::new(who);
+        for directory in ["home", "podman-tmp"] {
+            fs::create_dir(place.at(directory)).expect("a directory");
+            place.own(place.at(directory));
+        }
+        let socket = place.at("podman.sock");
+        let mut service = start_podman(&place, &socket);
+        eventually("it listens", || {
+            let ended = service.try_wait().expect("look at it");
+            assert!(ended.is_none(), "podman ended: {ended:?}");
+            UnixStream::connect(&socket).ok().map(drop)
+        });
+        let id = fs::read_to_string(place.at("id")).expect("its image");
         for name in ["base:1", "localhost/base:1"] {
             let built = place.json(&["build", "it", "--engine", name, "--socket", text(&socket)]);
             assert!(id.contains(built["digest"].as_str().expect("a digest")));
@@ -256,6 +288,10 @@ mod as_root_alone {
         assert!(said.contains("podman pull"), "{said}");
         service.kill().expect("killed");
         service.wait().expect("ended");
+        eventually("all of it is gone", || {
+            let left = processes_marked(place.scratch.path());
+            left.is_empty().then_some(())
+        });
         let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
         assert!(!mounts.contains(text(place.scratch.path())), "{mounts}");
     }

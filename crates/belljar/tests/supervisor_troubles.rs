@@ -8,14 +8,21 @@ use std::fs::File;
 use std::io::Write as _;
 use std::process::Command;
 
+use belljar_image::ImageConfig;
+use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
-use support::{Supervised, Who, eventually, for_each_user_in_a_world};
+use support::{
+    AGENT, Family, IMAGE, Jail, Supervised, Who, eventually, finish, for_each_user_in_a_world,
+    provide_image,
+};
+
+const REFUSED: i32 = 122;
 
 const CONFIG: &str = "[supervisor]\nmax_agents = 20\nstop_grace_seconds = 1\n";
 
 /// A file system of a few megabytes over the state directory, which belongs to the user.
-fn put_state_on_a_small_disk(supervised: &Supervised, who: Who) {
-    let state = &supervised.jail.state;
+fn put_state_on_a_small_disk(jail: &Jail, who: Who) {
+    let state = &jail.state;
     std::fs::create_dir_all(state).expect("a state directory");
     // Whoever is root in this world may be a user outside, of whom it is the only one there.
     let owner = match rustix::process::geteuid().is_root() && who == Who::User {
@@ -37,8 +44,8 @@ fn put_state_on_a_small_disk(supervised: &Supervised, who: Who) {
 }
 
 /// Writes until nothing fits any more.
-fn fill(supervised: &Supervised) -> std::path::PathBuf {
-    let path = supervised.jail.state.join("filler");
+fn fill(jail: &Jail) -> std::path::PathBuf {
+    let path = jail.state.join("filler");
     let mut file = File::create(&path).expect("a file");
     let block = [0; 4096];
     while file.write_all(&block).is_ok() {}
@@ -51,12 +58,12 @@ fn status(supervised: &Supervised) -> Value {
 
 fn a_full_disk_stops_grants_and_nothing_else(who: Who) {
     let mut supervised = Supervised::prepare(who, CONFIG);
-    put_state_on_a_small_disk(&supervised, who);
+    put_state_on_a_small_disk(&supervised.jail, who);
     supervised.start_again();
     let old = supervised.agent("old", "while :; do sleep 0.1; done");
     let frozen = supervised.agent("frozen", "while :; do sleep 0.1; done");
     let other = supervised.agent("other", "trap '' TERM; while :; do sleep 0.1; done");
-    let filler = fill(&supervised);
+    let filler = fill(&supervised.jail);
 
     // The log has room of its own for a while; then every start is refused for its sake.
     let refused = eventually("the log can't be written", || {
@@ -114,10 +121,10 @@ fn a_full_disk_stops_grants_and_nothing_else(who: Who) {
 
 fn a_shutdown_needs_no_record(who: Who) {
     let mut supervised = Supervised::prepare(who, CONFIG);
-    put_state_on_a_small_disk(&supervised, who);
+    put_state_on_a_small_disk(&supervised.jail, who);
     supervised.start_again();
     supervised.agent("old", "while :; do sleep 0.1; done");
-    fill(&supervised);
+    fill(&supervised.jail);
     eventually("the log can't be written", || {
         let said = supervised.belljar(&["sandbox", "--name", "new", "--", "/bin/true"]);
         said.stderr().contains("deny_unrecorded").then_some(())
@@ -125,6 +132,107 @@ fn a_shutdown_needs_no_record(who: Who) {
     supervised.said(&["supervisor", "shutdown"]);
     supervised.await_end();
     supervised.assert_nothing_left();
+}
+
+/// An image that nobody can take up until this is dropped: who wants it waits, after its grant and before its box.
+fn withhold_image(jail: &Jail) -> File {
+    let digest = belljar_image::Store::open(&jail.state).find(IMAGE);
+    let digest = digest.expect("the image").digest;
+    let place = jail.state.join("images/trees").join(digest.hex());
+    // A file in place of the one that live boxes hold.
+    let path = place.join("held.new");
+    jail.put(&path, "");
+    let held = File::open(&path).expect("what it is held by");
+    flock(&held, FlockOperation::LockExclusive).expect("hold it alone");
+    std::fs::rename(path, place.join("held")).expect("put it in place");
+    held
+}
+
+/// Which image a box has is found after its grant was put on record: what can't be recorded then does not run.
+fn a_box_whose_image_cannot_be_put_on_record_does_not_start(who: Who) {
+    let mut supervised = Supervised::prepare(who, CONFIG);
+    put_state_on_a_small_disk(&supervised.jail, who);
+    provide_image(&supervised.jail.state, ImageConfig::default());
+    supervised.jail.own(&supervised.jail.state);
+    supervised.start_again();
+    let policy = supervised.jail.base.join("boxed.yaml");
+    supervised.jail.put(
+        &policy,
+        &format!("extends: moderate\nsandbox_tier: container\nimage: {IMAGE}\n"),
+    );
+    let policy = policy.to_string_lossy().into_owned();
+    let start = |name: &str| {
+        let words = ["sandbox", "--name", name, "--sandbox-config", &policy];
+        let mut command = supervised.jail.belljar(&words);
+        command.args(["--", "sh", "-c", &format!("echo ran > {name}")]);
+        command.spawn().expect("start belljar")
+    };
+    let first = finish(start("first"));
+    assert_eq!(first.code(), 0, "{}", first.stderr());
+    supervised.await_file("first");
+
+    let image = withhold_image(&supervised.jail);
+    let second = start("second");
+    eventually("its grant is on record", || {
+        let log = supervised.log();
+        let granted = log
+            .iter()
+            .filter(|it| it["what"]["kind"] == "root_admitted");
+        (granted.count() == 2).then_some(())
+    });
+    let filler = fill(&supervised.jail);
+    eventually("the log can't be written", || {
+        let said = supervised.belljar(&["sandbox", "--name", "new", "--", "/bin/true"]);
+        said.stderr().contains("deny_unrecorded").then_some(())
+    });
+    // The log stays as it is; a box would have all the room it wants.
+    std::fs::remove_file(filler).expect("room");
+    drop(image);
+    let second = finish(second);
+    assert_eq!(second.code(), REFUSED, "{}", second.stderr());
+    supervised.said(&["supervisor", "shutdown"]);
+    supervised.await_end();
+    assert!(!supervised.jail.work.join("second").exists(), "it ran");
+    supervised.assert_nothing_left();
+}
+
+/// The same for a replica in a family without a supervisor.
+fn a_replica_whose_image_cannot_be_put_on_record_does_not_start(who: Who) {
+    let mut family = Family::prepare(who, "max_depth: 1\nmax_replicas: 8\n");
+    put_state_on_a_small_disk(&family.jail, who);
+    provide_image(&family.jail.state, ImageConfig::default());
+    family.jail.own(&family.jail.state);
+    let capability = family.jail.base.join("capability.yaml");
+    let policy = format!("extends: moderate\nsandbox_tier: container\nimage: {IMAGE}\n");
+    family.jail.put(&capability, &policy);
+    family.start_puppet();
+    family
+        .replicate("root", "ann", "")
+        .expect("the first replica");
+
+    let image = withhold_image(&family.jail);
+    let ask = |name: &str| format!("printf {name} | {AGENT} replicate --reason test --state -");
+    // Beside what else the puppet is asked to do.
+    let script = format!("mkdir ../bob; ({}) > asked 2>&1 &", ask("bob"));
+    family.order("root", &script);
+    eventually("its grant is on record", || {
+        let log = family.log();
+        let granted = log.iter().filter(|it| it["what"]["kind"] == "registered");
+        (granted.count() == 2).then_some(())
+    });
+    let filler = fill(&family.jail);
+    eventually("the log can't be written", || {
+        let said = family.order("root", &ask("cid"));
+        said.err.contains("deny_unrecorded").then_some(())
+    });
+    std::fs::remove_file(filler).expect("room");
+    drop(image);
+    let ran = family.jail.work.join("strings/bob/up");
+    eventually("nobody is left but the first two", || {
+        assert!(!ran.exists(), "it ran: {}", family.output());
+        (family.workers().len() == 2).then_some(())
+    });
+    assert!(!ran.exists(), "it ran: {}", family.output());
 }
 
 fn a_taken_port_is_told_and_nothing_is_left(who: Who) {
@@ -178,6 +286,8 @@ fn a_damaged_history_is_set_aside(who: Who) {
 for_each_user_in_a_world!(
     a_full_disk_stops_grants_and_nothing_else,
     a_shutdown_needs_no_record,
+    a_box_whose_image_cannot_be_put_on_record_does_not_start,
+    a_replica_whose_image_cannot_be_put_on_record_does_not_start,
     a_taken_port_is_told_and_nothing_is_left,
     a_damaged_history_is_set_aside,
 );

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 
 use belljar_image::ImageConfig;
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
@@ -461,6 +461,104 @@ fn doctor_tries_each_tier(who: Who) {
     jail.assert_nothing_left(None);
 }
 
+/// A release of gVisor's that the host does not have installed; `scripts/setup.sh test` unpacks it.
+const LATER: &str = "/usr/lib/belljar/runsc-20240729/runsc";
+
+fn another_release_is_used_where_it_is_named(who: Who) {
+    let mut jail = jail(who);
+    jail.variable("BELLJAR_RUNSC", LATER);
+    let mark = jail.work_file("mark");
+    let script = format!("echo up > '{mark}'; exec sleep 600");
+    let child = start_until(&jail, &script, &mark);
+    let found = descendants(child.id()).into_iter().any(|(pid, _)| {
+        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&words).contains("--platform=systrap")
+    });
+    assert!(found, "gVisor's kernel is not the later one's");
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("end the program");
+    finish(child);
+    let said = finish(jail.belljar(&["doctor"]).spawn().expect("start"));
+    let words = format!("{LATER}, release 20240729, by systrap");
+    assert!(said.stdout().contains(&words), "{}", said.stdout());
+}
+
+/// What is to be the wall is nothing that the program or a stranger could have put there.
+fn a_runsc_that_others_could_have_written_is_refused(who: Who) {
+    let mut jail = jail(who);
+    let place = jail.base.join("another");
+    let path = place.join("runsc");
+    let shared = jail.work.join("runsc");
+    fs::create_dir(&place).expect("a directory");
+    for copy in [&path, &shared] {
+        fs::copy(LATER, copy).expect("a copy of it");
+        fs::set_permissions(copy, fs::Permissions::from_mode(0o755)).expect("executable");
+        jail.own(copy);
+    }
+    let allow = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("its mode");
+    };
+    let named = |jail: &mut Jail, name: &str| {
+        jail.variable("BELLJAR_RUNSC", name);
+        finish(jail.text_command(&["/bin/true"]).spawn().expect("start"))
+    };
+    let path_text = path.to_string_lossy().into_owned();
+    let refused = |jail: &mut Jail, name: &str, why: &str| {
+        let finished = named(jail, name);
+        assert_eq!(finished.code(), REFUSED, "{name}: {finished:?}");
+        assert!(finished.stderr().contains(why), "{}", finished.stderr());
+    };
+    assert_eq!(named(&mut jail, &path_text).code(), 0, "the control");
+    allow(&path, 0o775);
+    refused(&mut jail, &path_text, "others may write to it");
+    allow(&path, 0o755);
+    allow(&place, 0o777);
+    refused(&mut jail, &path_text, "others may write to /");
+    allow(&place, 0o755);
+    let shared = shared.to_string_lossy().into_owned();
+    refused(&mut jail, &shared, "lets the program write to");
+    refused(&mut jail, "project/runsc", "named from / on");
+    // Not there: the installed one does not take its place.
+    refused(&mut jail, "/nowhere/runsc", "/nowhere/runsc");
+}
+
+/// Whoever breaks into gVisor's kernel and takes its place meets our filter and the bound on processes around it, and is told
+/// of. The probe plays that: it is called as `runsc` is, and tries.
+fn a_kernel_that_was_broken_into_meets_the_filter_around_it(who: Who) {
+    let mut jail = jail(who);
+    let place = jail.base.join("broken");
+    fs::create_dir(&place).expect("a directory");
+    let path = place.join("runsc");
+    fs::copy(jail.probe_path(), &path).expect("the probe");
+    jail.own(&place);
+    let path = path.to_string_lossy().into_owned();
+    let mut outside = Command::new(&path);
+    let control = outside.stdout(Stdio::piped()).spawn().expect("start");
+    let control = Attempt::parse(&finish(control).stdout());
+    let is_open = |name: &str| control.iter().any(|it| it.allowed && it.name == name);
+    for name in ["keyctl", "io_uring_setup", "forks"] {
+        assert!(is_open(name), "{name}: {control:?}");
+    }
+    jail.limits(&["max_processes: 16"]);
+    jail.variable("BELLJAR_RUNSC", &path);
+    jail.option(&["--timeout", "2"]);
+    let outcome = jail.run(&["/bin/true"]);
+    let mut attempts = outcome.attempts();
+    assert_eq!(attempts.len(), control.len(), "{outcome:#?}");
+    if !outcome.limits_by().starts_with("cgroup") {
+        // Without a control group the number of processes is for gVisor's kernel to hold.
+        attempts.retain(|attempt| attempt.name != "forks");
+    }
+    assert_all_refused(&attempts);
+    let told = outcome.json["violations"].to_string();
+    for call in ["keyctl", "perf_event_open", "userfaultfd", "bpf"] {
+        assert!(told.contains(&format!("\"{call}\"")), "{outcome:#?}");
+    }
+    assert!(
+        told.contains("asked of the host's kernel by gVisor's"),
+        "{told}"
+    );
+}
+
 /// A difference that users are not told of is a fault.
 #[test]
 fn every_known_difference_is_documented() {
@@ -491,4 +589,7 @@ for_each_user!(
     what_gvisor_cannot_do_is_refused,
     a_tier_that_is_not_there_is_refused_and_never_replaced,
     doctor_tries_each_tier,
+    another_release_is_used_where_it_is_named,
+    a_runsc_that_others_could_have_written_is_refused,
+    a_kernel_that_was_broken_into_meets_the_filter_around_it,
 );

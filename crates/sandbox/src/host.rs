@@ -33,11 +33,32 @@ pub(crate) fn demand_trusted(path: &std::path::Path) -> Result<(), String> {
     }
 }
 
+/// The same, and whether nobody else may have put it where it is. The path has no link in it.
+pub(crate) fn demand_trusted_way(path: &std::path::Path) -> Result<(), String> {
+    use std::os::unix::fs::MetadataExt;
+    demand_trusted(path)?;
+    for above in path.ancestors().skip(1) {
+        let metadata = std::fs::metadata(above).map_err(|error| error.to_string())?;
+        // In a sticky directory only its owner, and a file's own, may replace the file.
+        let is_sticky = metadata.mode() & libc::S_ISVTX != 0;
+        if !is_owned(&metadata) || (!is_trusted(&metadata) && !is_sticky) {
+            return Err(format!("others may write to {}", above.display()));
+        }
+    }
+    Ok(())
+}
+
 /// Whether nobody but root and our own user may have written it.
 pub(crate) fn is_trusted(metadata: &std::fs::Metadata) -> bool {
     use std::os::unix::fs::MetadataExt;
+    is_owned(metadata) && metadata.mode() & 0o022 == 0
+}
+
+/// Whether it is root's or our own user's.
+fn is_owned(metadata: &std::fs::Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
     let own = rustix::process::geteuid().as_raw();
-    [0, own].contains(&metadata.uid()) && metadata.mode() & 0o022 == 0
+    [0, own].contains(&metadata.uid())
 }
 
 impl Host {

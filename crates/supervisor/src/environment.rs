@@ -1,5 +1,6 @@
 //! Every environment variable Belljar itself reads or sets.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use belljar_gate::keyring::KeySource;
@@ -22,6 +23,8 @@ pub const CLIENT_CERT: &str = "BELLJAR_CLIENT_CERT";
 pub const CLIENT_KEY: &str = "BELLJAR_CLIENT_KEY";
 /// A directory with a kernel for guests in `boot` and its modules in `lib/modules`, instead of the usual places.
 pub(crate) const GUEST_KERNEL: &str = "BELLJAR_GUEST_KERNEL";
+/// The `runsc` of the tier `gvisor`, instead of the one in the usual places.
+pub(crate) const RUNSC: &str = "BELLJAR_RUNSC";
 /// A directory of the user's own where guests that have started are kept, instead of one below the state directory.
 const GUEST_STORE: &str = "BELLJAR_GUEST_STORE";
 /// Set inside a box to its id, so that a program can tell.
@@ -49,9 +52,18 @@ pub(crate) const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Where the kernel for guests is, as the environment says.
 #[must_use]
 pub fn guest_kernel() -> Option<PathBuf> {
-    std::env::var_os(GUEST_KERNEL)
-        .filter(|value| !value.is_empty())
-        .map(PathBuf::from)
+    variable(GUEST_KERNEL).map(PathBuf::from)
+}
+
+/// Where the tier `gvisor` has its `runsc`, as the environment says.
+#[must_use]
+pub fn runsc() -> Option<PathBuf> {
+    variable(RUNSC).map(PathBuf::from)
+}
+
+/// An empty variable is one that is not set.
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
 /// Where guests are kept, as the environment says: a path that holds wherever a box is started from.
@@ -61,10 +73,8 @@ pub(crate) fn guest_store() -> Option<PathBuf> {
 }
 
 /// Where the secret of the signing key is, as the environment says: a file before a command before the state directory.
-/// An empty variable is one that is not set.
 #[must_use]
 pub fn key_source() -> KeySource {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(file) = variable(KEY_FILE) {
         return KeySource::File(PathBuf::from(file));
     }

@@ -55,7 +55,7 @@ pub use changes::{ApplyError, Change, ChangeKind, Conflict, Overlay};
 pub use door::Door;
 pub use environment::{
     AGENT_SOCKET, CA, CLIENT_CERT, CLIENT_KEY, KEY_COMMAND, KEY_FILE, MCP_SOCKET, MCP_URL,
-    NO_COLOR, STATE_DIR, SUPERVISOR, TOKEN, guest_kernel, key_source,
+    NO_COLOR, STATE_DIR, SUPERVISOR, TOKEN, guest_kernel, key_source, runsc,
 };
 pub use error::RunError;
 pub use lone::{Recording, run, run_told};

@@ -370,7 +370,8 @@ fn find_tier(
         // An image changes what is to be seen, not the wall.
         Tier::Native | Tier::Container => belljar_sandbox::Tier::Native,
         Tier::Gvisor => {
-            let runtime = Runtime::find(&state.tiers()?).map_err(refused)?;
+            let named = names::runsc();
+            let runtime = Runtime::find(named.as_deref(), &state.tiers()?).map_err(refused)?;
             belljar_sandbox::Tier::Gvisor(Arc::new(runtime))
         }
         Tier::Microvm => {

@@ -13,13 +13,15 @@ use super::build::reachable_by_others;
 use super::leftovers::assert_nothing_left;
 use super::outcome::{Attempt, Outcome};
 use super::watch::{Finished, finish};
-use super::{MICROVM, Who, belljar, probe, runner_is_root};
+use super::{GVISOR, MICROVM, Who, belljar, probe, runner_is_root};
 
 pub(crate) const SSH_SECRET: &str = "not a real private key";
 pub(crate) const AWS_SECRET: &str = "not a real access key";
 pub(crate) const NETRC_SECRET: &str = "machine example.org password not-real";
 pub(crate) const DOTENV_SECRET: &str = "DATABASE_PASSWORD=not-real";
 
+/// Which `runsc` the boxes on gVisor have, where the suite is run with another one than the host's.
+const RUNSC: &str = "BELLJAR_RUNSC";
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A fresh home and workspace owned by one user. Removed when dropped.
@@ -228,6 +230,9 @@ impl Jail {
             .env("BELLJAR_STATE_DIR", &self.state);
         if self.tier == Some(MICROVM) && !self.belljar.exists() {
             command.env("BELLJAR_GUEST_STORE", self.guest_store());
+        }
+        if let (Some(GVISOR), Some(runsc)) = (self.tier, std::env::var_os(RUNSC)) {
+            command.env(RUNSC, runsc);
         }
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command

@@ -5,7 +5,8 @@
 //! user, the `as_root::` half fails by name and can be left out with `--skip as_root::`.
 //!
 //! Settings for hosts that cannot build (a minimal VM guest): `BELLJAR_BIN` and `BELLJAR_PROBE` name ready-made
-//! programs; `BELLJAR_EXPECT_LIMITS` says which `limits_by` the user who runs the tests must get.
+//! programs; `BELLJAR_EXPECT_LIMITS` says which `limits_by` the user who runs the tests must get. `BELLJAR_RUNSC` is for the
+//! boxes on gVisor what it is outside the tests: another release of it.
 #![allow(
     dead_code,
     unused_imports,

@@ -99,10 +99,16 @@ impl Difference {
                      it is tried",
                 ),
             ],
-            Difference::OwnDevices => &[(
-                GVISOR,
-                "`/dev` and `/sys` are gVisor's own, `/dev/fuse` and `/dev/net/tun` included",
-            )],
+            Difference::OwnDevices => &[
+                (
+                    GVISOR,
+                    "`/dev` and `/sys` are gVisor's own, `/dev/fuse` and `/dev/net/tun` included",
+                ),
+                (
+                    GVISOR,
+                    "So is `/proc`: the `sysrq-trigger` that later releases have there can be opened, and does nothing",
+                ),
+            ],
             Difference::OwnProcesses => &[
                 (
                     GVISOR,

@@ -170,11 +170,15 @@ fn maker() -> Result<Maker, ImageError> {
 }
 
 fn is_installed(program: &str) -> bool {
+    places().any(|directory| directory.join(program).is_file())
+}
+
+/// Where programs are looked for: an ordinary caller's `PATH` lacks what is root's, and what these programs need of it.
+fn places() -> impl Iterator<Item = PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let sbin = ["/usr/sbin", "/sbin"].map(PathBuf::from);
-    std::env::split_paths(&path)
-        .chain(sbin)
-        .any(|directory| directory.join(program).is_file())
+    let own: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    own.into_iter().chain(sbin)
 }
 
 /// A program that ends when we do. Root's has mounts and processes of its own, which end with it: it mounts things, and
@@ -194,6 +198,9 @@ fn enclosed(program: &str) -> Command {
         command.args(["--kill-child", "--mount-proc", "--"]);
     } else {
         command.args(["--pdeathsig", "TERM", "--"]);
+    }
+    if let Ok(path) = std::env::join_paths(places()) {
+        command.env("PATH", path);
     }
     command.arg(program);
     command

@@ -79,6 +79,7 @@ pub(crate) fn group_limits(limits: &Limits) -> Limits {
 /// Whether gVisor can do all that the plan says.
 pub(crate) fn can_carry(plan: &Plan, runtime: &Runtime) -> Result<(), Missing> {
     runtime.version()?;
+    runtime.demand_out_of_reach(plan)?;
     if plan.watch == Watch::Files {
         return Err(Missing {
             what: "sandbox_tier gvisor can't note which files a program names".into(),

@@ -1,7 +1,8 @@
 //! The `runsc` of this host.
 
 use super::noted::Note;
-use crate::host::{Missing, is_trusted};
+use crate::host::{Missing, demand_trusted, demand_trusted_way};
+use crate::plan::{Access, Plan, Shows};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -15,12 +16,21 @@ const PLACES: &[&str] = &[
     "/usr/local/sbin/runsc",
 ];
 
+/// Who says where it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Named {
+    /// The usual places: root's.
+    Nobody,
+    User,
+}
+
 const INSTALL: &str = "install runsc (Debian: apt install runsc; other systems: https://gvisor.dev/docs/user_guide/install), or set sandbox_tier: seccomp";
 
 /// An installed `runsc`.
 #[derive(Debug)]
 pub struct Runtime {
     path: PathBuf,
+    named: Named,
     note: Note,
     asked: Mutex<Option<Child>>,
     version: OnceLock<Result<Version, Missing>>,
@@ -74,25 +84,21 @@ impl std::fmt::Display for Version {
 }
 
 impl Runtime {
-    /// Finds it, and asks for its version where nothing is noted of it in `notes`. The answer is waited for when it is
-    /// needed, and noted. `notes` is a directory that no box sees.
-    pub fn find(notes: &Path) -> Result<Self, Missing> {
-        let found = PLACES
-            .iter()
-            .find_map(|place| Path::new(place).canonicalize().ok());
-        let path = found.ok_or_else(|| Missing {
-            what: format!(
-                "sandbox_tier gvisor needs runsc, which is not in {}",
-                PLACES.join(", ")
-            ),
-            hint: INSTALL.into(),
-        })?;
+    /// Finds it, at `named` or else in the usual places, and asks for its version where nothing is noted of it in `notes`. The
+    /// answer is waited for when it is needed, and noted. `notes` is a directory that no box sees.
+    pub fn find(named: Option<&Path>, notes: &Path) -> Result<Self, Missing> {
+        let (path, named) = match named {
+            Some(path) => (follow(path)?, Named::User),
+            None => (look_around()?, Named::Nobody),
+        };
         let cannot_use = |error: std::io::Error| unusable(&path, &error.to_string());
+        // It is to be the wall, so nobody but root and its user may have written it, or put it there.
+        let trusted = match named {
+            Named::Nobody => demand_trusted(&path),
+            Named::User => demand_trusted_way(&path),
+        };
+        trusted.map_err(|why| unusable(&path, &why))?;
         let metadata = std::fs::metadata(&path).map_err(cannot_use)?;
-        // It is to be the wall, so nobody but root and its user may have written it.
-        if !is_trusted(&metadata) {
-            return Err(unusable(&path, "others may write to it"));
-        }
         let note = Note::about(&metadata, notes);
         let version = OnceLock::new();
         let asked = match note.read() {
@@ -104,6 +110,7 @@ impl Runtime {
         };
         Ok(Self {
             path,
+            named,
             note,
             asked: Mutex::new(asked),
             version,
@@ -113,6 +120,26 @@ impl Runtime {
     /// Where it is, with no link on the way.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether the plan leaves it alone: one that the program may write would be the next box's wall. In the usual places it
+    /// is root's, as everything beside it is.
+    pub(super) fn demand_out_of_reach(&self, plan: &Plan) -> Result<(), Missing> {
+        let holds = |place: &Path| self.path.starts_with(place);
+        let shown = plan.view.iter().map(|entry| match &entry.shows {
+            Shows::Host { source, access, .. } => (source.as_path(), Some(*access)),
+            _ => (entry.path.as_path(), None),
+        });
+        let nearest = shown
+            .filter(|(place, _)| holds(place))
+            .max_by_key(|(place, _)| place.components().count());
+        match (self.named, nearest) {
+            (Named::User, Some((place, Some(Access::Write)))) => Err(unusable(
+                &self.path,
+                &format!("the policy lets the program write to {}", place.display()),
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Its version, if it is one that can be used.
@@ -140,6 +167,29 @@ impl Drop for Runtime {
             let _ = child.wait();
         }
     }
+}
+
+/// The file that a user's word leads to.
+fn follow(path: &Path) -> Result<PathBuf, Missing> {
+    if !path.is_absolute() {
+        // Boxes are started from many directories, and by a daemon too.
+        return Err(unusable(path, "it is to be named from / on"));
+    }
+    path.canonicalize()
+        .map_err(|error| unusable(path, &error.to_string()))
+}
+
+fn look_around() -> Result<PathBuf, Missing> {
+    let found = PLACES
+        .iter()
+        .find_map(|place| Path::new(place).canonicalize().ok());
+    found.ok_or_else(|| Missing {
+        what: format!(
+            "sandbox_tier gvisor needs runsc, which is not in {}",
+            PLACES.join(", ")
+        ),
+        hint: INSTALL.into(),
+    })
 }
 
 fn ask(path: &Path) -> std::io::Result<Child> {

@@ -158,7 +158,7 @@ fn find_runsc() -> Result<Runtime, Missing> {
         what: error.to_string(),
         hint: "set BELLJAR_STATE_DIR to a directory you can write to".into(),
     })?;
-    Runtime::find(&notes)
+    Runtime::find(belljar_supervisor::runsc().as_deref(), &notes)
 }
 
 fn microvm(host: &Host, effort: Effort) -> Report {
