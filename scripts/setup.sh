@@ -91,13 +91,15 @@ install_later_runsc() {
     has apt-get >/dev/null || die "please unpack runsc 20240729 into $place (this script knows only apt)"
     ((EUID == 0)) || as_root=(sudo -n)
     echo "setup: unpacking runsc 20240729 into $place"
+    "${as_root[@]}" apt-get update -qq
     mirror=$(apt-get indextargets --format '$(RELEASE) $(COMPONENT) $(REPO_URI)' 'Created-By: Packages' |
         sed -n 's/^\(bookworm\|trixie\) main //p' | head -1)
+    [[ -n $mirror ]] || die "please unpack runsc 20240729 into $place (no mirror of Debian's is configured)"
     scratch=$(mktemp -d)
     chmod 755 "$scratch"
     mkdir -p "$scratch"/{lists,cache}/partial
     printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s bookworm-backports main\n' \
-        "${mirror:-http://deb.debian.org/debian}" >"$scratch/sources.list"
+        "$mirror" >"$scratch/sources.list"
     apt=(-qq -o Dir::Etc::SourceList="$scratch/sources.list" -o Dir::Etc::SourceParts=/dev/null
         -o Dir::State::Lists="$scratch/lists" -o Dir::Cache="$scratch/cache" -o APT::Sandbox::User=root)
     (cd "$scratch" && apt-get "${apt[@]}" update && apt-get "${apt[@]}" download "runsc=$version") ||
