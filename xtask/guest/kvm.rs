@@ -4,8 +4,11 @@
 // All of this file is test code, helpers included.
 #![allow(clippy::unwrap_used)]
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -214,21 +217,26 @@ fn guests_run_by_kvm_behind_all_walls_and_nothing_survives_their_keeper() {
     assert_eq!(kept(), first, "it was not kept, or kept twice");
     let emulator = emulators().pop().unwrap();
     assert_walls(&emulator);
+    let its_end = handle_of(&emulator);
     second.keeper.kill().unwrap();
     second.keeper.wait().unwrap();
     // Its output ends with the last process that could write to it.
     let mut rest = String::new();
     second.output.read_line(&mut rest).unwrap();
     assert_eq!(rest, "");
-    assert!(!is_running(&emulator), "the emulator lives on");
+    let limit = Timespec {
+        tv_sec: 60,
+        tv_nsec: 0,
+    };
+    let ended = poll(&mut [PollFd::new(&its_end, PollFlags::IN)], Some(&limit));
+    assert_eq!(ended, Ok(1), "the emulator lives on");
 }
 
-fn is_running(process: &Path) -> bool {
-    let text = fs::read_to_string(process.join("stat")).unwrap_or_default();
-    let state = text
-        .rsplit_once(") ")
-        .and_then(|(_, rest)| rest.chars().next());
-    !matches!(state, None | Some('Z' | 'X'))
+/// Readable once the process has ended.
+fn handle_of(process: &Path) -> OwnedFd {
+    let number = process.file_name().unwrap().to_str().unwrap();
+    let pid = Pid::from_raw(number.parse().unwrap()).unwrap();
+    pidfd_open(pid, PidfdFlags::empty()).unwrap()
 }
 
 /// Root alone can play somebody else.
