@@ -23,7 +23,7 @@ use std::time::Duration;
 
 /// Where the box's files are mounted.
 const BOX: &str = "/box";
-/// In the order in which they need each other; those that a kernel has built in are not there.
+/// In the order in which they mostly need each other; those that a kernel has built in are not there.
 pub(super) const MODULES: &[&str] = &[
     "virtio",
     "virtio_ring",
@@ -101,9 +101,7 @@ pub(super) fn live() -> ! {
 fn go_through(channel: &mut Option<Channel>) -> Result<(), Trouble> {
     mount("devtmpfs", "/dev", "")?;
     mount("proc", "/proc", "")?;
-    for name in MODULES.iter().chain(NETWORK_MODULES) {
-        load_module(name)?;
-    }
+    load_modules(MODULES.iter().chain(NETWORK_MODULES).copied().collect())?;
     let port = open_port()?;
     let mut heard = port.try_clone().map_err(trouble("the channel"))?;
     let sender: Channel = Arc::new(Mutex::new(port));
@@ -218,19 +216,49 @@ fn mount(kind: &str, at: &str, options: &str) -> Result<(), Trouble> {
         .map_err(trouble(format!("mount {at}")))
 }
 
-fn load_module(name: &str) -> Result<(), Trouble> {
+/// Loads these modules, whichever of them needs which: that differs from one kernel to the next, so the lists' order is only the
+/// likeliest.
+fn load_modules(mut names: Vec<&str>) -> Result<(), Trouble> {
+    while !names.is_empty() {
+        let (mut waiting, mut missed) = (Vec::new(), None);
+        let wanted = names.len();
+        for name in names {
+            match load_module(name)? {
+                Loaded::Yes => {}
+                Loaded::LacksAnother => {
+                    missed.get_or_insert(name);
+                    waiting.push(name);
+                }
+            }
+        }
+        if let Some(name) = missed.filter(|_| waiting.len() == wanted) {
+            return Err(trouble(format!("kernel module {name}"))(Errno::NOENT));
+        }
+        names = waiting;
+    }
+    Ok(())
+}
+
+enum Loaded {
+    Yes,
+    /// Not yet: it calls what another module has.
+    LacksAnother,
+}
+
+fn load_module(name: &str) -> Result<Loaded, Trouble> {
     let prefix = format!("{name}.ko");
     let mut files = std::fs::read_dir("/modules")
         .map_err(trouble("/modules"))?
         .flatten();
     let Some(file) = files.find(|file| file.file_name().to_string_lossy().starts_with(&prefix))
     else {
-        return Ok(());
+        return Ok(Loaded::Yes);
     };
     let is_compressed = !file.file_name().to_string_lossy().ends_with(".ko");
     let module = File::open(file.path()).map_err(trouble(name))?;
     match sys::load_module(module.as_fd(), is_compressed) {
-        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Ok(()) | Err(Errno::EXIST) => Ok(Loaded::Yes),
+        Err(Errno::NOENT) => Ok(Loaded::LacksAnother),
         Err(errno) => Err(trouble(format!("kernel module {name}"))(errno)),
     }
 }
