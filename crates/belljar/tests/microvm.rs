@@ -23,11 +23,16 @@ const REFUSED: i32 = 122;
 const LIMIT_HIT: i32 = 123;
 const TIMED_OUT: i32 = 124;
 
-/// A world whose boxes have guests. `more` is the rest of the policy.
-fn guest_jail(who: Who, more: &str) -> Jail {
+/// A world whose boxes have guests, once it has a policy.
+fn world(who: Who) -> Jail {
     let mut made = None;
     on_microvm(|| made = Some(Jail::new(who)));
-    let mut jail = made.expect("a jail");
+    made.expect("a jail")
+}
+
+/// A world whose boxes have guests. `more` is the rest of the policy.
+fn guest_jail(who: Who, more: &str) -> Jail {
+    let mut jail = world(who);
     jail.policy(&format!("extends: moderate\n{more}"));
     jail
 }
@@ -49,6 +54,56 @@ fn probe_all(jail: &Jail, attempts: &[Vec<String>]) -> Outcome {
 
 fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// What the box around it forbids, the guest's kernel forbids once more; and what is pid 1's there is out of sight.
+fn a_guests_kernel_holds_the_line_too(who: Who) {
+    let mut jail = world(who);
+    let shown = jail.base.join("shown");
+    fs::create_dir(&shown).expect("a directory");
+    let mode = |mode| fs::Permissions::from_mode(mode);
+    fs::set_permissions(&shown, mode(0o755)).expect("its mode");
+    // Whose file system is read-only does not matter to a pipe, nor whose it is: both ends are in the guest.
+    let pipe = shown.join("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("mkfifo").success());
+    fs::set_permissions(&pipe, mode(0o666)).expect("its mode");
+    jail.policy(&format!(
+        "extends: moderate\nfilesystem_config: {{ readable_paths: [{}] }}\n",
+        shown.display()
+    ));
+    let script = r#"
+import os, sys
+def attempt(flags):
+    try:
+        os.close(os.open(sys.argv[1], flags | os.O_NONBLOCK))
+        return "opened"
+    except OSError as error:
+        return os.strerror(error.errno)
+print(attempt(os.O_RDONLY), attempt(os.O_RDWR), sep="; ")
+print(open("/proc/self/cgroup").read().strip())
+for name in ("cgroup", "uts", "ipc"):
+    print(os.readlink("/proc/self/ns/" + name))
+"#;
+    let path = pipe.display().to_string();
+    let outcome = jail.run(&["/usr/bin/python3", "-c", script, &path]);
+    outcome.assert_exit(0);
+    let said: Vec<&str> = outcome.stdout().lines().collect();
+    let [pipes, group, namespaces @ ..] = said.as_slice() else {
+        panic!("{outcome:#?}");
+    };
+    assert_eq!(*pipes, "opened; Permission denied");
+    assert_eq!(*group, "0::/");
+    // The first ones of a kernel have these numbers.
+    let firsts = [
+        "cgroup:[4026531835]",
+        "uts:[4026531838]",
+        "ipc:[4026531839]",
+    ];
+    assert_eq!(namespaces.len(), firsts.len());
+    for (own, first) in namespaces.iter().zip(firsts) {
+        assert_ne!(*own, first);
+    }
 }
 
 /// The processes below one, by number and start: a number may become another's.
@@ -569,6 +624,7 @@ fn what_a_guest_cannot_give_is_refused(who: Who) {
 for_each_user!(
     a_guest_reads_writes_and_ends_as_its_program_does,
     what_the_native_walls_refuse_is_refused,
+    a_guests_kernel_holds_the_line_too,
     a_kept_guest_is_resumed_and_its_next_shares_no_number_with_it,
     what_is_kept_is_hidden_and_whole_again_after_a_change,
     a_terminal_reaches_into_a_guest,

@@ -20,6 +20,8 @@ pub(crate) struct Order {
     /// Bytes of memory, and processes, that all together may have; 0 is no limit.
     pub(crate) memory_bytes: u64,
     pub(crate) processes: u64,
+    /// What may be changed, and all below it.
+    pub(crate) writable: Vec<OsString>,
     /// Which resource, and how much of it.
     pub(crate) limits: Vec<(u32, u64)>,
     pub(crate) reach: Reach,
@@ -48,6 +50,12 @@ impl Order {
             shared_bytes: plan.private_bytes,
             memory_bytes: limits.memory_bytes.unwrap_or(0),
             processes: limits.processes.map_or(0, u64::from),
+            writable: plan
+                .view
+                .iter()
+                .filter(|entry| entry.is_writable())
+                .map(|entry| entry.path.clone().into_os_string())
+                .collect(),
             limits: each
                 .into_iter()
                 .filter_map(|(resource, value)| value.map(|value| (resource, value)))
@@ -80,6 +88,8 @@ impl Order {
             out.text(name);
             out.text(value);
         }
+        out.number(self.writable.len() as u64);
+        self.writable.iter().for_each(|path| out.text(path));
         out.number(self.limits.len() as u64);
         for (resource, value) in &self.limits {
             out.number((*resource).into());
@@ -103,6 +113,7 @@ impl Order {
             processes: bytes.number()?,
             argv: bytes.list(Reader::text)?,
             env: bytes.list(|bytes| Some((bytes.text()?, bytes.text()?)))?,
+            writable: bytes.list(Reader::text)?,
             limits: bytes.list(|bytes| Some((bytes.small()?, bytes.number()?)))?,
             reach: Reach::read(&mut bytes)?,
         };
@@ -199,6 +210,7 @@ mod tests {
             shared_bytes: 1 << 33,
             memory_bytes: 0,
             processes: 17,
+            writable: vec!["/tmp".into(), OsString::from_vec(vec![b'/', 0xfe])],
             limits: vec![(7, 1024)],
             reach: Reach {
                 network: crate::plan::Network::Guarded {

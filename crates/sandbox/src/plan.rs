@@ -110,6 +110,21 @@ pub struct View {
     pub shows: Shows,
 }
 
+impl View {
+    /// Whether what is there may be changed.
+    pub(crate) fn is_writable(&self) -> bool {
+        matches!(
+            self.shows,
+            Shows::Private { .. }
+                | Shows::Overlay { .. }
+                | Shows::Host {
+                    access: Access::Write,
+                    ..
+                }
+        )
+    }
+}
+
 /// What a path shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shows {

@@ -109,6 +109,11 @@ fn go_through(channel: &mut Option<Channel>) -> Result<(), Trouble> {
     send(&sender, Kind::Up, &[]);
     let (order, surroundings) =
         take_order(&mut heard).ok_or_else(|| trouble("no order came")(Errno::PROTO))?;
+    if sys::landlock_abi().is_none() {
+        return Err(trouble("the guest's kernel has no Landlock")(
+            Errno::OPNOTSUPP,
+        ));
+    }
     draw_anew(surroundings.entropy).map_err(trouble("/dev/random"))?;
     std::fs::create_dir("/dev/pts").map_err(trouble("/dev/pts"))?;
     mount("devpts", "/dev/pts", "ptmxmode=0666,mode=620")?;

@@ -3,7 +3,6 @@
 //! Nothing here may allocate, lock or panic: the process is a copy of one that may have had threads.
 
 use super::message::{Kind, Message, Stage};
-use super::restrictions::Landlock;
 use super::script::{Script, Sheet};
 use super::stay::stay;
 use super::supplies::{Supplies, send_descriptors};
@@ -320,7 +319,7 @@ fn become_agent(
     rustix::process::chdir(script.workdir).map_err(at(Stage::Workdir))?;
     rustix::thread::set_no_new_privs(true).map_err(at(Stage::Capabilities))?;
     if let Some(landlock) = &script.landlock {
-        restrict_files(landlock).map_err(at(Stage::Landlock))?;
+        landlock.enforce().map_err(at(Stage::Landlock))?;
     }
     sys::drop_capabilities(start.rights).map_err(at(Stage::Capabilities))?;
     let listener = sys::install_filter(script.filter).map_err(at(Stage::Seccomp))?;
@@ -375,23 +374,4 @@ fn take_terminal(start: &Start<'_>) {
             }
         }
     }
-}
-
-fn restrict_files(landlock: &Landlock<'_>) -> Result<(), Errno> {
-    let rules = sys::LandlockRules::new(landlock.abi, landlock.handled, landlock.scoped)?;
-    for (path, rights) in landlock.grants {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let place = rustix::fs::open(*path, flags, Mode::empty())?;
-        // Rights that only directories have are refused on files.
-        let is_directory = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&place)?.st_mode)
-            == rustix::fs::FileType::Directory;
-        const FILE_RIGHTS: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15;
-        let rights = if is_directory {
-            *rights
-        } else {
-            *rights & FILE_RIGHTS
-        };
-        rules.allow(place.as_fd(), rights)?;
-    }
-    rules.enforce()
 }

@@ -35,7 +35,7 @@ pub(crate) use filter::{compile, rule_of};
 pub use grip::{FreezeError, FreezeMethod, Grip, Motion};
 pub use launch::{Event, LONGEST_LOOK, Launched, Stdio};
 pub use message::{LaunchError, Stage};
-pub(crate) use restrictions::resource_limits;
+pub(crate) use restrictions::{ALL_RIGHTS, COMMON_GRANTS, Landlock, resource_limits};
 pub(crate) use rules::{Rule, Verdict, When, rules};
 pub use sight::{Deeds, Found, Sighting, Sightings};
 pub(crate) use start::needs_mapped_owner;

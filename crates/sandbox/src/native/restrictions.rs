@@ -1,6 +1,10 @@
 //! What a program may not do that no mount forbids: Landlock's rights, and limits on each process.
 
 use crate::plan::Plan;
+use crate::sys;
+use rustix::fd::AsFd;
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
 use std::ffi::CStr;
 
 /// The Landlock rules: what is granted where, as seen inside.
@@ -12,20 +16,61 @@ pub(crate) struct Landlock<'m> {
     pub(crate) grants: &'m [(&'m CStr, u64)],
 }
 
-pub(super) mod right {
-    pub(in super::super) const EXECUTE: u64 = 1;
-    pub(in super::super) const WRITE_FILE: u64 = 1 << 1;
-    pub(in super::super) const READ_FILE: u64 = 1 << 2;
-    pub(in super::super) const READ_DIR: u64 = 1 << 3;
-    pub(in super::super) const TRUNCATE: u64 = 1 << 14;
-    pub(in super::super) const IOCTL_DEV: u64 = 1 << 15;
-    pub(in super::super) const READ: u64 = EXECUTE | READ_FILE | READ_DIR;
+impl<'m> Landlock<'m> {
+    /// What a kernel of this ABI can hold of it.
+    pub(crate) fn at(abi: u32, grants: &'m [(&'m CStr, u64)]) -> Self {
+        Self {
+            abi,
+            handled: handled_rights(abi),
+            scoped: scopes(abi),
+            grants,
+        }
+    }
+
+    /// Restricts this thread and its descendants for good.
+    pub(crate) fn enforce(&self) -> Result<(), Errno> {
+        let rules = sys::LandlockRules::new(self.abi, self.handled, self.scoped)?;
+        for (path, rights) in self.grants {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let place = rustix::fs::open(*path, flags, Mode::empty())?;
+            // Rights that only directories have are refused on files.
+            let is_directory =
+                FileType::from_raw_mode(rustix::fs::fstat(&place)?.st_mode) == FileType::Directory;
+            const FILE_RIGHTS: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15;
+            let rights = if is_directory {
+                *rights
+            } else {
+                *rights & FILE_RIGHTS
+            };
+            rules.allow(place.as_fd(), rights)?;
+        }
+        rules.enforce()
+    }
+}
+
+/// Where all may be changed.
+pub(crate) const ALL_RIGHTS: u64 = u64::MAX;
+
+/// Descriptors, terminals and the like are written through these two; other walls hold what is in them.
+pub(crate) const COMMON_GRANTS: [(&CStr, u64); 2] = [
+    (c"/dev", right::WRITE_FILE | right::IOCTL_DEV),
+    (c"/proc", right::WRITE_FILE),
+];
+
+mod right {
+    pub(super) const EXECUTE: u64 = 1;
+    pub(super) const WRITE_FILE: u64 = 1 << 1;
+    pub(super) const READ_FILE: u64 = 1 << 2;
+    pub(super) const READ_DIR: u64 = 1 << 3;
+    pub(super) const TRUNCATE: u64 = 1 << 14;
+    pub(super) const IOCTL_DEV: u64 = 1 << 15;
+    pub(super) const READ: u64 = EXECUTE | READ_FILE | READ_DIR;
 }
 
 /// Every right to change something that Landlock can withhold at this ABI. Reading and executing are not among them:
 /// all that is in the view may be read, and a right that is not withheld costs nothing on every open. Nor is
 /// truncation, which is asked for on every open, and which read-only mounts forbid by themselves.
-pub(super) fn handled_rights(abi: u32) -> u64 {
+fn handled_rights(abi: u32) -> u64 {
     let all = match abi {
         0 | 1 => (1 << 13) - 1,
         2 => (1 << 14) - 1,
@@ -36,7 +81,7 @@ pub(super) fn handled_rights(abi: u32) -> u64 {
 }
 
 /// Abstract Unix sockets and signals to processes outside, from ABI 6.
-pub(super) fn scopes(abi: u32) -> u64 {
+fn scopes(abi: u32) -> u64 {
     if abi >= 6 { 0b11 } else { 0 }
 }
 

@@ -5,7 +5,7 @@
 use super::filter;
 use super::message::{LaunchError, Stage};
 use super::own::{Own, is_all_own, is_in_own, is_own};
-use super::restrictions::{Landlock, handled_rights, right, scopes};
+use super::restrictions::{ALL_RIGHTS, COMMON_GRANTS, Landlock};
 use super::rules::Rule;
 use super::shown::FileId;
 use super::watched;
@@ -209,8 +209,8 @@ pub(super) fn publish(
         .filter(|entry| entry.path != Path::new("/"))
     {
         draft.place(entry, &own)?;
-        if writable(entry) {
-            grants.push((draft.path(&entry.path)?, u64::MAX));
+        if entry.is_writable() {
+            grants.push((draft.path(&entry.path)?, ALL_RIGHTS));
         }
     }
     for frame in std::mem::take(&mut draft.frames) {
@@ -222,16 +222,11 @@ pub(super) fn publish(
     for piece in std::mem::take(&mut wall.furniture) {
         draft.furnish(plan, &piece)?;
     }
-    // Descriptors, terminals and the like are written through these two; other walls hold what is in them.
-    grants.push((c"/dev", right::WRITE_FILE | right::IOCTL_DEV));
-    grants.push((c"/proc", right::WRITE_FILE));
+    grants.extend(COMMON_GRANTS);
     let landlock = match host.landlock_abi {
-        Some(abi) if wall.landlock == Landlocked::Yes => Some(Landlock {
-            abi,
-            handled: handled_rights(abi),
-            scoped: scopes(abi),
-            grants: draft.list(&grants)?,
-        }),
+        Some(abi) if wall.landlock == Landlocked::Yes => {
+            Some(Landlock::at(abi, draft.list(&grants)?))
+        }
         _ => None,
     };
     let arguments = wall.argv.iter().map(|word| c_string(word, "an argument"));
@@ -555,18 +550,6 @@ fn flags_for(access: Access) -> u64 {
         Access::Read => common | mount_flag::READ_ONLY,
         Access::Write => common,
     }
-}
-
-fn writable(entry: &View) -> bool {
-    matches!(
-        entry.shows,
-        Shows::Private { .. }
-            | Shows::Overlay { .. }
-            | Shows::Host {
-                access: Access::Write,
-                ..
-            }
-    )
 }
 
 fn c_string(text: &OsStr, what: &'static str) -> Result<CString, LaunchError> {

@@ -23,6 +23,13 @@ pub(crate) fn spawn_to_die_with_us(command: &mut Command) -> io::Result<Child> {
     command.spawn()
 }
 
+/// Gives this process mounts, objects, names and control groups of its own, all but those of the network.
+pub(crate) fn leave_pid_1s_namespaces() -> Result<(), Errno> {
+    let flags = libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS | libc::CLONE_NEWCGROUP;
+    // SAFETY: no pointers are passed.
+    check(unsafe { libc::unshare(flags) }.into()).map(drop)
+}
+
 /// Lets a descriptor pass to the programs that are started.
 pub(crate) fn keep_on_exec(fd: RawFd) -> Result<(), Errno> {
     // SAFETY: no pointers are passed; a number that is no descriptor is an error.

@@ -201,7 +201,7 @@ fn kernel_words(accelerator: Accelerator) -> String {
         Accelerator::Emulation => clock_words(),
     };
     format!(
-        "console=ttyS0 loglevel=3 panic=-1 reboot=t edd=off {clock} rdinit=/init -- {}",
+        "console=ttyS0 loglevel=3 panic=-1 reboot=t edd=off lsm=landlock {clock} rdinit=/init -- {}",
         crate::microvm::GUEST_WORD
     )
 }

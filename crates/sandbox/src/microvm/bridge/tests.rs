@@ -38,6 +38,7 @@ fn order() -> Order {
         shared_bytes: 0,
         memory_bytes: 0,
         processes: 8,
+        writable: Vec::new(),
         limits: Vec::new(),
         reach: NOTHING,
     }

@@ -2,15 +2,20 @@
 
 use super::{BOX, Channel, Window, send};
 use crate::microvm::wire::{Kind, PIECE, numbers};
-use crate::native::{Rule, Supplies, compile, send_descriptors};
+use crate::native::{
+    ALL_RIGHTS, COMMON_GRANTS, Landlock, Rule, Supplies, compile, send_descriptors,
+};
 use crate::order::{Order, Surroundings};
 use crate::sys;
 use crate::tier::rules_inside;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+use std::ffi::CString;
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
@@ -134,8 +139,9 @@ fn become_program(
     stdio: Theirs,
     listener: BorrowedFd<'_>,
 ) -> Result<std::convert::Infallible, Errno> {
-    rustix::process::chdir(BOX)?;
-    rustix::process::chroot(".")?;
+    enter_box()?;
+    rustix::thread::set_no_new_privs(true)?;
+    restrict(order)?;
     rustix::process::setsid()?;
     if stdio.has_terminal {
         rustix::process::ioctl_tiocsctty(&stdio.stdin)?;
@@ -146,7 +152,6 @@ fn become_program(
     }
     sys::bound_capabilities(0)?;
     sys::become_user(order.uid, order.gid)?;
-    rustix::thread::set_no_new_privs(true)?;
     sys::drop_capabilities(0)?;
     rustix::process::chdir(order.workdir.as_os_str())?;
     let mut command = Command::new(&order.program);
@@ -166,6 +171,35 @@ fn become_program(
     Err(error
         .raw_os_error()
         .map_or(Errno::IO, Errno::from_raw_os_error))
+}
+
+/// Leaves what is pid 1's behind: other mounts, names, objects and control groups than the box's are not there for this process.
+/// The network is left as it is, for it leads to pid 1 and nowhere else.
+fn enter_box() -> Result<(), Errno> {
+    sys::leave_pid_1s_namespaces()?;
+    for place in ["/dev", "/proc", "/sys"] {
+        rustix::mount::unmount(place, UnmountFlags::DETACH)?;
+    }
+    rustix::process::chdir(BOX)?;
+    // Over what the guest was started from, which has no mount that could be taken away.
+    rustix::mount::mount_move(".", "/")?;
+    rustix::process::chroot(".")
+}
+
+/// The line around what may be changed, which the bridge holds on the host, by the guest's kernel.
+fn restrict(order: &Order) -> Result<(), Errno> {
+    let writable = order
+        .writable
+        .iter()
+        .map(|path| CString::new(path.as_bytes()).map_err(|_| Errno::INVAL))
+        .collect::<Result<Vec<_>, _>>()?;
+    let grants: Vec<_> = writable
+        .iter()
+        .map(|path| (path.as_c_str(), ALL_RIGHTS))
+        .chain(COMMON_GRANTS)
+        .collect();
+    let abi = sys::landlock_abi().ok_or(Errno::OPNOTSUPP)?;
+    Landlock::at(abi, &grants).enforce()
 }
 
 /// Holds the program, and all it starts, to what they may use together.
