@@ -610,7 +610,7 @@ fn what_a_guest_cannot_give_is_refused(who: Who) {
         ("sandbox_tier: microvm\n", "/dev/kvm"),
         (
             "sandbox_tier: firecracker\nallow_emulation: true\n",
-            "no firecracker in /usr/bin or /usr/local/bin",
+            "needs Firecracker: there is no /usr/local/bin/firecracker or /usr/bin/firecracker, and KVM (/dev/kvm",
         ),
     ] {
         let mut jail = Jail::new(who);

@@ -102,7 +102,7 @@ impl Tier {
         match self {
             Tier::Native => "seccomp",
             Tier::Gvisor(_) => "gvisor",
-            Tier::Microvm(_) => "microvm",
+            Tier::Microvm(parts) => parts.carrier().tier(),
         }
     }
 

@@ -368,7 +368,7 @@ impl<'a> Keeper<'a> {
             return Err(cannot_execute(lowered, errno));
         }
         let meaning = match capability.tier {
-            Tier::Microvm => self.status.and_then(microvm::meaning),
+            Tier::Microvm | Tier::Firecracker => self.status.and_then(microvm::meaning),
             _ => None,
         };
         // The guest has said why on its error output.

@@ -17,7 +17,7 @@ use belljar_policy::{
 use belljar_sandbox::Host;
 use belljar_sandbox::gvisor::Runtime;
 use belljar_sandbox::host::Missing;
-use belljar_sandbox::microvm::{Emulation, Parts, firecracker};
+use belljar_sandbox::microvm::{Emulation, Parts};
 use belljar_sandbox::native::Outline;
 use belljar_sandbox::plan::{Freezer, Limits, Network, Plan, Spawn, Watch};
 use belljar_sandbox::show::Show;
@@ -366,6 +366,20 @@ fn find_tier(
     state: &StateDir,
 ) -> Result<(belljar_sandbox::Tier, Vec<String>), RunError> {
     let mut notes = Vec::new();
+    let mut resume = |parts: Parts| {
+        let resuming = parts
+            .clone()
+            .resuming(&state.guests(), host, limits, network);
+        let parts = resuming.unwrap_or_else(|error| {
+            // Slower, with the same walls.
+            let why = in_full(&error);
+            notes.push(format!(
+                "the guest starts from nothing: none could be kept: {why}"
+            ));
+            parts
+        });
+        belljar_sandbox::Tier::Microvm(Arc::new(parts))
+    };
     let tier = match capability.tier {
         // An image changes what is to be seen, not the wall.
         Tier::Native | Tier::Container => belljar_sandbox::Tier::Native,
@@ -379,22 +393,13 @@ fn find_tier(
                 belljar_policy::Emulation::Allow => Emulation::Allowed,
                 belljar_policy::Emulation::Refuse => Emulation::Refused,
             };
-            let kernel = names::guest_kernel();
-            let parts = Parts::find(emulation, kernel.as_deref()).map_err(refused)?;
-            let resuming = parts
-                .clone()
-                .resuming(&state.guests(), host, limits, network);
-            let parts = resuming.unwrap_or_else(|error| {
-                // Slower, with the same walls.
-                let why = in_full(&error);
-                notes.push(format!(
-                    "the guest starts from nothing: none could be kept: {why}"
-                ));
-                parts
-            });
-            belljar_sandbox::Tier::Microvm(Arc::new(parts))
+            let parts = Parts::find(emulation, names::guest_kernel().as_deref());
+            resume(parts.map_err(refused)?)
         }
-        Tier::Firecracker => return Err(refused(firecracker())),
+        Tier::Firecracker => {
+            let parts = Parts::find_firecracker(names::guest_kernel().as_deref());
+            resume(parts.map_err(refused)?)
+        }
     };
     Ok((tier, notes))
 }

@@ -7,7 +7,8 @@ mod net;
 mod program;
 mod refused;
 
-use super::wire::{self, Kind, Sender, WINDOW, numbers};
+use super::CHANNEL_PORT;
+use super::wire::{self, Kind, Sender, WINDOW, WireError, numbers};
 use crate::order::{Order, Surroundings};
 use crate::sys;
 use rustix::fd::{AsFd, OwnedFd};
@@ -29,6 +30,17 @@ pub(super) const MODULES: &[&str] = &[
     "virtio_ring",
     "virtio_mmio",
     "virtio_console",
+    "fuse",
+];
+
+/// The same where the channel is a call to the host.
+pub(super) const VSOCK_MODULES: &[&str] = &[
+    "virtio",
+    "virtio_ring",
+    "virtio_mmio",
+    "vsock",
+    "vmw_vsock_virtio_transport_common",
+    "vmw_vsock_virtio_transport",
     "fuse",
 ];
 
@@ -80,10 +92,19 @@ fn send(channel: &Channel, kind: Kind, body: &[u8]) {
     }
 }
 
+/// What the channel is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Line {
+    /// A serial port, which is there as long as the machine.
+    Port,
+    /// A call to the host. A guest that was kept has to make it again when it goes on.
+    Vsock,
+}
+
 /// Lives a guest's life. Never returns.
-pub(super) fn live() -> ! {
+pub(super) fn live(line: Line) -> ! {
     let mut channel = None;
-    if let Err(trouble) = go_through(&mut channel) {
+    if let Err(trouble) = go_through(line, &mut channel) {
         let text = trouble.to_string();
         let Some(channel) = &channel else {
             // On the console. The kernel panics without us, and its last words reach the bridge.
@@ -98,17 +119,34 @@ pub(super) fn live() -> ! {
     sys::restart_machine()
 }
 
-fn go_through(channel: &mut Option<Channel>) -> Result<(), Trouble> {
+fn go_through(line: Line, channel: &mut Option<Channel>) -> Result<(), Trouble> {
     mount("devtmpfs", "/dev", "")?;
     mount("proc", "/proc", "")?;
-    load_modules(MODULES.iter().chain(NETWORK_MODULES).copied().collect())?;
-    let port = open_port()?;
-    let mut heard = port.try_clone().map_err(trouble("the channel"))?;
-    let sender: Channel = Arc::new(Mutex::new(port));
+    let modules = match line {
+        Line::Port => MODULES,
+        Line::Vsock => VSOCK_MODULES,
+    };
+    load_modules(modules.iter().chain(NETWORK_MODULES).copied().collect())?;
+    let (mut heard, sender) = open_channel(line)?;
     *channel = Some(Arc::clone(&sender));
     send(&sender, Kind::Up, &[]);
-    let (order, surroundings) =
-        take_order(&mut heard).ok_or_else(|| trouble("no order came")(Errno::PROTO))?;
+    let (order, surroundings) = loop {
+        match take_order(&mut heard) {
+            Ok(order) => break order,
+            // We were kept, and go on somewhere else.
+            Err(WireError::Ended | WireError::Io(_)) if line == Line::Vsock => {
+                let (again, new) = open_channel(line)?;
+                heard = again;
+                std::mem::swap(
+                    &mut *sender.lock().unwrap_or_else(PoisonError::into_inner),
+                    &mut *new.lock().unwrap_or_else(PoisonError::into_inner),
+                );
+            }
+            Err(error) => {
+                return Err(trouble(format!("no order came: {error}"))(Errno::PROTO));
+            }
+        }
+    };
     if sys::landlock_abi().is_none() {
         return Err(trouble("the guest's kernel has no Landlock")(
             Errno::OPNOTSUPP,
@@ -172,13 +210,16 @@ fn go_through(channel: &mut Option<Channel>) -> Result<(), Trouble> {
     Ok(())
 }
 
-fn take_order(channel: &mut File) -> Option<(Order, Surroundings)> {
-    let frame = wire::receive(channel, Sender::Bridge).ok()?;
-    if frame.kind != Kind::Order {
-        return None;
+fn take_order(channel: &mut File) -> Result<(Order, Surroundings), WireError> {
+    let frame = wire::receive(channel, Sender::Bridge)?;
+    let read = || {
+        let (order, surroundings) = Surroundings::split(&frame.body)?;
+        Some((Order::decode(order)?, surroundings))
+    };
+    match frame.kind {
+        Kind::Order => read().ok_or(WireError::Length(frame.kind, frame.body.len())),
+        other => Err(WireError::Direction(other)),
     }
-    let (order, surroundings) = Surroundings::split(&frame.body)?;
-    Some((Order::decode(order)?, surroundings))
 }
 
 /// Gives the kernel what to draw its random numbers from. Until here they may be those of every guest that was kept in the
@@ -268,15 +309,28 @@ fn load_module(name: &str) -> Result<Loaded, Trouble> {
     }
 }
 
-/// The channel's port. Its device comes a moment after its driver.
-fn open_port() -> Result<File, Trouble> {
+/// The channel, to be heard and to be spoken to.
+fn open_channel(line: Line) -> Result<(File, Channel), Trouble> {
+    let channel = open_line(line)?;
+    let heard = channel.try_clone().map_err(trouble("the channel"))?;
+    Ok((heard, Arc::new(Mutex::new(channel))))
+}
+
+/// Its device comes a moment after its driver.
+fn open_line(line: Line) -> Result<File, Trouble> {
     const TRIES: u32 = 3000;
     const PAUSE: Duration = Duration::from_millis(5);
     let mut last = Errno::NOENT;
     for _ in 0..TRIES {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        match rustix::fs::open("/dev/vport0p1", flags, Mode::empty()) {
-            Ok(port) => return Ok(File::from(port)),
+        let opened = match line {
+            Line::Port => {
+                let flags = OFlags::RDWR | OFlags::CLOEXEC;
+                rustix::fs::open("/dev/vport0p1", flags, Mode::empty())
+            }
+            Line::Vsock => sys::call_host(CHANNEL_PORT),
+        };
+        match opened {
+            Ok(opened) => return Ok(File::from(opened)),
             Err(errno) => last = errno,
         }
         std::thread::sleep(PAUSE);

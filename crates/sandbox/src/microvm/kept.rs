@@ -5,7 +5,7 @@
 //! guests of a file would share, they are told anew: the time, and what their kernel draws its random numbers from.
 
 use super::parts::Parts;
-use super::{Beginning, Links, guest_megabytes};
+use super::{Beginning, Carrier, Links, guest_megabytes};
 use crate::host::Host;
 use crate::native::Stdio;
 use crate::plan::{Limits, Network};
@@ -84,7 +84,11 @@ impl Parts {
     ) -> Result<Self, KeepError> {
         let megabytes = guest_megabytes(limits, &self);
         let links = Links::of(network);
-        let store = Store::open(store)?;
+        let store = match self.carrier() {
+            Carrier::Qemu(_) => Store::open(store)?,
+            // What either leaves behind is not the other's to clear up.
+            Carrier::Firecracker => Store::open(&store.join("firecracker"))?,
+        };
         let origin = fingerprint(&self).map_err(at(&store.directory))?;
         let name = Name {
             origin,
@@ -154,7 +158,11 @@ fn fingerprint(parts: &Parts) -> io::Result<String> {
         all.update(word);
         all.update([0]);
     }
-    for word in super::bridge::fixed_arguments(parts.accelerator()) {
+    let arguments: Vec<&str> = match parts.carrier() {
+        Carrier::Qemu(accelerator) => super::bridge::fixed_arguments(accelerator).collect(),
+        Carrier::Firecracker => vec![Carrier::Firecracker.tier()],
+    };
+    for word in arguments {
         all.update(word);
         all.update([0]);
     }

@@ -25,18 +25,12 @@ pub enum Accelerator {
 }
 
 impl Accelerator {
-    const ALL: &[Self] = &[Self::Kvm, Self::Emulation];
-
     /// A stable word.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Kvm => "kvm",
             Self::Emulation => "emulation",
         }
-    }
-
-    pub(super) fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|one| one.as_str() == word)
     }
 
     /// What of the emulator's own arguments it decides.

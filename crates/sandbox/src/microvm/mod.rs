@@ -1,14 +1,14 @@
 //! The microvm tier: the program runs on a kernel of its own in a virtual machine, which stands in one of our boxes.
 //!
-//! In the program's place is [`bridge`], this very executable: it starts QEMU beside it, in the same box, and carries files,
-//! input, output, signals and the end across one channel. The machine has no network, no disk and no other device. So a
+//! In the program's place is [`bridge`], this very executable: it starts QEMU or Firecracker beside it, in the same box, and
+//! carries files, input, output, signals and the end across one channel. The machine has no network, no disk and no other device. So a
 //! program that breaks its guest's kernel has that channel before it, whose other end believes nothing; one that breaks out
 //! of the emulator is where every program of the native tier is: in the box, under the same mounts, filter and limits.
 //!
 //! The view of files is the box's. It is told to nobody twice: the bridge serves what it sees itself.
 
 mod bridge;
-mod firecracker;
+mod carrier;
 mod flows;
 mod guest;
 mod kept;
@@ -17,7 +17,7 @@ mod parts;
 mod wire;
 
 pub use bridge::clock_words;
-pub use firecracker::firecracker;
+pub use carrier::Carrier;
 pub use kept::KeepError;
 pub use kvm::{Accelerator, try_kvm};
 pub use parts::{Emulation, Parts};
@@ -37,9 +37,15 @@ const PLACE: &str = "/dev/belljar";
 /// Where the bridge tells of the program (see [`crate::told`]), in a directory of its own: all around is read-only.
 const TELLING: &str = "telling";
 const TOLD: &str = "telling/told";
+/// Where Firecracker and the bridge find each other's sockets.
+const SOCKETS: &str = "sockets";
 /// The words that make this program the bridge, or a guest's pid 1.
 const BRIDGE_WORD: &str = "microvm-bridge";
 pub(crate) const GUEST_WORD: &str = "microvm-guest";
+/// A second word to a guest's pid 1: the channel is a call to the host, not a port.
+const VSOCK_WORD: &str = "vsock";
+/// What it calls.
+const CHANNEL_PORT: u32 = 1;
 
 /// By which the bridge says that its guest had too little memory, and that its guest failed. No program's end looks like
 /// either: see [`bridge`].
@@ -66,17 +72,20 @@ fn place(name: &str) -> PathBuf {
 pub fn take_over(words: &[OsString]) -> Option<u8> {
     let word = words.get(1)?;
     if word == OsStr::new(GUEST_WORD) && rustix::process::getpid().is_init() {
-        guest::live();
+        guest::live(match words.get(2) {
+            Some(word) if word == OsStr::new(VSOCK_WORD) => guest::Line::Vsock,
+            _ => guest::Line::Port,
+        });
     }
     if word != OsStr::new(BRIDGE_WORD) {
         return None;
     }
-    let [megabytes, accelerator, begin] = words.get(2..)? else {
+    let [megabytes, carrier, begin] = words.get(2..)? else {
         return None;
     };
     let machine = bridge::Hardware {
         megabytes: megabytes.to_str()?.parse().ok()?,
-        accelerator: Accelerator::from_word(accelerator.to_str()?)?,
+        carrier: Carrier::from_word(carrier.to_str()?)?,
     };
     match begin.to_str()? {
         BOOT_WORD => Some(bridge::run(machine, bridge::Begin::Boot)),
@@ -174,7 +183,7 @@ fn guest_megabytes(limits: &Limits, parts: &Parts) -> u64 {
 pub(crate) fn can_carry(plan: &Plan, parts: &Parts) -> Result<(), Missing> {
     let refuse = |what: &str, hint: &str| {
         Err(Missing {
-            what: format!("sandbox_tier microvm {what}"),
+            what: format!("sandbox_tier {} {what}", parts.carrier().tier()),
             hint: hint.into(),
         })
     };
@@ -232,7 +241,7 @@ pub(crate) fn wall<'p>(
             "belljar".into(),
             BRIDGE_WORD.into(),
             megabytes.to_string().into(),
-            parts.accelerator().as_str().into(),
+            parts.carrier().word().into(),
             parts.beginning().word().into(),
         ]),
         // Nothing of the program's: that is in the order.

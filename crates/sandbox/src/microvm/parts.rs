@@ -1,7 +1,8 @@
-//! What the microvm tier is made of on this host: QEMU, and a kernel for the guests.
+//! What the tiers of virtual machines are made of on this host: QEMU or Firecracker, and a kernel for the guests.
 
+use super::carrier::{self, Carrier};
 use super::kvm::{self, Accelerator};
-use super::{Beginning, Links, guest, place};
+use super::{Beginning, Links, SOCKETS, guest, place};
 use crate::host::Missing;
 use crate::tier::Furniture;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,10 @@ const KERNEL_NAMES: &[&str] = &["-cloud-amd64", "-virtual", "-kvm"];
 
 const INSTALL: &str = "install them (Debian: apt install --no-install-recommends qemu-system-x86 linux-image-cloud-amd64), \
                        or set sandbox_tier: gvisor or seccomp";
+/// Where those who install Firecracker put it.
+const FIRECRACKERS: &[&str] = &["/usr/local/bin/firecracker", "/usr/bin/firecracker"];
+const INSTALL_FIRECRACKER: &str = "install Firecracker (https://github.com/firecracker-microvm/firecracker/releases) in /usr/local/bin and a \
+                                   kernel for guests (docs/tiers.md), or set sandbox_tier: microvm, gvisor or seccomp";
 
 /// Whether a guest's processor may be emulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,11 +40,8 @@ pub enum Emulation {
 /// All that a guest needs of this host.
 #[derive(Debug, Clone)]
 pub struct Parts {
-    accelerator: Accelerator,
+    machinery: Machinery,
     beginning: Beginning,
-    emulator: PathBuf,
-    libraries: PathBuf,
-    firmware: Vec<(&'static str, PathBuf)>,
     kernel: PathBuf,
     modules: Vec<PathBuf>,
     /// Those for a network, if the kernel has all it takes.
@@ -48,11 +50,100 @@ pub struct Parts {
     image_bytes: u64,
 }
 
+/// What carries guests, and what that needs itself.
+#[derive(Debug, Clone)]
+enum Machinery {
+    Qemu {
+        accelerator: Accelerator,
+        program: PathBuf,
+        libraries: PathBuf,
+        firmware: Vec<(&'static str, PathBuf)>,
+    },
+    Firecracker {
+        program: PathBuf,
+    },
+}
+
+impl Machinery {
+    fn carrier(&self) -> Carrier {
+        match self {
+            Self::Qemu { accelerator, .. } => Carrier::Qemu(*accelerator),
+            Self::Firecracker { .. } => Carrier::Firecracker,
+        }
+    }
+
+    /// Every file of the host's that has a part in it.
+    fn files(&self) -> Vec<&Path> {
+        match self {
+            Self::Firecracker { program } => vec![program],
+            Self::Qemu {
+                program,
+                libraries,
+                firmware,
+                ..
+            } => {
+                let firmware = firmware.iter().map(|(_, path)| path.as_path());
+                [program.as_path(), libraries]
+                    .into_iter()
+                    .chain(firmware)
+                    .collect()
+            }
+        }
+    }
+
+    fn furniture(&self) -> Vec<Furniture> {
+        match self {
+            Self::Firecracker { program } => vec![
+                shown(place("firecracker"), program),
+                Furniture::Private { at: place(SOCKETS) },
+            ],
+            Self::Qemu {
+                program,
+                libraries,
+                firmware,
+                ..
+            } => {
+                let own = [
+                    shown(place("qemu"), program),
+                    Furniture::Tree {
+                        at: place("lib"),
+                        source: libraries.clone(),
+                    },
+                ];
+                let firmware = firmware
+                    .iter()
+                    .map(|(name, path)| shown(place("firmware").join(name), path));
+                own.into_iter().chain(firmware).collect()
+            }
+        }
+    }
+}
+
+fn shown(at: PathBuf, source: &Path) -> Furniture {
+    Furniture::Program {
+        at,
+        source: source.to_owned(),
+    }
+}
+
 fn missing(what: &str) -> Missing {
     Missing {
         what: format!("sandbox_tier microvm needs {what}"),
         hint: INSTALL.into(),
     }
+}
+
+fn missing_for_firecracker(what: &str) -> Missing {
+    Missing {
+        what: format!("sandbox_tier firecracker needs {what}"),
+        hint: INSTALL_FIRECRACKER.into(),
+    }
+}
+
+fn first(places: &[&str]) -> Option<PathBuf> {
+    places
+        .iter()
+        .find_map(|place| Path::new(place).canonicalize().ok())
 }
 
 impl Parts {
@@ -76,12 +167,7 @@ impl Parts {
                 });
             }
         };
-        let first = |places: &[&str]| {
-            places
-                .iter()
-                .find_map(|place| Path::new(place).canonicalize().ok())
-        };
-        let emulator = first(EMULATORS)
+        let program = first(EMULATORS)
             .ok_or_else(|| missing("qemu-system-x86_64, which is not installed"))?;
         let libraries =
             first(&[LIBRARIES]).filter(|path| path.join("ld-linux-x86-64.so.2").exists());
@@ -97,16 +183,60 @@ impl Parts {
                 .ok_or_else(|| missing(&format!("QEMU's {name}")))
         });
         let firmware = firmware.collect::<Result<_, _>>()?;
+        let machinery = Machinery::Qemu {
+            accelerator,
+            program,
+            libraries,
+            firmware,
+        };
+        Self::around(machinery, kernel_tree, missing)
+    }
+
+    /// The same for Firecracker, which knows no emulation. What is missing is told all at once, so that nobody installs half of
+    /// it in vain.
+    pub fn find_firecracker(kernel_tree: Option<&Path>) -> Result<Self, Missing> {
+        let needs = missing_for_firecracker;
+        if !cfg!(target_arch = "x86_64") {
+            return Err(needs(
+                "a 64-bit PC: this version knows guests of no other kind",
+            ));
+        }
+        let program = first(FIRECRACKERS);
+        let lacks = [
+            program
+                .is_none()
+                .then(|| format!("Firecracker: there is no {}", FIRECRACKERS.join(" or "))),
+            kvm::try_kvm().err().map(|why| format!("KVM ({why})")),
+        ];
+        let lacks: Vec<String> = lacks.into_iter().flatten().collect();
+        let program = match program {
+            Some(program) if lacks.is_empty() => program,
+            _ => return Err(needs(&lacks.join(", and "))),
+        };
+        // Before it is asked anything.
+        crate::host::demand_trusted(&program)
+            .map_err(|why| needs(&format!("{}, but {why}", program.display())))?;
+        carrier::demand_version(&program).map_err(|why| needs(&why))?;
+        Self::around(Machinery::Firecracker { program }, kernel_tree, needs)
+    }
+
+    /// All that is needed around it.
+    fn around(
+        machinery: Machinery,
+        kernel_tree: Option<&Path>,
+        missing: fn(&str) -> Missing,
+    ) -> Result<Self, Missing> {
+        let modules = machinery.carrier().modules();
         let usual = KERNEL_TREES.iter().map(Path::new);
         let (kernel, modules, network_modules) = match kernel_tree {
-            Some(tree) => kernel_in(tree),
-            None => usual.into_iter().find_map(kernel_in),
+            Some(tree) => kernel_in(tree, modules),
+            None => usual.into_iter().find_map(|tree| kernel_in(tree, modules)),
         }
         .ok_or_else(|| {
             missing("a kernel for its guests, such as Debian's linux-image-cloud-amd64")
         })?;
         let program = std::env::current_exe().map_err(|_| missing("to know where belljar is"))?;
-        for path in [&emulator, &libraries, &kernel] {
+        for path in machinery.files().into_iter().chain([kernel.as_path()]) {
             crate::host::demand_trusted(path)
                 .map_err(|why| missing(&format!("{}, but {why}", path.display())))?;
         }
@@ -114,11 +244,8 @@ impl Parts {
         let all_modules = modules.iter().chain(network_modules.iter().flatten());
         let image_bytes = all_modules.map(size).sum::<u64>() + size(&program).min(MOST_PROGRAM);
         Ok(Self {
-            accelerator,
+            machinery,
             beginning: Beginning::Boot,
-            emulator,
-            libraries,
-            firmware,
             kernel,
             modules,
             network_modules,
@@ -127,9 +254,9 @@ impl Parts {
         })
     }
 
-    /// What carries its guests' processors.
-    pub fn accelerator(&self) -> Accelerator {
-        self.accelerator
+    /// What carries its guests.
+    pub fn carrier(&self) -> Carrier {
+        self.machinery.carrier()
     }
 
     pub(super) fn beginning(&self) -> &Beginning {
@@ -142,11 +269,11 @@ impl Parts {
 
     /// Every file of the host's that has a part in how a guest starts.
     pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
-        let firmware = self.firmware.iter().map(|(_, path)| path);
-        let own = [&self.emulator, &self.libraries, &self.kernel, &self.program];
-        let all = own.into_iter().chain(firmware).chain(&self.modules);
-        let all = all.chain(self.network_modules.iter().flatten());
-        all.map(PathBuf::as_path)
+        let own = [self.kernel.as_path(), &self.program];
+        let modules = self.modules.iter().map(PathBuf::as_path);
+        let network = self.network_modules.iter().flatten();
+        let all = self.machinery.files().into_iter().chain(own);
+        all.chain(modules).chain(network.map(PathBuf::as_path))
     }
 
     /// How large a guest's first file system is at most.
@@ -166,34 +293,19 @@ impl Parts {
 
     /// All that such a guest needs, where the bridge looks for it.
     pub(super) fn furniture(&self, links: Links) -> Vec<Furniture> {
-        let program = |at: PathBuf, source: &Path| Furniture::Program {
-            at,
-            source: source.to_owned(),
-        };
-        let mut all = vec![
-            program(place("belljar"), &self.program),
-            program(place("qemu"), &self.emulator),
-            Furniture::Tree {
-                at: place("lib"),
-                source: self.libraries.clone(),
-            },
-        ];
-        if self.accelerator == Accelerator::Kvm {
+        let mut all = self.machinery.furniture();
+        all.push(shown(place("belljar"), &self.program));
+        if self.carrier().takes_kvm() {
             // Nobody but bridge and emulator is where it can be seen.
             all.push(Furniture::Device {
                 at: kvm::DEVICE.into(),
             });
         }
-        all.extend(
-            self.firmware
-                .iter()
-                .map(|(name, path)| program(place("firmware").join(name), path)),
-        );
         if let Beginning::Resume(kept) = &self.beginning {
-            all.push(program(place("kept"), &kept.path));
+            all.push(shown(place("kept"), &kept.path));
             return all;
         }
-        all.push(program(place("kernel"), &self.kernel));
+        all.push(shown(place("kernel"), &self.kernel));
         let more = match links {
             Links::Without => None,
             Links::With => self.network_modules.as_ref(),
@@ -203,7 +315,7 @@ impl Parts {
             .iter()
             .chain(more.into_iter().flatten())
             .filter_map(|path| Some((path.file_name()?, path)));
-        all.extend(modules.map(|(name, path)| program(place("modules").join(name), path)));
+        all.extend(modules.map(|(name, path)| shown(place("modules").join(name), path)));
         all
     }
 }
@@ -211,9 +323,12 @@ impl Parts {
 /// What of this program a guest loads, at most: without symbols it is smaller.
 const MOST_PROGRAM: u64 = 64 << 20;
 
-/// The newest kernel for guests in a tree, and those of the modules a guest needs, and needs for a network, that it does not
-/// have built in.
-fn kernel_in(tree: &Path) -> Option<(PathBuf, Vec<PathBuf>, Option<Vec<PathBuf>>)> {
+/// The newest kernel for guests in a tree, and those of these modules, and of those for a network, that it does not have built
+/// in.
+fn kernel_in(
+    tree: &Path,
+    needed: &[&str],
+) -> Option<(PathBuf, Vec<PathBuf>, Option<Vec<PathBuf>>)> {
     let mut versions: Vec<String> = std::fs::read_dir(tree.join("boot"))
         .ok()?
         .flatten()
@@ -236,7 +351,7 @@ fn kernel_in(tree: &Path) -> Option<(PathBuf, Vec<PathBuf>, Option<Vec<PathBuf>>
             .canonicalize()
             .ok()?;
         let place = tree.join("lib/modules").join(version);
-        let modules = modules_of(&place, guest::MODULES)?;
+        let modules = modules_of(&place, needed)?;
         let network = modules_of(&place, guest::NETWORK_MODULES);
         Some((kernel, modules, network))
     })
@@ -313,7 +428,7 @@ mod tests {
             "6.1.0-40-cloud-amd64",
             "6.12.1-amd64",
         ]);
-        let (kernel, modules, network) = kernel_in(tree.path()).unwrap();
+        let (kernel, modules, network) = kernel_in(tree.path(), guest::MODULES).unwrap();
         assert!(
             kernel.ends_with("boot/vmlinuz-6.1.0-40-cloud-amd64"),
             "{kernel:?}"
@@ -335,8 +450,8 @@ mod tests {
             "",
         )
         .unwrap();
-        assert_eq!(kernel_in(tree.path()), None);
-        assert_eq!(kernel_in(Path::new("/nowhere")), None);
+        assert_eq!(kernel_in(tree.path(), guest::MODULES), None);
+        assert_eq!(kernel_in(Path::new("/nowhere"), guest::MODULES), None);
     }
 
     #[test]
@@ -349,7 +464,9 @@ mod tests {
                     "{refused:?}"
                 );
             }
-            (Ok(()), Ok(parts)) => assert_eq!(parts.accelerator(), Accelerator::Kvm),
+            (Ok(()), Ok(parts)) => {
+                assert_eq!(parts.carrier(), Carrier::Qemu(Accelerator::Kvm));
+            }
             (kvm, found) => panic!("{kvm:?}, but {found:?}"),
         }
     }

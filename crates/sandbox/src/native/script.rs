@@ -221,6 +221,11 @@ pub(super) fn publish(
     draft.devices()?;
     for piece in std::mem::take(&mut wall.furniture) {
         draft.furnish(plan, &piece)?;
+        if let Furniture::Private { at } = &piece {
+            let at = draft.path(at)?;
+            grants.push((at, ALL_RIGHTS));
+            draft.private_places.push(at);
+        }
     }
     grants.extend(COMMON_GRANTS);
     let landlock = match host.landlock_abi {

@@ -1,7 +1,7 @@
 //! What the microvm tier needs: of the bridge, and of a guest's pid 1.
 
 use super::{check, last_errno};
-use rustix::fd::{AsRawFd, BorrowedFd, RawFd};
+use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -28,6 +28,25 @@ pub(crate) fn leave_pid_1s_namespaces() -> Result<(), Errno> {
     let flags = libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS | libc::CLONE_NEWCGROUP;
     // SAFETY: no pointers are passed.
     check(unsafe { libc::unshare(flags) }.into()).map(drop)
+}
+
+/// Calls a port of the host's, as a guest.
+pub(crate) fn call_host(port: u32) -> Result<OwnedFd, Errno> {
+    // SAFETY: no pointers are passed.
+    let number = check(
+        unsafe { libc::socket(libc::AF_VSOCK, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) }.into(),
+    )?;
+    // SAFETY: the number is a descriptor that was just opened, and nobody else's.
+    let socket = unsafe { OwnedFd::from_raw_fd(number as RawFd) };
+    // SAFETY: all zeros are a value of this type.
+    let mut host: libc::sockaddr_vm = unsafe { std::mem::zeroed() };
+    host.svm_family = libc::AF_VSOCK as libc::sa_family_t;
+    host.svm_cid = libc::VMADDR_CID_HOST;
+    host.svm_port = port;
+    let size = size_of::<libc::sockaddr_vm>() as libc::socklen_t;
+    // SAFETY: the address is as long as is said, and outlives the call.
+    check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const host).cast(), size) }.into())?;
+    Ok(socket)
 }
 
 /// Lets a descriptor pass to the programs that are started.

@@ -3,7 +3,7 @@
 use crate::print;
 use belljar_sandbox::gvisor::Runtime;
 use belljar_sandbox::host::Missing;
-use belljar_sandbox::microvm::{Emulation, Parts, try_kvm};
+use belljar_sandbox::microvm::{Carrier, Emulation, Parts, try_kvm};
 use belljar_sandbox::plan::{Limits, Network};
 use belljar_sandbox::{Ground, Host, Tier, trial};
 use belljar_supervisor::StateDir;
@@ -53,7 +53,7 @@ pub(super) fn all(host: &Host, effort: Effort) -> Vec<Report> {
         container(host, effort),
         gvisor(host, effort),
         microvm(host, effort),
-        firecracker(),
+        firecracker(host, effort),
     ]
 }
 
@@ -169,51 +169,64 @@ fn microvm(host: &Host, effort: Effort) -> Report {
             belljar_supervisor::guest_kernel().as_deref(),
         )
     };
-    match find() {
-        Err(missing) => Report {
-            tier: "microvm",
-            available: false,
-            found: missing.what,
-            escape_needs: NEEDS,
-            hint: Some(missing.hint),
-            start_ms: None,
-        },
-        Ok(parts) => {
-            let kernel = parts.kernel().display();
-            let found = match try_kvm() {
-                Ok(()) => format!("{kernel}, by KVM"),
-                Err(why) => {
-                    format!("{kernel}, by emulation (allow_emulation: true); no KVM: {why}")
-                }
-            };
-            // As a run does: from a guest that is kept.
-            let find = || {
-                let parts = find().map_err(|missing| missing.what)?;
-                let store = StateDir::find().map_err(|error| chain(&error))?.guests();
-                let parts = parts.resuming(&store, host, &Limits::default(), &Network::Closed);
-                let parts = parts.map_err(|error| chain(&error))?;
-                Ok(Tier::Microvm(Arc::new(parts)))
-            };
-            // The first guest takes seconds to start: it is tried where that is asked for.
-            let tried = match effort {
-                Effort::Once => Ok(None),
-                Effort::Timed => find().and_then(|_| try_boxes(host, Ground::Bare, &find, 3)),
-            };
-            report("microvm", found, NEEDS, tried)
-        }
-    }
+    let by = match try_kvm() {
+        Ok(()) => "by KVM".to_owned(),
+        Err(why) => format!("by emulation (allow_emulation: true); no KVM: {why}"),
+    };
+    // The first guest takes seconds to start where it is emulated: it is tried where that is asked for.
+    guests("microvm", NEEDS, host, effort, &find, &by)
 }
 
-fn firecracker() -> Report {
-    let missing = belljar_sandbox::microvm::firecracker();
-    Report {
-        tier: "firecracker",
-        available: false,
-        found: missing.what,
-        escape_needs: "a fault in a guest's kernel or its virtual machine, and then one in the host's",
-        hint: Some(missing.hint),
-        start_ms: None,
-    }
+fn firecracker(host: &Host, effort: Effort) -> Report {
+    const NEEDS: &str = "a fault in a guest's kernel, one in Firecracker or KVM, and then one in the host's behind two filters";
+    let find = || Parts::find_firecracker(belljar_supervisor::guest_kernel().as_deref());
+    guests("firecracker", NEEDS, host, effort, &find, "by KVM")
+}
+
+fn guests(
+    tier: &'static str,
+    needs: &'static str,
+    host: &Host,
+    effort: Effort,
+    find: &dyn Fn() -> Result<Parts, Missing>,
+    by: &str,
+) -> Report {
+    let parts = match find() {
+        Err(missing) => {
+            return Report {
+                tier,
+                available: false,
+                found: missing.what,
+                escape_needs: needs,
+                hint: Some(missing.hint),
+                start_ms: None,
+            };
+        }
+        Ok(parts) => parts,
+    };
+    let found = format!("{}, {by}", parts.kernel().display());
+    // As a run does: from a guest that is kept.
+    let find_kept = || {
+        let parts = find().map_err(|missing| missing.what)?;
+        let store = StateDir::find().map_err(|error| chain(&error))?.guests();
+        let parts = parts.resuming(&store, host, &Limits::default(), &Network::Closed);
+        let parts = parts.map_err(|error| chain(&error))?;
+        Ok(Tier::Microvm(Arc::new(parts)))
+    };
+    let tried = match (effort, parts.carrier()) {
+        (Effort::Once, Carrier::Qemu(_)) => Ok(None),
+        (Effort::Once, Carrier::Firecracker) => {
+            let find = || match find() {
+                Ok(parts) => Ok(Tier::Microvm(Arc::new(parts))),
+                Err(missing) => Err(missing.what),
+            };
+            try_tier(host, Ground::Bare, &find, effort)
+        }
+        (Effort::Timed, _) => {
+            find_kept().and_then(|_| try_boxes(host, Ground::Bare, &find_kept, 3))
+        }
+    };
+    report(tier, found, needs, tried)
 }
 
 type Tried = Result<Option<f64>, String>;

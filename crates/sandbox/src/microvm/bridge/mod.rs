@@ -24,10 +24,9 @@ pub use machine::clock_words;
 pub(super) use machine::{Hardware, fixed_arguments};
 
 use files::{Outcome, Server};
-use machine::{Machine, Source};
+use machine::{Machine, Purpose};
 use net::Ways;
 use rustix::io::Errno;
-use std::fs::File;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -140,8 +139,8 @@ fn guest(hardware: Hardware, begin: Begin) -> Result<End, Failure> {
     let mut order = std::fs::read(place("order")).map_err(Failure::Start)?;
     hardware.demand()?;
     let beginning = match begin {
-        Begin::Boot => first_files(),
-        Begin::Resume => File::open(place("kept")),
+        Begin::Boot => hardware.first(),
+        Begin::Resume => hardware.kept(),
     };
     let beginning = beginning.map_err(Failure::Start)?;
     let told = Order::decode(&order).ok_or(io(Errno::INVAL))?;
@@ -151,11 +150,8 @@ fn guest(hardware: Hardware, begin: Begin) -> Result<End, Failure> {
     let _terminal = streams::PlainTerminal::take();
     order.extend(surroundings().map_err(io)?.encode());
     let server = Arc::new(Server::new(std::path::Path::new("/")).map_err(io)?);
-    let source = match begin {
-        Begin::Boot => Source::Image(&beginning),
-        Begin::Resume => Source::Kept(&beginning),
-    };
-    let (mut machine, mut heard) = Machine::start(&source, hardware).map_err(Failure::Start)?;
+    let (mut machine, mut heard) =
+        Machine::start(&beginning, Purpose::Run, hardware).map_err(Failure::Start)?;
     drop(beginning);
     let channel = Arc::new(Mutex::new(heard.try_clone().map_err(Failure::Start)?));
     let streams = Streams {
@@ -185,7 +181,7 @@ fn guest(hardware: Hardware, begin: Begin) -> Result<End, Failure> {
     }
     match end {
         Err(Failure::Vanished(_)) => {
-            machine.is_ended_within(PATIENCE);
+            machine.await_end(PATIENCE);
             Err(Failure::Vanished(machine.complaints()))
         }
         Err(failure) => Err(failure),
@@ -196,12 +192,6 @@ fn guest(hardware: Hardware, begin: Begin) -> Result<End, Failure> {
             Ok(end)
         }
     }
-}
-
-/// The first file system of a guest that starts.
-fn first_files() -> std::io::Result<File> {
-    let program = std::path::Path::new("/proc/self/exe");
-    image::assemble(program, &place("modules"))
 }
 
 /// No file that we write for the guest may be larger than its program's may be.
