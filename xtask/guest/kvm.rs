@@ -16,8 +16,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// No word about emulation: it is KVM or nothing.
-const POLICY: &str = "sandbox_tier: microvm\nextends: moderate\nresource_limits:\n  max_memory_mb: 256\n  \
-                      max_cpu_seconds: 3000\n  max_wall_seconds: 3000\n";
+const POLICY: &str = "extends: moderate\nresource_limits:\n  max_memory_mb: 256\n  max_cpu_seconds: 3000\n  \
+                      max_wall_seconds: 3000\n";
 const REFUSED: i32 = 122;
 
 fn home() -> PathBuf {
@@ -25,11 +25,11 @@ fn home() -> PathBuf {
 }
 
 /// A run in a directory of its own.
-fn belljar(home: &Path) -> Command {
+fn belljar(tier: &str, home: &Path) -> Command {
     let work = home.join("work");
     fs::create_dir_all(&work).unwrap();
     let policy = home.join("policy.yaml");
-    fs::write(&policy, POLICY).unwrap();
+    fs::write(&policy, format!("sandbox_tier: {tier}\n{POLICY}")).unwrap();
     let mut command = Command::new(std::env::var("BELLJAR_BIN").unwrap());
     command
         .args(["run", "--config"])
@@ -50,8 +50,8 @@ struct Waiting {
 }
 
 /// Starts one. What it says first are `lines` lines.
-fn start_waiting(script: &str, lines: usize) -> Waiting {
-    let mut keeper = belljar(&home())
+fn start_waiting(tier: &str, script: &str, lines: usize) -> Waiting {
+    let mut keeper = belljar(tier, &home())
         .args(["/bin/sh", "-c", &format!("{script}; read line; echo $line")])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -110,8 +110,13 @@ fn now() -> u64 {
     now.as_secs()
 }
 
-fn kept() -> Vec<String> {
-    let names = fs::read_dir(home().join("guests")).unwrap().flatten();
+fn kept(tier: &str) -> Vec<String> {
+    let guests = home().join("guests");
+    let place = match tier {
+        "microvm" => guests,
+        tier => guests.join(tier),
+    };
+    let names = fs::read_dir(place).unwrap().flatten();
     names
         .filter_map(|entry| entry.file_name().into_string().ok())
         .filter(|name| name.ends_with(".guest"))
@@ -157,12 +162,16 @@ fn doctor_says_that_there_is_kvm() {
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let line = text.lines().find(|line| line.contains("tier microvm"));
-    let line = line.unwrap_or_else(|| panic!("{text}"));
-    assert!(
-        line.starts_with("ok") && line.ends_with(", by KVM"),
-        "{text}"
-    );
+    // The second has just carried a box, by what stands in for Firecracker.
+    for tier in ["microvm", "firecracker"] {
+        let name = format!("tier {tier}");
+        let line = text.lines().find(|line| line.contains(&name));
+        let line = line.unwrap_or_else(|| panic!("{text}"));
+        assert!(
+            line.starts_with("ok") && line.ends_with(", by KVM"),
+            "{text}"
+        );
+    }
 }
 
 /// One test, since each guest takes a while in here: the second goes on from where the first one's was kept.
@@ -176,7 +185,7 @@ fn guests_run_by_kvm_behind_all_walls_and_nothing_survives_their_keeper() {
         mut input,
         mut output,
         said,
-    } = start_waiting(LOOK, 5);
+    } = start_waiting("microvm", LOOK, 5);
     let after = now();
     let [version, time, random, devices, flags] = said.as_slice() else {
         panic!("{said:?}");
@@ -203,7 +212,7 @@ fn guests_run_by_kvm_behind_all_walls_and_nothing_survives_their_keeper() {
         panic!("{emulators_now:?}");
     };
     assert_walls(emulator);
-    let first = kept();
+    let first = kept("microvm");
     assert_eq!(first.len(), 1, "{first:?}");
     input.write_all(b"heard\n").unwrap();
     let mut answer = String::new();
@@ -212,17 +221,22 @@ fn guests_run_by_kvm_behind_all_walls_and_nothing_survives_their_keeper() {
     assert!(keeper.wait().unwrap().success());
     assert!(emulators().is_empty());
 
-    let mut second = start_waiting("head -c 16 /dev/urandom | base64", 1);
+    let second = start_waiting("microvm", "head -c 16 /dev/urandom | base64", 1);
     assert_ne!(&second.said[0], random, "two guests drew the same");
-    assert_eq!(kept(), first, "it was not kept, or kept twice");
+    assert_eq!(kept("microvm"), first, "it was not kept, or kept twice");
     let emulator = emulators().pop().unwrap();
     assert_walls(&emulator);
-    let its_end = handle_of(&emulator);
-    second.keeper.kill().unwrap();
-    second.keeper.wait().unwrap();
+    assert_ends_with_its_keeper(second, &emulator);
+}
+
+/// Nothing survives a keeper that is killed.
+fn assert_ends_with_its_keeper(mut guest: Waiting, emulator: &Path) {
+    let its_end = handle_of(emulator);
+    guest.keeper.kill().unwrap();
+    guest.keeper.wait().unwrap();
     // Its output ends with the last process that could write to it.
     let mut rest = String::new();
-    second.output.read_line(&mut rest).unwrap();
+    guest.output.read_line(&mut rest).unwrap();
     assert_eq!(rest, "");
     let limit = Timespec {
         tv_sec: 60,
@@ -239,6 +253,77 @@ fn handle_of(process: &Path) -> OwnedFd {
     pidfd_open(pid, PidfdFlags::empty()).unwrap()
 }
 
+/// The tier `firecracker`, whole but for Firecracker: what stands in for it takes its arguments and its requests, and no others.
+/// Once is enough, and by whom more is forbidden.
+mod user_alone {
+    use super::*;
+
+    #[test]
+    fn a_box_stands_on_a_machine_that_is_asked_for_as_firecracker_is() {
+        const TIER: &str = "firecracker";
+        const LOOK: &str = "uname -r; date +%s; ls /dev | tr '\\n' ' '; echo; grep -m 1 ^flags /proc/cpuinfo; \
+                            echo made > made; touch /etc/made 2>&1";
+        let machines = || processes_with("/dev/belljar/sockets/api");
+        let before = now();
+        let guest = start_waiting(TIER, LOOK, 5);
+        let after = now();
+        let [version, time, devices, flags, refused] = guest.said.as_slice() else {
+            panic!("{:?}", guest.said);
+        };
+        assert!(
+            version.ends_with("-amd64") || version.ends_with("-generic"),
+            "{version}"
+        );
+        let time: u64 = time.parse().unwrap();
+        assert!(
+            (before - 1..=after + 1).contains(&time),
+            "{before} {time} {after}"
+        );
+        assert!(
+            devices.contains("urandom") && !devices.contains("kvm") && !devices.contains("vsock"),
+            "{devices}"
+        );
+        for hidden in ["svm", "vmx"] {
+            assert!(!flags.split(' ').any(|flag| flag == hidden), "{flags}");
+        }
+        assert!(refused.contains("Permission denied"), "{refused}");
+        let made = fs::read_to_string(home().join("work/made")).unwrap();
+        assert_eq!(made, "made\n");
+        // It went on from where one was kept.
+        assert_eq!(kept(TIER).len(), 1);
+        let machines_now = machines();
+        let [machine] = machines_now.as_slice() else {
+            panic!("{machines_now:?}");
+        };
+        assert_eq!(status(machine, "CapEff"), "0000000000000000");
+        assert_eq!(status(machine, "NoNewPrivs"), "1");
+        assert_eq!(status(machine, "Seccomp"), "2");
+        let bridge = processes_with("microvm-bridge").pop().unwrap();
+        // Nobody else can call it any more.
+        let sockets = bridge.join("root/dev/belljar/sockets");
+        assert!(fs::read_dir(&sockets).is_err() || !sockets.join("guest_1").exists());
+        let Waiting {
+            mut keeper,
+            mut input,
+            mut output,
+            ..
+        } = guest;
+        input.write_all(b"heard\n").unwrap();
+        let mut answer = String::new();
+        output.read_line(&mut answer).unwrap();
+        assert_eq!(answer, "heard\n");
+        assert!(keeper.wait().unwrap().success());
+        assert!(machines().is_empty());
+
+        let guest = start_waiting(TIER, "echo again", 1);
+        assert_eq!(guest.said, ["again"]);
+        assert_eq!(kept(TIER).len(), 1, "it was kept twice");
+        let machine = machines().pop().unwrap();
+        assert_ends_with_its_keeper(guest, &machine);
+        assert!(machines().is_empty() && emulators().is_empty());
+    }
+}
+
 /// Root alone can play somebody else.
 mod as_root {
     use super::*;
@@ -248,7 +333,7 @@ mod as_root {
         const NUMBER: u32 = 1001;
         let home = PathBuf::from("/home/outsider");
         fs::create_dir_all(home.join("work")).unwrap();
-        let mut command = belljar(&home);
+        let mut command = belljar("microvm", &home);
         for path in [home.clone(), home.join("work"), home.join("policy.yaml")] {
             chown(&path, Some(NUMBER), Some(NUMBER)).unwrap();
         }

@@ -268,12 +268,12 @@ impl Keeping {
 /// Most of a guest's memory was never used: it takes no disk.
 fn copy_without_zeros(from: &File, to: &File, length: u64) -> io::Result<()> {
     const PIECE: u64 = 64 << 10;
-    let mut piece = vec![0; PIECE as usize];
+    let (mut piece, zeros) = (vec![0; PIECE as usize], vec![0; PIECE as usize]);
     for at in (0..length).step_by(PIECE as usize) {
         let size = usize::try_from(PIECE.min(length - at)).unwrap_or(0);
         let bytes = piece.get_mut(..size).unwrap_or_default();
         from.read_exact_at(bytes, at)?;
-        if bytes.iter().any(|byte| *byte != 0) {
+        if !zeros.starts_with(bytes) {
             to.write_all_at(bytes, at)?;
         }
     }
