@@ -193,6 +193,14 @@ install_rust_tools() {
     fi
 }
 
+# A vsock device that leads to Unix sockets, as Firecracker's does, for what stands in for Firecracker in tests.
+install_vsock_device() {
+    local version=0.3.0 place=${CARGO_TARGET_DIR:-target}/test-tools
+    [[ -f $place/.crates.toml && $(<"$place/.crates.toml") == *"vhost-device-vsock $version "* ]] && return
+    echo "setup: compiling vhost-device-vsock $version into $place"
+    cargo install vhost-device-vsock --version "$version" --quiet --locked --debug --config profile.dev.debug=0 --root "$place"
+}
+
 # What the egress engine and the MCP gateway are measured against, each in an environment of its own.
 #   in_venv NAME PROGRAM PACKAGE VERSION
 in_venv() {
@@ -209,7 +217,10 @@ check_rust
 check_node
 if [[ $job == test ]]; then
     install_rust_tools
-    if [[ $(uname -m) == x86_64 ]]; then install_guest_kernel; fi
+    if [[ $(uname -m) == x86_64 ]]; then
+        install_guest_kernel
+        install_vsock_device
+    fi
     install_later_runsc
     scripts/clients.sh
 fi

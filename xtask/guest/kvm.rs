@@ -50,8 +50,8 @@ struct Waiting {
 }
 
 /// Starts one. What it says first are `lines` lines.
-fn start_waiting(tier: &str, script: &str, lines: usize) -> Waiting {
-    let mut keeper = belljar(tier, &home())
+fn start_waiting(script: &str, lines: usize) -> Waiting {
+    let mut keeper = belljar("microvm", &home())
         .args(["/bin/sh", "-c", &format!("{script}; read line; echo $line")])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -110,12 +110,11 @@ fn now() -> u64 {
     now.as_secs()
 }
 
-fn kept(tier: &str) -> Vec<String> {
-    let guests = home().join("guests");
-    let place = match tier {
-        "microvm" => guests,
-        tier => guests.join(tier),
-    };
+fn kept() -> Vec<String> {
+    kept_in(&home().join("guests"))
+}
+
+fn kept_in(place: &Path) -> Vec<String> {
     let names = fs::read_dir(place).unwrap().flatten();
     names
         .filter_map(|entry| entry.file_name().into_string().ok())
@@ -162,7 +161,6 @@ fn doctor_says_that_there_is_kvm() {
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    // The second has just carried a box, by what stands in for Firecracker.
     for tier in ["microvm", "firecracker"] {
         let name = format!("tier {tier}");
         let line = text.lines().find(|line| line.contains(&name));
@@ -172,6 +170,67 @@ fn doctor_says_that_there_is_kvm() {
             "{text}"
         );
     }
+}
+
+/// The box around a Firecracker, with what stands in for it (`firecracker.rs`): it has what it needs and nothing besides, its guest
+/// is kept and goes on, and it ends with its keeper.
+#[test]
+fn a_firecracker_has_a_box_around_it_and_does_not_survive_its_keeper() {
+    let run = |words: &str| {
+        let mut command = belljar("firecracker", &home());
+        command.args(["/bin/sh", "-c", words]);
+        command
+    };
+    for time in ["first", "second"] {
+        let output = run("tell all; end with seven").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(7), "{time}: {said}{errors}");
+        assert_eq!(
+            said.lines().collect::<Vec<_>>(),
+            [
+                "begun going on",
+                "CapEff:\t0000000000000000",
+                "NoNewPrivs:\t1",
+                "Seccomp:\t2",
+                "the shadow file: no",
+                "a new file in /etc: no",
+                "a file over the order: no",
+                "what was kept, changed: no",
+                "init's memory: no",
+                "the network: no",
+                "a second call: no",
+            ],
+            "{time}: {errors}"
+        );
+        assert_eq!(kept_in(&home().join("guests/firecracker")).len(), 1);
+    }
+    let machines = || processes_with("/dev/belljar/sockets/api");
+    assert!(machines().is_empty());
+    let mut keeper = run("wait for ever")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = BufReader::new(keeper.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "waiting\n");
+    let all = machines();
+    let [machine] = all.as_slice() else {
+        panic!("{all:?}");
+    };
+    assert_eq!(
+        open_files(machine)
+            .iter()
+            .filter(|name| *name == "/dev/kvm")
+            .count(),
+        1
+    );
+    let its_end = handle_of(machine);
+    keeper.kill().unwrap();
+    keeper.wait().unwrap();
+    assert_ends(&its_end);
 }
 
 /// One test, since each guest takes a while in here: the second goes on from where the first one's was kept.
@@ -185,7 +244,7 @@ fn guests_run_by_kvm_behind_all_walls_and_nothing_survives_their_keeper() {
         mut input,
         mut output,
         said,
-    } = start_waiting("microvm", LOOK, 5);
+    } = start_waiting(LOOK, 5);
     let after = now();
     let [version, time, random, devices, flags] = said.as_slice() else {
         panic!("{said:?}");
@@ -212,7 +271,7 @@ fn guests_run_by_kvm_behind_all_walls_and_nothing_survives_their_keeper() {
         panic!("{emulators_now:?}");
     };
     assert_walls(emulator);
-    let first = kept("microvm");
+    let first = kept();
     assert_eq!(first.len(), 1, "{first:?}");
     input.write_all(b"heard\n").unwrap();
     let mut answer = String::new();
@@ -221,28 +280,27 @@ fn guests_run_by_kvm_behind_all_walls_and_nothing_survives_their_keeper() {
     assert!(keeper.wait().unwrap().success());
     assert!(emulators().is_empty());
 
-    let second = start_waiting("microvm", "head -c 16 /dev/urandom | base64", 1);
+    let mut second = start_waiting("head -c 16 /dev/urandom | base64", 1);
     assert_ne!(&second.said[0], random, "two guests drew the same");
-    assert_eq!(kept("microvm"), first, "it was not kept, or kept twice");
+    assert_eq!(kept(), first, "it was not kept, or kept twice");
     let emulator = emulators().pop().unwrap();
     assert_walls(&emulator);
-    assert_ends_with_its_keeper(second, &emulator);
-}
-
-/// Nothing survives a keeper that is killed.
-fn assert_ends_with_its_keeper(mut guest: Waiting, emulator: &Path) {
-    let its_end = handle_of(emulator);
-    guest.keeper.kill().unwrap();
-    guest.keeper.wait().unwrap();
+    let its_end = handle_of(&emulator);
+    second.keeper.kill().unwrap();
+    second.keeper.wait().unwrap();
     // Its output ends with the last process that could write to it.
     let mut rest = String::new();
-    guest.output.read_line(&mut rest).unwrap();
+    second.output.read_line(&mut rest).unwrap();
     assert_eq!(rest, "");
+    assert_ends(&its_end);
+}
+
+fn assert_ends(process: &OwnedFd) {
     let limit = Timespec {
         tv_sec: 60,
         tv_nsec: 0,
     };
-    let ended = poll(&mut [PollFd::new(&its_end, PollFlags::IN)], Some(&limit));
+    let ended = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&limit));
     assert_eq!(ended, Ok(1), "the emulator lives on");
 }
 
@@ -251,77 +309,6 @@ fn handle_of(process: &Path) -> OwnedFd {
     let number = process.file_name().unwrap().to_str().unwrap();
     let pid = Pid::from_raw(number.parse().unwrap()).unwrap();
     pidfd_open(pid, PidfdFlags::empty()).unwrap()
-}
-
-/// The tier `firecracker`, whole but for Firecracker: what stands in for it takes its arguments and its requests, and no others.
-/// Once is enough, and by whom more is forbidden.
-mod user_alone {
-    use super::*;
-
-    #[test]
-    fn a_box_stands_on_a_machine_that_is_asked_for_as_firecracker_is() {
-        const TIER: &str = "firecracker";
-        const LOOK: &str = "uname -r; date +%s; ls /dev | tr '\\n' ' '; echo; grep -m 1 ^flags /proc/cpuinfo; \
-                            echo made > made; touch /etc/made 2>&1";
-        let machines = || processes_with("/dev/belljar/sockets/api");
-        let before = now();
-        let guest = start_waiting(TIER, LOOK, 5);
-        let after = now();
-        let [version, time, devices, flags, refused] = guest.said.as_slice() else {
-            panic!("{:?}", guest.said);
-        };
-        assert!(
-            version.ends_with("-amd64") || version.ends_with("-generic"),
-            "{version}"
-        );
-        let time: u64 = time.parse().unwrap();
-        assert!(
-            (before - 1..=after + 1).contains(&time),
-            "{before} {time} {after}"
-        );
-        assert!(
-            devices.contains("urandom") && !devices.contains("kvm") && !devices.contains("vsock"),
-            "{devices}"
-        );
-        for hidden in ["svm", "vmx"] {
-            assert!(!flags.split(' ').any(|flag| flag == hidden), "{flags}");
-        }
-        assert!(refused.contains("Permission denied"), "{refused}");
-        let made = fs::read_to_string(home().join("work/made")).unwrap();
-        assert_eq!(made, "made\n");
-        // It went on from where one was kept.
-        assert_eq!(kept(TIER).len(), 1);
-        let machines_now = machines();
-        let [machine] = machines_now.as_slice() else {
-            panic!("{machines_now:?}");
-        };
-        assert_eq!(status(machine, "CapEff"), "0000000000000000");
-        assert_eq!(status(machine, "NoNewPrivs"), "1");
-        assert_eq!(status(machine, "Seccomp"), "2");
-        let bridge = processes_with("microvm-bridge").pop().unwrap();
-        // Nobody else can call it any more.
-        let sockets = bridge.join("root/dev/belljar/sockets");
-        assert!(fs::read_dir(&sockets).is_err() || !sockets.join("guest_1").exists());
-        let Waiting {
-            mut keeper,
-            mut input,
-            mut output,
-            ..
-        } = guest;
-        input.write_all(b"heard\n").unwrap();
-        let mut answer = String::new();
-        output.read_line(&mut answer).unwrap();
-        assert_eq!(answer, "heard\n");
-        assert!(keeper.wait().unwrap().success());
-        assert!(machines().is_empty());
-
-        let guest = start_waiting(TIER, "echo again", 1);
-        assert_eq!(guest.said, ["again"]);
-        assert_eq!(kept(TIER).len(), 1, "it was kept twice");
-        let machine = machines().pop().unwrap();
-        assert_ends_with_its_keeper(guest, &machine);
-        assert!(machines().is_empty() && emulators().is_empty());
-    }
 }
 
 /// Root alone can play somebody else.

@@ -37,11 +37,14 @@ pub(super) fn build(workshop: &Workshop, contents: Contents) -> Result<Programs,
         }),
         Contents::Everything => Ok(Programs {
             tests: vec![guest()?, cargo.test_program("belljar", "limits")?],
-            tools: vec![cargo.binary("belljar")?, probe(workshop)?],
+            tools: vec![cargo.binary("belljar", "belljar")?, probe(workshop)?],
         }),
         Contents::Kvm => Ok(Programs {
             tests: vec![cargo.test_program("xtask", "kvm")?],
-            tools: vec![cargo.binary("belljar")?],
+            tools: vec![
+                cargo.binary("belljar", "belljar")?,
+                cargo.binary("xtask", "firecracker")?,
+            ],
         }),
     }
 }
@@ -78,8 +81,8 @@ impl Cargo<'_> {
         )
     }
 
-    fn binary(&self, name: &'static str) -> Result<Program, Failure> {
-        self.build(name, &["build", "--package", name, "--bin", name])
+    fn binary(&self, package: &str, name: &'static str) -> Result<Program, Failure> {
+        self.build(name, &["build", "--package", package, "--bin", name])
     }
 
     fn build(&self, name: &'static str, arguments: &[&str]) -> Result<Program, Failure> {

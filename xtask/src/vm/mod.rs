@@ -95,7 +95,7 @@ pub(crate) fn test(options: &Options) -> Result<(), Failure> {
     let programs = artifacts::build(&workshop, options.contents)?;
     let more = match options.contents {
         Contents::Everything | Contents::GuestOnly => Vec::new(),
-        Contents::Kvm => tier::parts(&workshop, &packages)?,
+        Contents::Kvm => tier::parts(&packages)?,
     };
     let image = image::assemble(&workshop, &packages, &programs, &more)?;
     let log = workshop.directory.join(options.contents.log());

@@ -1,14 +1,11 @@
-//! What the tiers of virtual machines take in a guest that has KVM: QEMU with its libraries and firmware, a kernel for guests of
-//! its own, and what stands in for Firecracker (`guest/firecracker.py`), with the Python it is written in and the vsock device
-//! that it has.
+//! What the microvm tier takes in a guest that has KVM: QEMU with its libraries and firmware, and a kernel for guests of its own.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::Workshop;
-use super::packages::{Packages, files_below, output, run, uncompressed};
+use super::packages::{Packages, files_below, output, uncompressed};
 use crate::Failure;
 
 /// A file of the guest's first file system.
@@ -19,13 +16,6 @@ pub(super) struct Part {
 }
 
 const EMULATOR: &str = "/usr/bin/qemu-system-x86_64";
-const PYTHON: &str = "/usr/bin/python3";
-const FIRECRACKER: &str = "usr/local/bin/firecracker";
-/// A vsock device that leads to Unix sockets, as Firecracker's does: of the same people's, from crates.io.
-const VSOCK: &str = "vhost-device-vsock";
-const VSOCK_VERSION: &str = "0.3.0";
-/// Where programs say that their loader is.
-const LOADER: &str = "lib64/ld-linux-x86-64.so.2";
 /// Where belljar looks for libraries.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 const FIRMWARE: [(&str, &[&str]); 2] = [
@@ -50,25 +40,10 @@ const MODULES: [&str; 8] = [
 ];
 
 /// All of it.
-pub(super) fn parts(workshop: &Workshop, packages: &Packages) -> Result<Vec<Part>, Failure> {
-    let mut parts = vec![
-        part(EMULATOR.trim_start_matches('/'), Path::new(EMULATOR))?,
-        part(PYTHON.trim_start_matches('/'), Path::new(PYTHON))?,
-        part(&format!("usr/bin/{VSOCK}"), &vsock_device(workshop)?)?,
-        part(LOADER, &Path::new("/").join(LOADER))?,
-    ];
-    parts.extend(stand_in(workshop)?);
-    let modules = parts.iter().filter(|part| part.at.ends_with(".so"));
-    let modules: Vec<PathBuf> = modules.map(|part| Path::new("/").join(&part.at)).collect();
-    let mut needed = BTreeSet::new();
-    for program in [Path::new(EMULATOR), Path::new(PYTHON)]
-        .into_iter()
-        .chain(modules.iter().map(PathBuf::as_path))
-    {
-        let listed = output(Command::new("ldd").arg(program))?;
-        needed.extend(libraries(&String::from_utf8_lossy(&listed)));
-    }
-    for library in needed {
+pub(super) fn parts(packages: &Packages) -> Result<Vec<Part>, Failure> {
+    let mut parts = vec![part(EMULATOR.trim_start_matches('/'), Path::new(EMULATOR))?];
+    let listed = output(Command::new("ldd").arg(EMULATOR))?;
+    for library in libraries(&String::from_utf8_lossy(&listed)) {
         let name = library
             .file_name()
             .and_then(|name| name.to_str())
@@ -90,58 +65,6 @@ pub(super) fn parts(workshop: &Workshop, packages: &Packages) -> Result<Vec<Part
         parts.push(Part { at, content });
     }
     Ok(parts)
-}
-
-/// The stand-in, and what of Python's library it loads. Nobody there has the time to compile that: it is compiled here, in a way
-/// that asks for no file's time.
-fn stand_in(workshop: &Workshop) -> Result<Vec<Part>, Failure> {
-    const LIST: &str =
-        "import encodings.ascii, encodings.idna, importlib.util, locale, py_compile, runpy, sys
-program, compiled = sys.argv[1:]
-sys.argv = [program, '--version']
-try: runpy.run_path(program, run_name='__main__')
-except SystemExit: pass
-once = py_compile.PycInvalidationMode.UNCHECKED_HASH
-for number, module in enumerate([m for m in sys.modules.values() if getattr(m, '__file__', None)]):
-    source = module.__file__
-    print('file', source, source)
-    if source.endswith('.py'):
-        target = f'{compiled}/{number}.pyc'
-        py_compile.compile(source, cfile=target, dfile=source, doraise=True, invalidation_mode=once)
-        print('file', importlib.util.cache_from_source(source), target)";
-    let source = workshop.repository.join("xtask/guest/firecracker.py");
-    let compiled = workshop.directory.join("python");
-    fs::create_dir_all(&compiled)?;
-    let listed = output(
-        Command::new(PYTHON)
-            .args(["-I", "-c", LIST])
-            .arg(&source)
-            .arg(&compiled),
-    )?;
-    let mut parts = vec![part(FIRECRACKER, &source)?];
-    for line in String::from_utf8_lossy(&listed).lines() {
-        if let ["file", at, from] = line.split(' ').collect::<Vec<_>>().as_slice() {
-            parts.push(part(at.trim_start_matches('/'), Path::new(from))?);
-        }
-    }
-    Ok(parts)
-}
-
-/// The device, built once.
-fn vsock_device(workshop: &Workshop) -> Result<PathBuf, Failure> {
-    let tools = workshop.directory.join("tools");
-    let program = tools.join("bin").join(VSOCK);
-    if !program.exists() {
-        println!("vm-test: building {VSOCK} {VSOCK_VERSION} from crates.io");
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        run(Command::new(cargo)
-            .args(["install", VSOCK, "--version", VSOCK_VERSION, "--locked"])
-            .args(["--quiet", "--root"])
-            .arg(&tools)
-            // For its flags: the program is static, as all others there are.
-            .current_dir(&workshop.repository))?;
-    }
-    Ok(program)
 }
 
 fn part(at: &str, source: &Path) -> Result<Part, Failure> {

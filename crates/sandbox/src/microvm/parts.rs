@@ -397,8 +397,15 @@ fn stem(line: &str) -> &str {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// The kernel that Firecracker's guests have here, and its modules.
+    pub(in crate::microvm) fn firecrackers_kernel() -> (PathBuf, Vec<PathBuf>) {
+        let tree = Path::new(KERNEL_TREES[0]);
+        let found = kernel_in(tree, guest::VSOCK_MODULES).expect("a kernel, by `make setup`");
+        (found.0, found.1)
+    }
 
     fn tree(kernels: &[&str]) -> tempfile::TempDir {
         let tree = tempfile::tempdir().unwrap();

@@ -13,6 +13,8 @@ mod streams;
 mod telling;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod whole;
 
 use super::wire::{self, Frame, Kind, Sender, WireError};
 use super::{FAILED_SIGNAL, OUT_OF_MEMORY_SIGNAL, place};

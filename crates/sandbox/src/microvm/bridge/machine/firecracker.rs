@@ -23,12 +23,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Where it and its parts are.
-pub(super) struct Places {
-    pub(super) program: PathBuf,
+pub(in crate::microvm::bridge) struct Places {
+    pub(in crate::microvm::bridge) program: PathBuf,
     /// A directory of its own.
-    pub(super) sockets: PathBuf,
+    pub(in crate::microvm::bridge) sockets: PathBuf,
     /// What was kept.
-    pub(super) kept: PathBuf,
+    pub(in crate::microvm::bridge) kept: PathBuf,
 }
 
 impl Places {
@@ -55,7 +55,7 @@ const LOOK: Timespec = Timespec {
 /// How long its last words may take.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
-pub(super) fn start(
+pub(in crate::microvm::bridge) fn start(
     places: &Places,
     beginning: &Beginning,
     purpose: Purpose,
@@ -281,7 +281,7 @@ fn copy_without_zeros(from: &File, to: &File, length: u64) -> io::Result<()> {
 }
 
 /// What was kept of a guest beside its memory, in a file of its own.
-pub(super) fn state_in(kept: &File) -> io::Result<File> {
+pub(in crate::microvm::bridge) fn state_in(kept: &File) -> io::Result<File> {
     let spoilt = || io::Error::new(io::ErrorKind::InvalidData, "what was kept is no guest");
     let length = kept.metadata()?.len();
     let mut end = [0; END as usize];

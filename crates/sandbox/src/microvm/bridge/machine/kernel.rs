@@ -15,7 +15,7 @@ const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 const GZIP: &[u8] = &[0x1f, 0x8b];
 
 /// The kernel in this file, in memory of our own.
-pub(super) fn unpacked(path: &Path) -> io::Result<File> {
+pub(in crate::microvm::bridge) fn unpacked(path: &Path) -> io::Result<File> {
     let mut image = Vec::new();
     File::open(path)?
         .take(LARGEST as u64)

@@ -5,6 +5,10 @@ mod firecracker;
 mod kernel;
 mod qemu;
 
+#[cfg(test)]
+pub(super) use firecracker::{Places, start as start_firecracker, state_in};
+#[cfg(test)]
+pub(super) use kernel::unpacked;
 pub use qemu::clock_words;
 pub(crate) use qemu::fixed_arguments;
 

@@ -1,18 +1,20 @@
-#!/usr/bin/python3 -I
-"""A stand-in for Firecracker 1.13 where there is none: its HTTP API, strictly, with QEMU (by KVM) and vhost-device-vsock behind
-it. For tests of what drives Firecracker; nothing here isolates anything.
+#!/usr/bin/python3
+"""A stand-in for Firecracker 1.13 where there is no Firecracker and no KVM: its HTTP API, strictly, with QEMU (emulation) and
+vhost-device-vsock behind it. For tests of what drives Firecracker; nothing here isolates anything.
 
 Snapshots are NOT real: QEMU 7.2 refuses to migrate a machine with a vhost-user vsock device ("non-migratable device", and the
 backend lacks VHOST_USER_PROTOCOL_F_LOG_SHMFD). /snapshot/create keeps what the guest was booted from (kernel and initrd in the
 memory file, the rest in the state file), /snapshot/load boots that anew and ends the guest's first connection to port 1, so that
 the guest must connect again, as it must after a real load. What the guest had in its memory is gone.
-"""
+
+Environment: VHOST_DEVICE_VSOCK (default: tools/bin/vhost-device-vsock beside this file), QEMU (default: qemu-system-x86_64)."""
 
 import argparse
 import contextlib
 import ctypes
 import http.server
 import json
+import mmap
 import os
 import pathlib
 import queue
@@ -28,8 +30,6 @@ import threading
 import time
 
 VERSION = "1.13.1"
-EMULATOR = "/usr/bin/qemu-system-x86_64"
-BACKEND = "/usr/bin/vhost-device-vsock"
 BODY_LIMIT = 51200  # Firecracker's --http-api-max-payload-size, unless told.
 GUEST_PORT = 1  # The port whose first connection is ended after a load.
 LIBC = ctypes.CDLL(None)  # Loaded before any fork: the child must not load anything.
@@ -101,6 +101,20 @@ def parsed(body, fields):
 
 # --- The machine.
 
+def clock_words():
+    """How fast the emulated processor's clock, which is the host's counter, is: on a busy host a guest can't find out itself."""
+    page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    page.write(bytes.fromhex("0f31 48c1e220 4809d0 c3"))  # rdtsc; shl rdx, 32; or rax, rdx; ret
+    counter = ctypes.CFUNCTYPE(ctypes.c_uint64)(ctypes.addressof(ctypes.c_char.from_buffer(page)))
+
+    def look():
+        first, start = counter(), time.monotonic_ns()
+        time.sleep(0.01)
+        return (counter() - first) * 1_000_000 // (time.monotonic_ns() - start)
+
+    return f"no_timer_check tsc=reliable tsc_early_khz={sorted(look() for _ in range(3))[1]}"
+
+
 class Machine:
     """Used by the main thread only: PR_SET_PDEATHSIG means the thread that forked, and requests' threads end."""
 
@@ -133,7 +147,7 @@ class Machine:
         self.machine = value
 
     def put_cpu_config(self, _):
-        """QEMU's has its own words for that: see `start`."""
+        """The emulated processor is what it is."""
 
     def put_boot_source(self, value):
         # Opened now, as Firecracker does: the paths, which may be /proc/self/fd/N, are not looked at again.
@@ -212,6 +226,8 @@ class Machine:
             os.symlink(f"{public}_{GUEST_PORT}", f"{private}.link")
             os.rename(f"{private}.link", f"{private}_{GUEST_PORT}")
             doorman.close()
+            # A guest that was kept has said its first word before.
+            connection.recv(4096)
             # The backend tells the guest of an end, but not of a close with bytes unread: so those are read.
             connection.shutdown(socket.SHUT_WR)
             with connection:
@@ -222,14 +238,14 @@ class Machine:
         return private
 
     def start(self, uds_path):
-        megabytes = self.machine["mem_size_mib"]
+        megabytes, (words, dashes, rest) = self.machine["mem_size_mib"], self.boot_args.partition(" -- ")
         files = [file.fileno() for file in (self.kernel, self.initrd) if file]
-        command = [EMULATOR, "-smp", str(self.machine["vcpu_count"]), "-m", f"{megabytes}M"]
-        command += "-no-user-config -nodefaults -display none -monitor none -no-reboot -serial stdio -cpu host,svm=off,vmx=off,pmu=off".split()
+        command = [os.environ.get("QEMU", "qemu-system-x86_64"), "-smp", str(self.machine["vcpu_count"]), "-m", f"{megabytes}M"]
+        command += "-no-user-config -nodefaults -display none -monitor none -no-reboot -serial stdio -cpu qemu64".split()
         # Devices are found by ACPI, for kernels that take none from their command line. The backend shares the memory.
-        command += "-accel kvm -M microvm,rtc=on,pit=on,pic=on,acpi=on,memory-backend=ram".split()
+        command += "-accel tcg,tb-size=64 -M microvm,rtc=on,pit=on,pic=on,acpi=on,memory-backend=ram".split()
         command += ["-object", f"memory-backend-memfd,id=ram,size={megabytes}M,share=on"]
-        command += ["-kernel", f"/proc/self/fd/{files[0]}", "-append", self.boot_args]
+        command += ["-kernel", f"/proc/self/fd/{files[0]}", "-append", f"{words} {clock_words()}{dashes}{rest}"]
         if self.initrd:
             command += ["-initrd", f"/proc/self/fd/{files[1]}"]
         if self.vsock:
@@ -241,10 +257,11 @@ class Machine:
 
     def start_backend(self, uds_path):
         """Starts it and connects to it, so that QEMU can be given a connection and no socket file stays."""
-        cid = str(self.vsock["guest_cid"])
+        beside = os.path.join(os.path.dirname(os.path.realpath(__file__)), "tools/bin/vhost-device-vsock")
+        program, cid = os.environ.get("VHOST_DEVICE_VSOCK", beside), str(self.vsock["guest_cid"])
         with tempfile.TemporaryDirectory(prefix=".vhost-", dir=self.directory) as directory:
             path = os.path.join(directory, "s")
-            backend = self.spawn([BACKEND, "--guest-cid", cid, "--socket", path, "--uds-path", uds_path], [], sys.stderr)
+            backend = self.spawn([program, "--guest-cid", cid, "--socket", path, "--uds-path", uds_path], [], sys.stderr)
             while backend.poll() is None:
                 connection = socket.socket(socket.AF_UNIX)
                 with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
