@@ -92,8 +92,10 @@ pub(crate) enum Furniture {
     Blank { at: PathBuf, size: usize },
     /// A device of the host's.
     Device { at: PathBuf },
-    /// A directory to write in.
+    /// A directory to write in; under Landlock, only in files that are there from the start.
     Private { at: PathBuf },
+    /// A directory where those that are executed make sockets, and find each other's.
+    Sockets { at: PathBuf },
 }
 
 impl Tier {

@@ -95,7 +95,7 @@ impl Machinery {
         match self {
             Self::Firecracker { program } => vec![
                 shown(place("firecracker"), program),
-                Furniture::Private { at: place(SOCKETS) },
+                Furniture::Sockets { at: place(SOCKETS) },
             ],
             Self::Qemu {
                 program,

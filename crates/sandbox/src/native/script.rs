@@ -221,7 +221,7 @@ pub(super) fn publish(
     draft.devices()?;
     for piece in std::mem::take(&mut wall.furniture) {
         draft.furnish(plan, &piece)?;
-        if let Furniture::Private { at } = &piece {
+        if let Furniture::Sockets { at } = &piece {
             let at = draft.path(at)?;
             grants.push((at, ALL_RIGHTS));
             draft.private_places.push(at);
@@ -494,7 +494,8 @@ impl<'m> Draft<'m> {
         | Furniture::Text { at, .. }
         | Furniture::Blank { at, .. }
         | Furniture::Device { at }
-        | Furniture::Private { at }) = piece;
+        | Furniture::Private { at }
+        | Furniture::Sockets { at }) = piece;
         let mut above: Vec<&Path> = at.ancestors().skip(1).collect();
         above.reverse();
         for directory in above.into_iter().filter(|path| *path != Path::new("/")) {
@@ -533,7 +534,7 @@ impl<'m> Draft<'m> {
                 );
             }
             Furniture::Device { .. } => self.furnish_device(at)?,
-            Furniture::Private { .. } => {
+            Furniture::Private { .. } | Furniture::Sockets { .. } => {
                 let mode = 0o755;
                 self.push(Step::Directory { at: path, mode }, at);
                 let name = self.steps.len().to_string();
