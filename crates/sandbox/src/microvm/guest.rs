@@ -127,7 +127,9 @@ fn go_through(line: Line, channel: &mut Option<Channel>) -> Result<(), Trouble> 
         Line::Vsock => VSOCK_MODULES,
     };
     load_modules(modules.iter().chain(NETWORK_MODULES).copied().collect())?;
-    let (mut heard, sender) = open_channel(line)?;
+    let opened = open_line(line)?;
+    let mut heard = opened.try_clone().map_err(trouble("the channel"))?;
+    let sender: Channel = Arc::new(Mutex::new(opened));
     *channel = Some(Arc::clone(&sender));
     send(&sender, Kind::Up, &[]);
     let (order, surroundings) = loop {
@@ -135,12 +137,9 @@ fn go_through(line: Line, channel: &mut Option<Channel>) -> Result<(), Trouble> 
             Ok(order) => break order,
             // We were kept, and go on somewhere else.
             Err(WireError::Ended | WireError::Io(_)) if line == Line::Vsock => {
-                let (again, new) = open_channel(line)?;
-                heard = again;
-                std::mem::swap(
-                    &mut *sender.lock().unwrap_or_else(PoisonError::into_inner),
-                    &mut *new.lock().unwrap_or_else(PoisonError::into_inner),
-                );
+                let again = open_line(line)?;
+                heard = again.try_clone().map_err(trouble("the channel"))?;
+                *sender.lock().unwrap_or_else(PoisonError::into_inner) = again;
             }
             Err(error) => {
                 return Err(trouble(format!("no order came: {error}"))(Errno::PROTO));
@@ -309,14 +308,7 @@ fn load_module(name: &str) -> Result<Loaded, Trouble> {
     }
 }
 
-/// The channel, to be heard and to be spoken to.
-fn open_channel(line: Line) -> Result<(File, Channel), Trouble> {
-    let channel = open_line(line)?;
-    let heard = channel.try_clone().map_err(trouble("the channel"))?;
-    Ok((heard, Arc::new(Mutex::new(channel))))
-}
-
-/// Its device comes a moment after its driver.
+/// The channel. Its device comes a moment after its driver.
 fn open_line(line: Line) -> Result<File, Trouble> {
     const TRIES: u32 = 3000;
     const PAUSE: Duration = Duration::from_millis(5);

@@ -28,6 +28,9 @@ const FIRECRACKERS: &[&str] = &["/usr/local/bin/firecracker", "/usr/bin/firecrac
 const INSTALL_FIRECRACKER: &str = "install Firecracker (https://github.com/firecracker-microvm/firecracker/releases) in /usr/local/bin and a \
                                    kernel for guests (docs/tiers.md), or set sandbox_tier: microvm, gvisor or seccomp";
 
+const NO_KVM: &str = "take a host whose processor keeps guests apart, or set sandbox_tier: microvm with allow_emulation: true, gvisor or \
+                      seccomp";
+
 /// Whether a guest's processor may be emulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Emulation {
@@ -211,7 +214,13 @@ impl Parts {
         let lacks: Vec<String> = lacks.into_iter().flatten().collect();
         let program = match program {
             Some(program) if lacks.is_empty() => program,
-            _ => return Err(needs(&lacks.join(", and "))),
+            Some(_) => {
+                return Err(Missing {
+                    hint: NO_KVM.into(),
+                    ..needs(&lacks.join(", and "))
+                });
+            }
+            None => return Err(needs(&lacks.join(", and "))),
         };
         // Before it is asked anything.
         crate::host::demand_trusted(&program)
