@@ -22,7 +22,7 @@ usage: cargo xtask bench experiment
     simulated workers a second, and memory
 usage: cargo xtask bench egress [decisions | start | idle | bulk | inspected]
     the way out: rules, start, memory, bulk data, and inspected HTTPS against direct connections and mitmproxy
-usage: cargo xtask bench tiers [gvisor | microvm | container]
+usage: cargo xtask bench tiers [gvisor | microvm | firecracker | container]
     start time of a box of each tier, beside `runsc do` and, as root with Debian's docker.io, `docker run`; measures target/release/belljar
 usage: cargo xtask bench image
     a second build of an image of 10,000 files; measures target/release/belljar
