@@ -84,7 +84,7 @@ pub(super) fn boot(
 fn qemu(hardware: &Hardware, kernel: &Path, image: &Path) -> Command {
     let (clock, clock_words): (&[&str], _) = match hardware.clock {
         Clock::Executed => (&["-icount", "shift=2,sleep=off"], String::new()),
-        // An emulated processor with virtualisation sometimes sleeps through the interrupt it sleeps for: so it never does.
+        // Once it slept and nothing woke it again, while its guest ran a guest. Why was not found out; this one never sleeps.
         Clock::Hosts => (
             &[],
             format!("{} idle=poll", belljar_sandbox::microvm::clock_words()),
