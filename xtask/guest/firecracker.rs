@@ -10,6 +10,7 @@
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 
 const STATE: &str = "a guest's state";
@@ -19,6 +20,8 @@ fn main() {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["--version"] => println!("Firecracker v1.13.1\n"),
+        // No argument of Firecracker's: the same, where no box is.
+        ["outlook", words] => print!("{}", outlook(words, "/nowhere")),
         ["--api-sock", path, "--id", "belljar", "--level", "Error"] => serve(path),
         other => panic!("Arguments parsing error: {other:?}"),
     }
@@ -167,7 +170,8 @@ fn play(path: &str, begin: Begin) {
         Begin::GoOn => "going on",
     };
     if says("tell all") {
-        let text = format!("begun {begun}\n{}", outlook(path));
+        let words = String::from_utf8_lossy(&order).into_owned();
+        let text = format!("begun {begun}\n{}", outlook(&words, path));
         send(&mut channel, OUTPUT, text.as_bytes());
     }
     if says("wait for ever") {
@@ -181,12 +185,19 @@ fn play(path: &str, begin: Begin) {
     let _ = channel.read_to_end(&mut Vec::new());
 }
 
-/// What is there for a Firecracker that was broken out of. Each line is a word and what became of it.
-fn outlook(path: &str) -> String {
+/// What is there for a Firecracker that was broken out of. Each line is a word and what became of it. The words of its order name
+/// what a test has put in its way: `port=… secret=… shown=…`.
+fn outlook(words: &str, path: &str) -> String {
     let tried = |name: &str, done: bool| match done {
         true => format!("{name}: yes\n"),
         false => format!("{name}: no\n"),
     };
+    let named = |name: &str| {
+        let mut all = words.split_whitespace();
+        all.find_map(|word| word.strip_prefix(name))
+            .unwrap_or_default()
+    };
+    let change = |path: &str| fs::OpenOptions::new().write(true).open(path).is_ok();
     let own = fs::read_to_string("/proc/self/status").unwrap();
     let lines = own.lines().filter(|line| {
         ["CapEff:", "NoNewPrivs:", "Seccomp:"]
@@ -194,22 +205,16 @@ fn outlook(path: &str) -> String {
             .any(|name| line.starts_with(name))
     });
     let mut said: String = lines.map(|line| format!("{line}\n")).collect();
-    said += &tried("the shadow file", fs::read("/etc/shadow").is_ok());
-    said += &tried("a new file in /etc", fs::write("/etc/made", "").is_ok());
-    said += &tried(
-        "a file over the order",
-        fs::write("/dev/belljar/order", "").is_ok(),
-    );
-    said += &tried(
-        "what was kept, changed",
-        fs::OpenOptions::new()
-            .write(true)
-            .open("/dev/belljar/kept")
-            .is_ok(),
-    );
+    said += &tried("a secret", fs::read(named("secret=")).is_ok());
+    said += &tried("what is shown, changed", change(named("shown=")));
+    let network = std::net::TcpStream::connect(format!("127.0.0.1:{}", named("port=")));
+    said += &tried("the network", network.is_ok());
+    said += &tried("the order, changed", change("/dev/belljar/order"));
+    // Who owns it could make it writable.
+    let kept = "/dev/belljar/kept";
+    let _ = fs::set_permissions(kept, fs::Permissions::from_mode(0o666));
+    said += &tried("what was kept, changed", change(kept));
     said += &tried("init's memory", fs::File::open("/proc/1/mem").is_ok());
-    let network = std::net::TcpStream::connect("127.0.0.1:9").err();
-    said += &tried("the network", network.is_none());
     said += &tried("a second call", UnixStream::connect(path).is_ok());
     said
 }
