@@ -120,6 +120,32 @@ fn a_log_put_back_is_noticed_with_what_was_kept_elsewhere() {
 }
 
 #[test]
+fn a_log_put_back_behind_a_change_of_keys_is_stale() {
+    let record = Record::of(3);
+    record.with_fleet();
+    let before = record.beside("before");
+    for log in LogKind::ALL {
+        copy(&record.log(log), &before.join(log.as_str()));
+    }
+    let rotated = record.belljar(&["keys", "rotate"]);
+    assert_eq!(rotated.code(), OK, "{}", rotated.stderr());
+    for log in LogKind::ALL {
+        // A rotation signs the logs anew at once.
+        assert_eq!(record.verify(&["--log", log.as_str()]).0, OK);
+    }
+    for log in LogKind::ALL {
+        fs::remove_dir_all(record.log(log)).expect("delete the log");
+        copy(&before.join(log.as_str()), &record.log(log));
+    }
+    for log in LogKind::ALL {
+        let (code, answer) = record.verify(&["--log", log.as_str()]);
+        assert_eq!(code, STALE, "{answer}");
+        assert_eq!(answer["status"], "stale");
+        assert!(answer["hint"].is_string(), "{answer}");
+    }
+}
+
+#[test]
 fn a_kept_checkpoint_that_is_none_is_refused() {
     let record = Record::of(2);
     record.with_fleet();
@@ -373,7 +399,8 @@ fn a_siem_gets_the_fields_of_its_schema() {
     assert_eq!(event["status_detail"], "it is hidden");
     assert_eq!(event["metadata"]["uid"], "runs/0");
     assert_eq!(event["metadata"]["product"]["name"], "Belljar");
-    assert_eq!(event["unmapped"]["run"], "box7");
+    assert_eq!(event["src_endpoint"]["uid"], "box7");
+    assert_eq!(event["actor"]["app_name"], "belljar");
     assert!(event["time"].as_u64() > Some(1_600_000_000_000));
 }
 

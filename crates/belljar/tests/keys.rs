@@ -57,9 +57,10 @@ fn keys_live_and_end_on_record() {
     assert_eq!(code, OK, "{answer}");
     assert_eq!(answer["signed_by"], third["signing"]);
     let said = record.belljar(&["audit", "show"]).stdout();
+    assert!(said.contains("by=user:"), "{said}");
     let changes: Vec<&str> = said
         .lines()
-        .filter_map(|line| line.split("state=").nth(1))
+        .filter_map(|line| line.split("state=").nth(1)?.split(' ').next())
         .collect();
     assert_eq!(
         changes,

@@ -164,6 +164,7 @@ fn record(
         let event = RunEvent::KeyChanged {
             key: key.to_string(),
             state: state_name(*state).to_owned(),
+            by: Some(crate::Actor::this_user()),
         };
         entry = Some(gate.note(event, Durability::Power)?);
     }

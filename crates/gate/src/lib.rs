@@ -14,18 +14,20 @@ pub mod latch;
 pub mod ocsf;
 pub mod record;
 
+mod actor;
 mod crossing;
 mod fleet;
 mod log;
 mod permit;
 mod run;
 
+pub use actor::Actor;
 pub use belljar_ledger::Durability;
 pub use crossing::{Crossing, Nonce, WrongCrossing};
 pub use fleet::{
     Act, Adopted, FleetEntry, FleetGate, FleetNote, FleetOptions, FleetRefusal, Hands, KillTally,
-    Living, OpenFleetError, Papers, PapersError, Replicate, Standing, Unrecorded, Wish, read_state,
-    reset_fleet,
+    Living, ManifestStore, ManifestStoreError, OpenFleetError, Papers, PapersError, Replicate,
+    Standing, Unrecorded, Wish, read_state, reset_fleet,
 };
 pub use log::{LogError, LogKind, in_full};
 pub use permit::Permit;

@@ -6,6 +6,8 @@ use belljar_replication::{Now, Version};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use crate::actor::Actor;
+
 /// An entry: when, and what. The controller's events have the same shape.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -37,6 +39,19 @@ pub struct UsedImage {
     pub name: String,
     /// What it is known by: a name may come to mean another image, this can't.
     pub digest: String,
+}
+
+/// The program of a box, as the record names it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProgramRecord {
+    /// The program.
+    pub program: String,
+    /// SHA-256 of the arguments, each with its length before it: they may hold secrets, so their digest stands for them.
+    pub command_sha256: String,
+    /// The image whose files it has, if not the host's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<UsedImage>,
 }
 
 /// What stands in the log of lone runs.
@@ -201,6 +216,9 @@ pub enum RunEvent {
         key: String,
         /// Its new state.
         state: String,
+        /// Who. Entries of 0.1.0 don't say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Actor>,
     },
     /// Somebody may use the web API.
     TokenCreated {
@@ -213,11 +231,17 @@ pub enum RunEvent {
         /// Until when, if not until it is revoked.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         expires_ms: Option<u64>,
+        /// Who. Entries of 0.1.0 don't say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Actor>,
     },
     /// Somebody may use it no longer.
     TokenRevoked {
         /// The token's id.
         token: String,
+        /// Who. Entries of 0.1.0 don't say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Actor>,
     },
     /// How far the fleet's log had come: cutting it back from here on shows.
     FleetAnchored {
@@ -239,11 +263,17 @@ pub enum RunEvent {
         killed: u32,
         /// Processes left.
         survivors: u32,
+        /// Who. Entries of 0.1.0 don't say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Actor>,
     },
     /// The kill switch was reset.
     KillSwitchReset {
         /// Why.
         reason: String,
+        /// Who. Entries of 0.1.0 don't say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Actor>,
     },
     /// Somebody may review proposals from now on, has a second factor, or may no longer.
     ReviewerChanged {
@@ -367,7 +397,14 @@ mod tests {
             boot_ns: 4,
             wall_ms: 5,
         };
-        let bytes = Entry::encode(at, RunEvent::KillSwitchReset { reason: "x".into() }).unwrap();
+        let bytes = Entry::encode(
+            at,
+            RunEvent::KillSwitchReset {
+                reason: "x".into(),
+                by: None,
+            },
+        )
+        .unwrap();
         let entry: Entry<RunEvent> = serde_json::from_slice(&bytes).unwrap();
         assert_eq!(entry.at, at);
         let more = String::from_utf8(bytes)

@@ -145,7 +145,10 @@ fn what_only_a_compromised_key_signed_does_not_count_and_is_never_signed_anew() 
     for log in LogKind::ALL {
         assert!(check(state.path(), log).is_err(), "{log:?}");
     }
-    let event = RunEvent::KillSwitchReset { reason: "x".into() };
+    let event = RunEvent::KillSwitchReset {
+        reason: "x".into(),
+        by: None,
+    };
     let written = RunGate::of(state.path(), KeySource::Directory).note(event, Durability::Crash);
     assert!(matches!(written, Err(LogError::Open { .. })));
 }
@@ -172,7 +175,7 @@ fn a_log_that_does_not_hold_is_not_signed_anew_but_the_key_is_given_up() {
     let state = tempfile::tempdir().unwrap();
     let gate = |n: u32| {
         let reason = format!("entry {n}");
-        let event = RunEvent::KillSwitchReset { reason };
+        let event = RunEvent::KillSwitchReset { reason, by: None };
         RunGate::of(state.path(), KeySource::Directory).note(event, Durability::Crash)
     };
     (0..300).for_each(|n| assert_eq!(gate(n).unwrap(), u64::from(n)));

@@ -16,7 +16,7 @@ use crate::rotation::Rotated;
 use crate::starting::{DiscardOnFailure, Streams, explain, put_stand_ins, record_of};
 use crate::state::StateDir;
 use belljar_egress::{LlmBudget, Refusal as NetworkRefusal};
-use belljar_gate::record::UsedImage;
+use belljar_gate::record::{ProgramRecord, UsedImage, words_sha256};
 use belljar_gate::{Launch, Permit};
 use belljar_policy::{Capability, PublishedPort};
 use belljar_sandbox::Host;
@@ -27,6 +27,7 @@ use belljar_sandbox::signals::SignalWatch;
 use std::fs::File;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -217,6 +218,18 @@ pub struct Asking<'a> {
     pub plan: &'a Plan,
     /// The image whose files it will have, if not the host's.
     pub image: Option<&'a UsedImage>,
+}
+
+impl Asking<'_> {
+    /// What the record says of the program.
+    pub(crate) fn program(&self) -> ProgramRecord {
+        let words = self.plan.argv.iter().map(|word| word.as_bytes());
+        ProgramRecord {
+            program: self.plan.program.display().to_string(),
+            command_sha256: words_sha256(words),
+            image: self.image.cloned(),
+        }
+    }
 }
 
 impl Leave<'_> {

@@ -1,10 +1,9 @@
 //! A run on its own: what `belljar run` is. It passes the gate like everything else.
 
 use std::cell::{Cell, RefCell};
-use std::os::unix::ffi::OsStrExt as _;
 
 use belljar_gate::keyring::KeySource;
-use belljar_gate::record::{NetworkUsed, RunEvent, sha256_hex, words_sha256};
+use belljar_gate::record::{NetworkUsed, ProgramRecord, RunEvent, sha256_hex};
 use belljar_gate::{Durability, Ending, Launch, LogError, Permit, RunGate, in_full};
 use belljar_policy::Capability;
 use belljar_sandbox::Host;
@@ -249,17 +248,21 @@ impl Attendant for Scribe<'_> {
 
 impl Recorded<'_> {
     fn admit(&self, asking: &Asking<'_>) -> Result<Permit<Launch>, Refusal> {
-        let plan = asking.plan;
+        let ProgramRecord {
+            program,
+            command_sha256,
+            image,
+        } = asking.program();
         self.is_known.set(true);
         let capability = serde_json::to_vec(self.capability).unwrap_or_default();
         let launch = Launch {
             run: self.id.to_string(),
-            program: plan.program.display().to_string(),
-            command_sha256: words_sha256(plan.argv.iter().map(|word| word.as_bytes())),
+            program,
+            command_sha256,
             capability: self.capability.name.to_string(),
             capability_sha256: sha256_hex(&capability),
             tier: self.capability.tier.as_str().to_owned(),
-            image: asking.image.cloned(),
+            image,
         };
         let admitted = self.gate.borrow_mut().admit(launch, self.durability);
         admitted.map_err(|refusal| {

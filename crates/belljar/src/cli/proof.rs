@@ -12,11 +12,20 @@ Exit codes:
     1  tampered with: the message names the entry or file
     3  truncated: entries are missing at its end
     4  not signed by a key of yours, or empty though it should not be
-    5  stale: its newest signature is older than --max-age
+    5  stale: its newest signature is older than --max-age, or by a key that another has replaced since
     6  it can't be read
 
 Verifying `runs` checks the fleet's log too, as far as it was noted there, and the other way round. The log itself can't
 show that it was put back to an earlier state: keep a checkpoint elsewhere for --since, or ask for --max-age.";
+
+pub(crate) const MANIFEST_HELP: &str = "\
+The log names the manifest of each box of a family by its SHA-256, on record before the box's first instruction; the manifest itself
+is kept below fleet/manifests. It says what ran: program, state, capability, policy, budget, parent and depth.
+
+Exit codes:
+    0  it is the one that the log names, and signed by a key of yours
+    1  its signature does not hold under your keys
+  121  there is no such manifest, or its file was changed";
 
 /// Which log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -86,6 +95,15 @@ pub(crate) enum Audit {
         /// As it stands in the log, or as OCSF events for a SIEM
         #[arg(long, value_enum, default_value_t = ExportFormat::Jsonl)]
         format: ExportFormat,
+    },
+    /// Print the signed manifest that a box ran under, checked against its digest and its signature
+    #[command(after_help = MANIFEST_HELP)]
+    Manifest {
+        /// Its digest, or the worker it was for, as entries of the fleet's log name them; the beginning of either will do
+        #[arg(value_name = "DIGEST|WORKER")]
+        which: String,
+        #[command(flatten)]
+        format: Format,
     },
     /// Print the newest signed checkpoint: keep it elsewhere, and `verify --since` will notice a log cut back or replaced
     Checkpoint {

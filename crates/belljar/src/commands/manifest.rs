@@ -82,7 +82,7 @@ fn show(file: &Path, format: &Format) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-fn show_text(envelope: &Envelope, payload: &Value) {
+pub(super) fn show_text(envelope: &Envelope, payload: &Value) {
     let row = |name: &str, value: &str| {
         print::out(&format!(
             "  {:<19}: {}\n",
@@ -155,7 +155,7 @@ fn verify(files: &[PathBuf], keyset: Option<&Path>, format: &Format) -> Result<u
 }
 
 /// The set of this state directory that has the leaf's key. HMAC keys verify with their secret, so only here.
-fn own_keys(state: &Path, chain: &[Envelope]) -> Result<Keyset, Failure> {
+pub(super) fn own_keys(state: &Path, chain: &[Envelope]) -> Result<Keyset, Failure> {
     let hmac = KeyDir::hmac_of(state);
     let is_hmac = match chain.last() {
         Some(leaf) => hmac.keyset()?.key(leaf.claimed_key()).is_some(),

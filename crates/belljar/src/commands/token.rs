@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use belljar_api::Name;
 use belljar_gate::record::RunEvent;
-use belljar_gate::{Durability, RunGate, in_full};
+use belljar_gate::{Actor, Durability, RunGate, in_full};
 use belljar_supervisor::StateDir;
 use belljar_web::{NewToken, Role, TokenFile, TokenRecord};
 use serde_json::{Value, json};
@@ -48,6 +48,7 @@ fn create(tokens: &TokenFile, log: &mut RunGate, new: &Create) -> Result<u8, Fai
         name: record.name.as_str().to_owned(),
         role: role.as_str().to_owned(),
         expires_ms: record.expires_ms,
+        by: Some(Actor::this_user()),
     };
     if let Err(error) = log.note(event, Durability::Power) {
         // Nobody has seen it yet, and nobody will.
@@ -118,6 +119,7 @@ fn revoke(tokens: &TokenFile, log: &mut RunGate, id: &str, format: &Format) -> R
     let record = tokens.revoke(id)?;
     let event = RunEvent::TokenRevoked {
         token: record.id.to_string(),
+        by: Some(Actor::this_user()),
     };
     if let Err(error) = log.note(event, Durability::Power) {
         let text = format!("it is done, and not on record: {}", in_full(&error));

@@ -61,7 +61,10 @@ impl Record {
     pub(crate) fn note(&self, text: &str) {
         let reason = text.to_owned();
         self.gate()
-            .note(RunEvent::KillSwitchReset { reason }, Durability::Crash)
+            .note(
+                RunEvent::KillSwitchReset { reason, by: None },
+                Durability::Crash,
+            )
             .expect("an entry");
     }
 

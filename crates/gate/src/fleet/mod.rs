@@ -4,6 +4,7 @@ mod desk;
 mod folding;
 mod inbox;
 mod keys;
+mod manifests;
 mod note;
 mod opening;
 mod operator;
@@ -21,6 +22,7 @@ use belljar_replication::{
 };
 
 pub use desk::Unrecorded;
+pub use manifests::{ManifestStore, ManifestStoreError};
 pub use note::{FleetEntry, FleetNote};
 pub use opening::{FleetOptions, OpenFleetError, read_state, reset_fleet};
 pub use operator::{Act, KillTally};
@@ -34,8 +36,8 @@ use note::brief;
 use crate::keyring::Keyring;
 use crate::latch::Latch;
 use crate::permit::Permit;
-use crate::record::UsedImage;
-use crate::run::Launch;
+use crate::record::{ProgramRecord, UsedImage};
+use crate::run::{Ending, Launch};
 
 /// Carries out what the controller orders. Called from the desk's thread, so each must return at once: a kill
 /// is a signal sent, not an end awaited. Somebody unknown is nobody to act on.
@@ -406,15 +408,44 @@ impl FleetGate {
         self.ended(worker, Code::LaunchFailed, Usage::default());
     }
 
-    /// Puts on record which image's files a worker's box has. Where that can't be recorded, the box may not start.
-    pub fn image_used(&self, worker: WorkerId, image: &UsedImage) -> Result<(), Unrecorded> {
-        let note = FleetNote::ImageUsed {
-            worker,
-            image: brief(&image.name),
-            digest: brief(&image.digest),
+    /// Keeps a worker's manifest and puts on record what its box is about to run. Where that can't be done, the box may not start.
+    pub fn box_launched(&self, papers: &Papers, program: &ProgramRecord) -> Result<(), Unrecorded> {
+        let manifest = ManifestStore::of(&self.state)
+            .keep(papers.envelope().as_bytes())
+            .map_err(|error| Unrecorded::because(&error))?;
+        let payload = papers.payload();
+        let capability = payload.capability.capability();
+        let note = FleetNote::BoxLaunched {
+            worker: papers.worker(),
+            manifest: manifest.to_string(),
+            program: brief(&program.program),
+            command_sha256: program.command_sha256.clone(),
+            capability: brief(&capability.name),
+            capability_sha256: payload.capability.digest().to_string(),
+            tier: capability.tier.as_str().to_owned(),
+            image: program.image.as_ref().map(|image| UsedImage {
+                name: brief(&image.name),
+                digest: brief(&image.digest),
+            }),
         };
         self.desk
             .ask(move |desk| desk.note(crate::clock::now(), &note))
+    }
+
+    /// Puts on record how a worker's box ended. The worker's own end, where that follows, is another entry.
+    pub fn box_ended(&self, worker: WorkerId, ending: Ending) {
+        let note = FleetNote::BoxEnded {
+            worker,
+            exit_code: ending.exit_code,
+            signal: ending.signal,
+            killed_by: ending.killed_by,
+            duration_ms: ending.duration_ms,
+            cpu_ms: ending.cpu_ms,
+            peak_memory_mb: ending.peak_memory_mb,
+            network: ending.network,
+        };
+        self.desk
+            .tell(move |desk| desk.note(crate::clock::now(), &note));
     }
 
     /// Something about a worker's box that is worth telling.

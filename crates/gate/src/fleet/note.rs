@@ -4,7 +4,8 @@ use belljar_replication::{Event, KindFirst, What, WorkerId};
 use serde::de::MapAccess;
 use serde::{Deserialize, Deserializer};
 
-use crate::record::Entry;
+use crate::actor::Actor;
+use crate::record::{Entry, NetworkUsed, UsedImage};
 
 belljar_replication::kind_first! {
     "FleetNote",
@@ -25,7 +26,48 @@ belljar_replication::kind_first! {
             /// Who.
             worker: WorkerId,
         },
-        /// A worker's box has the files of an image. It is on record before the box's first instruction.
+        /// A worker's box is let run its program: what a lone run's `run_launched` says, and the manifest that vouches for it. It is
+        /// on record before the box's first instruction.
+        BoxLaunched {
+            /// Whose.
+            worker: WorkerId,
+            /// SHA-256 of its manifest, under which that is kept beside the log.
+            manifest: String,
+            /// The program.
+            program: String,
+            /// SHA-256 of the arguments, each with its length before it.
+            command_sha256: String,
+            /// The capability's name.
+            capability: String,
+            /// SHA-256 of the capability.
+            capability_sha256: String,
+            /// The wall.
+            tier: String,
+            /// The image whose files it has, if not the host's.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            image: Option<UsedImage>,
+        },
+        /// A worker's box ended: what a lone run's `run_ended` says.
+        BoxEnded {
+            /// Whose.
+            worker: WorkerId,
+            /// The program's exit code, unless a signal ended it.
+            exit_code: Option<i32>,
+            /// The signal that ended it, if one did.
+            signal: Option<i32>,
+            /// What ended it, if not itself.
+            killed_by: Option<String>,
+            /// How long it ran.
+            duration_ms: u64,
+            /// The CPU time it used.
+            cpu_ms: u64,
+            /// The most memory it held.
+            peak_memory_mb: u64,
+            /// What it used of the network; nothing when it had none.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            network: Option<NetworkUsed>,
+        },
+        /// A worker's box has the files of an image. 0.1.0 wrote this; `box_launched` says it now.
         ImageUsed {
             /// Who.
             worker: WorkerId,
@@ -42,8 +84,11 @@ belljar_replication::kind_first! {
             worker: Option<WorkerId>,
             /// Why.
             reason: String,
-            /// Their user.
+            /// The user whom the controller runs as.
             user: u32,
+            /// Who. Entries of 0.1.0 say it in the reason, if at all.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            by: Option<Actor>,
         },
         /// An agent ended itself.
         AgentSaid {

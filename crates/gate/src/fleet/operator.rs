@@ -9,14 +9,15 @@ use belljar_replication::{Code, Controller, NotAlive, Now, Outcome, Scope, Worke
 use super::desk::{Desk, Unrecorded};
 use super::note::brief;
 use super::{FleetGate, FleetNote};
+use crate::actor::Actor;
 
 /// An act, and whom it is about.
 #[derive(Clone, Debug)]
 pub struct Act {
     /// Why.
     pub reason: String,
-    /// The user who acts.
-    pub user: u32,
+    /// Who acts.
+    pub by: Actor,
 }
 
 /// How many were told to end, since when, and whether that is on record.
@@ -166,7 +167,8 @@ impl FleetGate {
                 act: name.to_owned(),
                 worker,
                 reason: brief(&act.reason),
-                user: act.user,
+                user: rustix::process::getuid().as_raw(),
+                by: Some(act.by),
             };
             desk.note(crate::clock::now(), &note);
         })
@@ -233,7 +235,8 @@ impl Desk {
         act: Act,
         carry_out: impl FnOnce(&mut Controller, Now) -> Outcome<T>,
     ) -> T {
-        let (reason, user) = (brief(&act.reason), act.user);
+        let (reason, by) = (brief(&act.reason), Some(act.by));
+        let user = rustix::process::getuid().as_raw();
         let act = name.to_owned();
         self.note(
             at,
@@ -242,6 +245,7 @@ impl Desk {
                 worker,
                 reason,
                 user,
+                by,
             },
         );
         self.turn(|controller| carry_out(controller, at))

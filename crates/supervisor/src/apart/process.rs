@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_egress::LlmBudget;
-use belljar_gate::record::UsedImage;
 use belljar_gate::{Launch, Nonce, Permit};
 use belljar_manifest::lineage::CapabilityDocument;
 use belljar_policy::Capability;
@@ -236,7 +235,7 @@ impl Kept {
             .reins(self.reins)
             .budget(self.budget);
         let digest = self.document.digest().to_string();
-        let mut ask = |asking: &Asking<'_>| ask_leave(task, &digest, asking.image, board);
+        let mut ask = |asking: &Asking<'_>| ask_leave(task, &digest, asking, board);
         let mut teller = Teller {
             board,
             disk: Disk::default(),
@@ -255,7 +254,7 @@ impl Kept {
 fn ask_leave(
     task: &Task,
     digest: &str,
-    image: Option<&UsedImage>,
+    asking: &Asking<'_>,
     board: &Board,
 ) -> Result<Permit<Launch>, Refusal> {
     let refusal = |what: String| Refusal {
@@ -267,7 +266,7 @@ fn ask_leave(
     let nonce = bytes.to_ne_bytes();
     board.say(Word::Ready {
         nonce,
-        image: image.cloned(),
+        program: asking.program(),
     });
     let crossing = board
         .await_leave()
@@ -279,7 +278,7 @@ fn ask_leave(
         capability: String::new(),
         capability_sha256: digest.to_owned(),
         tier: String::new(),
-        image: image.cloned(),
+        image: asking.image.cloned(),
     };
     crossing
         .land(Nonce::of(nonce), awaited)

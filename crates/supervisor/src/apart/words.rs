@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use belljar_egress::{LlmBudget, PicoUsd};
 use belljar_gate::Crossing;
-use belljar_gate::record::UsedImage;
+use belljar_gate::record::{NetworkUsed, ProgramRecord, UsedImage};
 use belljar_policy::{Budget, Limits};
 use serde::{Deserialize, Serialize};
 
@@ -169,9 +169,8 @@ pub(crate) enum Word {
     /// The walls go up, and it wants leave; its door comes along.
     Ready {
         nonce: [u8; 16],
-        /// The image whose files it will have: to be on record first.
-        #[serde(default)]
-        image: Option<UsedImage>,
+        /// What it will run: to be on record first.
+        program: ProgramRecord,
     },
     /// To a daemon that came later; its door comes along.
     Here(Box<Standing>),
@@ -287,11 +286,15 @@ impl From<&crate::result::Violation> for Breach {
 
 /// How a box ended, wherever it was kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Ending {
     pub(crate) exit_code: Option<i32>,
     pub(crate) signal: Option<i32>,
     /// The limit or person that ended it.
     pub(crate) killed_by: Option<String>,
+    pub(crate) duration_ms: u64,
+    pub(crate) peak_memory_mb: u64,
+    pub(crate) network: Option<NetworkUsed>,
     pub(crate) cpu_ms: u64,
     pub(crate) tokens: u64,
     pub(crate) micro_usd: u64,
@@ -309,12 +312,30 @@ impl From<&RunResult> for Ending {
             exit_code: result.exit_code,
             signal: result.signal,
             killed_by: result.killed_by.map(|by| by.as_str().to_owned()),
+            duration_ms: result.duration_ms as u64,
+            peak_memory_mb: result.resource_usage.peak_memory_mb as u64,
+            network: result.network.as_ref().map(NetworkUsed::from),
             cpu_ms: (result.resource_usage.cpu_seconds * 1000.0).ceil() as u64,
             tokens,
             micro_usd,
             unspent: None,
             breaches: result.violations.iter().map(Breach::from).collect(),
             notes: result.notes.clone(),
+        }
+    }
+}
+
+/// As the record tells it.
+impl From<&Ending> for belljar_gate::Ending {
+    fn from(ending: &Ending) -> Self {
+        Self {
+            exit_code: ending.exit_code,
+            signal: ending.signal,
+            killed_by: ending.killed_by.clone(),
+            duration_ms: ending.duration_ms,
+            cpu_ms: ending.cpu_ms,
+            peak_memory_mb: ending.peak_memory_mb,
+            network: ending.network.clone(),
         }
     }
 }

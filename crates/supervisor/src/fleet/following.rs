@@ -242,12 +242,12 @@ impl Following {
     fn heed(&mut self, apart: &Apart, word: Word, door: Option<UnixListener>) {
         let worker = self.employed.worker;
         match word {
-            Word::Ready { nonce, image } => {
+            Word::Ready { nonce, program } => {
                 if let Some(door) = door {
                     self.open_door(door);
                 }
-                let recorded = image.map(|image| self.post.gate.image_used(worker, &image));
-                if let Some(Err(_)) = recorded {
+                let papers = &self.employed.papers;
+                if self.post.gate.box_launched(papers, &program).is_err() {
                     let code = Code::LaunchFailed.code().to_owned();
                     self.session.tell(&Order::Kill { code });
                     return;

@@ -129,6 +129,7 @@ pub fn engage_alone(
         reason: reason.to_owned(),
         killed: kills.killed,
         survivors: kills.survivors,
+        by: Some(belljar_gate::Actor::this_user()),
     };
     let recorded = RunGate::of(state.path(), keys).note(event, Durability::Power);
     Ok((kills, recorded.err()))
@@ -140,6 +141,7 @@ pub fn reset_alone(state: &StateDir, reason: &str, keys: KeySource) -> Result<bo
     let was_engaged = latch.engaged().is_some();
     let reset = RunEvent::KillSwitchReset {
         reason: reason.to_owned(),
+        by: Some(belljar_gate::Actor::this_user()),
     };
     let recorded = RunGate::of(state.path(), keys.clone()).note(reset, Durability::Power);
     recorded.map_err(|error| RunError::Refused {

@@ -8,7 +8,7 @@ use belljar_api::{
     KillReport, KillSwitchView, LedgerView, OperatorCall, Problem, Revoked, Shown, Status,
     StatusView, WorkerList, WorkerView,
 };
-use belljar_gate::{Act, KillTally};
+use belljar_gate::{Act, Actor, KillTally};
 use belljar_replication::{NotAlive, Scope, WorkerId};
 
 use super::agent_side::{Refused, answer, ended};
@@ -281,18 +281,30 @@ pub(crate) fn known(id: &belljar_api::WorkerId) -> Result<WorkerId, Refused> {
 /// Whoever may open the operator's socket.
 pub(crate) const OWNER: &str = "owner";
 
-/// An act of somebody who is known by a name.
+/// An act of somebody who is known by a name: whoever may open the socket, or, as the web server names them, a token.
 pub(crate) fn act_by(by: &str, reason: &str) -> Act {
-    match by {
-        OWNER => act(reason),
-        by => act(&format!("{reason} (by {by})")),
+    let mut act = act(reason);
+    if by != OWNER {
+        act.by = token(by).unwrap_or_else(|| Actor::Rule {
+            name: by.to_owned(),
+        });
     }
+    act
+}
+
+/// `NAME (token ID)`.
+fn token(by: &str) -> Option<Actor> {
+    let (name, id) = by.strip_suffix(')')?.rsplit_once(" (token ")?;
+    Some(Actor::Token {
+        id: id.to_owned(),
+        name: name.to_owned(),
+    })
 }
 
 /// An act of whoever may open the socket: its owner.
 pub(crate) fn act(reason: &str) -> Act {
     Act {
         reason: reason.to_owned(),
-        user: rustix::process::getuid().as_raw(),
+        by: Actor::this_user(),
     }
 }

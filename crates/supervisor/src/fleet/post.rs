@@ -330,7 +330,9 @@ impl Hired {
     /// Runs a task: its box ends, its worker does not.
     pub(crate) fn perform(mut self, output: Output) -> Result<RunResult, RunError> {
         let result = self.attend(output)?;
-        let usage = less(used(&Ending::from(&result)), self.told);
+        let ending = Ending::from(&result);
+        self.post.gate.box_ended(self.worker(), (&ending).into());
+        let usage = less(used(&ending), self.told);
         self.post.gate.charge(self.worker(), usage);
         Ok(result)
     }
@@ -395,16 +397,17 @@ impl Hired {
             gate: &self.post.gate,
             told: Usage::default(),
         };
-        let (gate, mut launch) = (&self.post.gate, self.launch.take());
+        let (gate, papers) = (&self.post.gate, &self.employed.papers);
+        let mut launch = self.launch.take();
         let mut ask = |asking: &Asking<'_>| {
-            if let Some(image) = asking.image {
-                let recorded = gate.image_used(worker, image).map_err(FleetRefusal::from);
-                recorded.map_err(|refused| Refusal {
+            let recorded = gate.box_launched(papers, &asking.program());
+            recorded
+                .map_err(FleetRefusal::from)
+                .map_err(|refused| Refusal {
                     code: refused.code(),
                     what: refused.to_string(),
                     hint: refused.hint().to_owned(),
                 })?;
-            }
             launch.take().ok_or_else(|| Refusal {
                 code: "deny_permit",
                 what: "its permit is spent".to_owned(),
@@ -488,6 +491,7 @@ pub(super) fn tell_end(gate: &FleetGate, worker: WorkerId, ending: &Ending, told
     {
         gate.note_box(worker, format!("killed by its limit: {by}"));
     }
+    gate.box_ended(worker, ending.into());
     gate.ended(worker, Code::Exited, less(used(ending), told));
 }
 

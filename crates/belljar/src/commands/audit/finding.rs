@@ -4,7 +4,7 @@ use crate::cli::OutputFormat;
 use crate::exit::{self, Failure};
 use crate::print::{self, Line};
 use belljar_gate::LogKind;
-use belljar_ledger::{Checkpoint, Distrust, Fault, KnownKey, Place, Unproven, Unsigned};
+use belljar_ledger::{Checkpoint, Distrust, Fault, KnownKey, Place, Unproven, Unsigned, Verified};
 use belljar_manifest::keys::{KeyEntry, KeyState, Keyset};
 use serde_json::{Value, json};
 use std::time::UNIX_EPOCH;
@@ -48,6 +48,37 @@ impl Finding {
             hint: Some(exit::fault_hint(log, fault)),
             notes: Vec::new(),
             details: json!({"log": log.as_str()}),
+        }
+    }
+
+    /// A log that holds as far as it goes, signed last by a key that another one has replaced since.
+    pub(super) fn superseded(
+        log: LogKind,
+        verified: &Verified,
+        next: &KeyEntry,
+        keyset: &Keyset,
+    ) -> Self {
+        let signed = key_of(keyset, &verified.signed_by);
+        let signed = signed.map_or_else(String::new, |key| key.id().to_string());
+        Self {
+            code: exit::STALE,
+            word: "stale",
+            message: format!(
+                "the log of {} ends with {} entries, signed by key {signed}, which key {} has replaced since",
+                log.as_str(),
+                verified.checkpoint.size(),
+                next.id(),
+            ),
+            hint: Some(
+                "an older copy of the log was put back, or a change of keys was interrupted: repeat that with `belljar keys rotate`, \
+                 and compare with a checkpoint that you kept elsewhere (`--since`)"
+                    .to_owned(),
+            ),
+            notes: Vec::new(),
+            details: json!({
+                "log": log.as_str(), "entries": verified.checkpoint.size(), "signed_by": signed,
+                "signing_key": next.id().to_string(),
+            }),
         }
     }
 

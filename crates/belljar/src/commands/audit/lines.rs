@@ -1,6 +1,7 @@
 //! Entries as lines: for people, and for programs.
 
 use crate::print;
+use belljar_gate::Actor;
 use belljar_gate::record::hex;
 use serde_json::{Value, json};
 
@@ -11,6 +12,7 @@ const FIRST: &[&str] = &[
     "parent",
     "program",
     "act",
+    "by",
     "code",
     "key",
     "state",
@@ -108,9 +110,16 @@ fn fields(what: &Value) -> String {
 }
 
 fn shown(value: &Value) -> String {
+    let actor: String;
     let text = match value {
         Value::String(text) => text,
-        other => return print::harmless(&other.to_string()).into_owned(),
+        other => match serde_json::from_value::<Actor>(other.clone()) {
+            Ok(by) => {
+                actor = by.to_string();
+                &actor
+            }
+            Err(_) => return print::harmless(&other.to_string()).into_owned(),
+        },
     };
     let is_digest = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     if is_digest {

@@ -2,6 +2,7 @@
 
 mod finding;
 pub(crate) mod lines;
+mod manifest;
 mod proof;
 mod verify;
 
@@ -10,6 +11,7 @@ use crate::exit::{self, Failure};
 use crate::print::{self, Line, Stream};
 use belljar_gate::LogKind;
 use belljar_gate::keyring::{KeyDir, known_keys};
+use belljar_gate::ocsf::{self, EntryPlace};
 use belljar_ledger::{Fault, ProveError, Reader};
 use belljar_supervisor::{StateDir, key_source};
 use std::io::Write;
@@ -43,6 +45,7 @@ pub(crate) fn audit(what: &Audit) -> Result<u8, Failure> {
         } => tail(kind(log.log), *lines, *follow, format.output),
         Audit::Prove { log, entry, out } => prove(kind(log.log), *entry, out.as_deref()),
         Audit::Export { log, format } => export(kind(log.log), *format),
+        Audit::Manifest { which, format } => manifest::manifest(which, format),
         Audit::Checkpoint { log } => checkpoint(kind(log.log)),
     }
 }
@@ -129,6 +132,8 @@ fn export(log: LogKind, format: ExportFormat) -> Result<u8, Failure> {
         return nothing(log);
     };
     let mut stream = Stream::new();
+    let host = rustix::system::uname();
+    let host = host.nodename().to_string_lossy();
     let mut entries = reader.entries(0);
     while let Some(entry) = entries.next_borrowed() {
         let (index, bytes) = entry.map_err(|fault| Failure::Fault(log, fault))?;
@@ -136,7 +141,12 @@ fn export(log: LogKind, format: ExportFormat) -> Result<u8, Failure> {
             ExportFormat::Jsonl => stream.line(&lines::json(index, bytes)),
             ExportFormat::Ocsf => {
                 let entry = lines::value(index, bytes);
-                let event = belljar_gate::ocsf::event(log.as_str(), index, &entry);
+                let place = EntryPlace {
+                    log: log.as_str(),
+                    index,
+                    host: &host,
+                };
+                let event = ocsf::event(&place, &entry);
                 stream.line(event.to_string().as_bytes())
             }
         };

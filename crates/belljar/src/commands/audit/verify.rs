@@ -11,7 +11,7 @@ use belljar_ledger::{
     Checkpoint, Fault, KnownKey, MaxAge, Place, ProveError, Reader, Unsigned, Verified,
     VerifyOptions, verify_and_visit,
 };
-use belljar_manifest::keys::Keyset;
+use belljar_manifest::keys::{KeyEntry, KeyState, Keyset};
 use belljar_supervisor::{StateDir, key_source};
 use serde_json::json;
 use std::path::Path;
@@ -76,8 +76,22 @@ fn of_log(arguments: &Verify) -> Result<Finding, Failure> {
     }
     Ok(match pass(log, state, &keyset, &options) {
         Err(fault) => Finding::bad(log, &fault, &keyset),
-        Ok(pass) => hold_together(log, state, &keyset, pass),
+        Ok(pass) => match superseding(&keyset, &pass.verified.signed_by) {
+            Some(next) => Finding::superseded(log, &pass.verified, next, &keyset),
+            None => hold_together(log, state, &keyset, pass),
+        },
     })
+}
+
+/// The key that signs in place of this one. Whoever changes keys signs the logs with the new one at once, so that a log whose newest
+/// signature is by a key that has a successor is one from before: a copy that was put back.
+fn superseding<'k>(keyset: &'k Keyset, signed_by: &KnownKey) -> Option<&'k KeyEntry> {
+    let key = key_of(keyset, signed_by)?;
+    if key.state() != KeyState::Retired {
+        return None;
+    }
+    let signing = keyset.signing_key()?;
+    keyset.key(signing)
 }
 
 /// Whether there is no trace of a log. Whoever writes one has a key first; and a fleet needs a key, too.
