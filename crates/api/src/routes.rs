@@ -11,8 +11,8 @@ use crate::types::{
     MetricsQuery, MetricsReply, OutputQuery, OutputReply, Problem, ProcessList, ProofReply,
     ProposalDetail, ProposalList, ProposalsReply, ProposeRequest, Proposed, ReplicasReply,
     ReplicateRequest, Replicated, ResetRequest, RestartRequest, RevokeRequest, Revoked,
-    ShutdownRequest, StartRequest, StatusView, StopRequest, UsageReply, UsageReport, WorkerId,
-    WorkerList, WorkerView,
+    ShutdownRequest, StartRequest, StatusView, StopRequest, SubtreeRequest, UsageReply,
+    UsageReport, WorkerId, WorkerList, WorkerView,
 };
 use crate::{Method, Status};
 
@@ -168,10 +168,10 @@ routes! {
     ListWorkers = Get "/v1/workers" (NoTarget) Empty => OK WorkerList, by Viewer;
     /// All workers, depth first.
     ReadTree = Get "/v1/tree" (NoTarget) Empty => OK WorkerList, by Viewer;
-    /// Freezes a worker: no process runs, no grant is given, evidence is kept.
-    Quarantine = Post "/v1/workers/{id}/quarantine" (WorkerId) Because => OK WorkerView, by Operator;
-    /// Lets a quarantined worker go on.
-    Release = Post "/v1/workers/{id}/release" (WorkerId) Because => OK WorkerView, by Operator;
+    /// Freezes a worker, alone or with all below it: no process runs, no grant is given, evidence is kept.
+    Quarantine = Post "/v1/workers/{id}/quarantine" (WorkerId) SubtreeRequest => OK WorkerView, by Operator;
+    /// Lets a quarantined worker go on, alone or with all below it.
+    Release = Post "/v1/workers/{id}/release" (WorkerId) SubtreeRequest => OK WorkerView, by Operator;
     /// Ends a worker, alone or with all below it.
     Kill = Post "/v1/workers/{id}/kill" (WorkerId) KillRequest => OK KillReport, by Operator;
     /// The kill switches that are engaged.

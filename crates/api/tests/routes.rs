@@ -317,11 +317,11 @@ fn ask_as_operator(client: &mut Client) {
     assert_eq!(client.call::<ListWorkers>(&Empty {}).unwrap().workers, list);
     assert_eq!(client.call::<ReadTree>(&Empty {}).unwrap().workers, list);
     let frozen = client
-        .call_on::<Quarantine>(&id("w1"), &because("odd"))
+        .call_on::<Quarantine>(&id("w1"), &because("odd").into())
         .unwrap();
     assert_eq!(frozen, worker(id("w1"), WorkerState::Quarantined));
     let released = client
-        .call_on::<Release>(&id("w2"), &because("fine"))
+        .call_on::<Release>(&id("w2"), &because("fine").into())
         .unwrap();
     assert_eq!(released, worker(id("w2"), WorkerState::Running));
     let kill = KillRequest {

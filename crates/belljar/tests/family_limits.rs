@@ -77,6 +77,12 @@ fn too_much(who: Who) {
             refusal.message().contains(dimension),
             "{option}: {refusal:?}"
         );
+        let asked = format!(
+            "{} asked",
+            option.split(' ').next_back().expect("an amount")
+        );
+        let says = option.starts_with("--cpu") || refusal.message().contains(&asked);
+        assert!(says && refusal.message().contains("left"), "{refusal:?}");
     }
     assert_eq!(family.workers().len(), 1);
 }

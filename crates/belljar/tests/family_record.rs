@@ -95,7 +95,112 @@ fn who_acted_is_data(who: Who) {
     assert_eq!(act["by"]["uid"], act["user"]);
 }
 
+/// A program that says that it ends has the last word about how.
+fn a_polite_end_has_the_programs_exit_code(who: Who) {
+    let mut family = Family::prepare(who, ROOMY);
+    let says = format!("{AGENT} shutdown --reason completed");
+    let asks = format!("{AGENT} replicate --reason more --output json -- true");
+    family.launch(&["sh", "-c", &format!("{says}; {asks} > asked; exit 3")]);
+    let code = family.await_controller().code();
+    assert_eq!(code, Some(3), "{}", family.output());
+    let asked = fs::read_to_string(family.jail.work.join("asked")).expect("an answer");
+    assert!(asked.contains("deny_parent_unknown"), "{asked}");
+    assert!(family.logged(&["\"ended\"", "\"shutdown\""]));
+
+    // One that says so and goes on is ended all the same.
+    family.launch(&["sh", "-c", &format!("{says}; sleep 1000")]);
+    assert_eq!(family.await_controller().code(), Some(137));
+    assert!(family.output().contains("shutdown"), "{}", family.output());
+}
+
+/// Nobody runs any more, and who there was is still told.
+fn a_family_is_listed_after_its_end(who: Who) {
+    let mut family = Family::start(who, ROOMY);
+    let asks = format!("{AGENT} replicate --reason part --output json -- sh -c 'exit 5'");
+    family.order("root", &asks);
+    eventually("its end is on record", || {
+        family
+            .logged(&["box_ended", "\"exit_code\":5"])
+            .then_some(())
+    });
+    family.operator(&["kill", &family.root_id()]);
+    family.await_controller();
+    for words in [
+        &["replication", "tree"][..],
+        &["replication", "workers", "--all"],
+    ] {
+        let list = family.query(words);
+        let workers = list["workers"].as_array().expect("workers");
+        assert_eq!(workers.len(), 2, "{list}");
+        assert!(
+            workers.iter().all(|worker| worker["state"] == "ended"),
+            "{list}"
+        );
+        assert_eq!(workers[1]["parent"], workers[0]["id"]);
+        assert_eq!(workers[1]["ended_by"]["reason"], "exit code 5", "{list}");
+    }
+    let shown = family.belljar(&["replication", "tree"]);
+    assert!(
+        shown.stdout().contains("exited (exit code 5)"),
+        "{}",
+        shown.stdout()
+    );
+    assert!(
+        shown.stderr().contains("no controller runs"),
+        "{}",
+        shown.stderr()
+    );
+}
+
+fn a_quarantine_can_take_in_those_below(who: Who) {
+    let family = Family::start(who, ROOMY);
+    let ann = family.replicate("root", "ann", "").expect("a grant");
+    let bob = family.replicate("ann", "bob", "").expect("a grant");
+    let state = |id: &str| {
+        let workers = family.workers();
+        let worker = workers.iter().find(|worker| worker["id"] == id);
+        text(&worker.expect("a worker")["state"])
+    };
+    family.operator(&["quarantine", &ann]);
+    assert_eq!(
+        (state(&ann).as_str(), state(&bob).as_str()),
+        ("quarantined", "running")
+    );
+    family.operator(&["quarantine", &ann, "--subtree"]);
+    assert_eq!(state(&bob), "quarantined");
+    family.operator(&["release", &ann, "--subtree"]);
+    assert_eq!(
+        (state(&ann).as_str(), state(&bob).as_str()),
+        ("running", "running")
+    );
+}
+
+fn a_release_that_does_not_hold_says_why(who: Who) {
+    let family = Family::start(
+        who,
+        "max_depth: 3\nmax_replicas: 8\nstop_conditions: [{name: too-deep, when: lineage.depth >= 1, on_trigger: quarantine}]\n",
+    );
+    let child = family.ask_replica("root", "ann", "").expect("a grant");
+    eventually("it is frozen", || {
+        family
+            .logged(&["quarantined_stop_condition", &child])
+            .then_some(())
+    });
+    let said = family.belljar(&["replication", "release", &child]);
+    assert_eq!(said.code(), 122, "{}", said.stderr());
+    assert!(
+        said.stderr()
+            .contains("stop condition too-deep still holds"),
+        "{}",
+        said.stderr()
+    );
+}
+
 for_each_user!(
+    a_polite_end_has_the_programs_exit_code,
+    a_family_is_listed_after_its_end,
+    a_quarantine_can_take_in_those_below,
+    a_release_that_does_not_hold_says_why,
     a_family_is_on_record_as_a_lone_run_is,
     a_supervised_family_is_on_record_as_a_lone_run_is,
     who_acted_is_data,

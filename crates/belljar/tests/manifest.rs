@@ -115,7 +115,7 @@ fn answer(finished: Finished) -> (i32, Value) {
 fn act() -> Act {
     Act {
         reason: "a test".to_owned(),
-        user: 0,
+        by: belljar_gate::Actor::this_user(),
     }
 }
 

@@ -249,14 +249,50 @@ pub(crate) enum Unnamed {
     All,
 }
 
-/// The share of `free` that a request gets, or the first dimension that has not so much.
+/// What there is not enough of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shortage {
+    /// Of what.
+    pub dimension: Dimension,
+    /// How much was asked for, where an amount was named.
+    pub asked: Option<u64>,
+    /// How much is left to give; nothing where there is no bound.
+    pub left: Option<u64>,
+}
+
+impl Shortage {
+    fn of(dimension: Dimension, asked: &Asked, free: &Budget) -> Self {
+        Self {
+            dimension,
+            asked: asked.of(dimension).and_then(|amount| amount.number()),
+            left: free.of(dimension).number(),
+        }
+    }
+}
+
+impl std::fmt::Display for Shortage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.dimension.as_str())?;
+        if let Some(asked) = self.asked {
+            write!(f, ": {asked} asked,")?;
+        } else {
+            f.write_str(":")?;
+        }
+        match self.left {
+            Some(left) => write!(f, " {left} left"),
+            None => f.write_str(" no bound"),
+        }
+    }
+}
+
+/// The share of `free` that a request gets, or what it has not enough of.
 pub(crate) fn carve(
     free: &Budget,
     asked: &Asked,
     need: &Budget,
     unnamed: Unnamed,
     depth: u32,
-) -> Result<Share, Dimension> {
+) -> Result<Share, Shortage> {
     if *free == Budget::UNBOUNDED && *asked == Asked::default() {
         let granted = Budget::UNBOUNDED;
         let own = own_part(&granted, need);
@@ -267,13 +303,13 @@ pub(crate) fn carve(
         // What is left for the child and those below it, once it counts as a replica itself.
         let itself = u64::from(d == Dimension::Replicas && depth > 0);
         let Some(left) = free.of(d).less(Amount::of(itself)) else {
-            short = short.or(Some(d));
+            short = short.or(Some(Shortage::of(d, asked, free)));
             return Amount::ZERO;
         };
         match (asked.of(d), left.number()) {
             (Some(amount), _) => {
                 if amount > left {
-                    short = short.or(Some(d));
+                    short = short.or(Some(Shortage::of(d, asked, free)));
                 }
                 amount
             }
@@ -289,12 +325,12 @@ pub(crate) fn carve(
     for d in [Dimension::CpuMs, Dimension::MemoryMb, Dimension::Pids] {
         // A box with none of it can't start, so it is refused here, where it can be explained.
         if granted.of(d).is_bounded() && own.of(d) == Amount::ZERO {
-            short = short.or(Some(d));
+            short = short.or(Some(Shortage::of(d, asked, free)));
         }
     }
     match short {
-        Some(dimension) if enforced!(BudgetOfRoots, depth == 0) => Err(dimension),
-        Some(dimension) if enforced!(BudgetOfParent, depth > 0) => Err(dimension),
+        Some(shortage) if enforced!(BudgetOfRoots, depth == 0) => Err(shortage),
+        Some(shortage) if enforced!(BudgetOfParent, depth > 0) => Err(shortage),
         _ => Ok(Share { granted, own }),
     }
 }

@@ -123,7 +123,9 @@ impl Code {
             Self::DenyQuarantined => "an operator must release the worker first",
             Self::DenyStopCondition => "see which condition holds and why",
             Self::DenyKillSwitch => "an operator must reset the kill switch first",
-            Self::DenyBudget => "ask for less, or wait until a sibling ends",
+            Self::DenyBudget => {
+                "ask for less, wait until a sibling ends, or raise that part of `budget` in the contract"
+            }
             Self::DenyParentUnknown => "only a live worker can have replicas",
             Self::DenyExpired => "ask for a new grant from a live parent",
             Self::DenyClock => "check the host's clock, then acknowledge the jump",

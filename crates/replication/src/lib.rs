@@ -48,7 +48,7 @@ mod view;
 #[cfg(test)]
 mod threats;
 
-pub use account::{Asked, Share, Usage};
+pub use account::{Asked, Share, Shortage, Usage};
 pub use code::Code;
 pub use controller::{Controller, GRANT_LIFETIME_NS, SWEEP_NS};
 pub use event::{Event, Issued, Refused, RootAdmitted, Scope, Step, Version, What, WithdrawnWhy};

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_policy::{Budget, Dimension};
+use belljar_policy::Budget;
 
-use crate::account::{Asked, Share, Usage};
+use crate::account::{Asked, Share, Shortage, Usage};
 use crate::event::Event;
 use crate::{Code, Jti, WorkerId};
 
@@ -172,7 +172,7 @@ impl From<Code> for Denial {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum About {
     /// There is not enough of this.
-    Dimension(Dimension),
+    Short(Shortage),
     /// This condition holds.
     Condition(Arc<str>),
     /// This condition could not be evaluated.
@@ -184,7 +184,7 @@ pub enum About {
 impl fmt::Display for About {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Dimension(dimension) => f.write_str(dimension.as_str()),
+            Self::Short(short) => write!(f, "{short}"),
             Self::Condition(name) => write!(f, "`{name}` holds"),
             Self::Failed(name, why) => write!(f, "`{name}` can't be evaluated: {why}"),
             Self::Wait(ns) => write!(f, "{} ms more", ns.div_ceil(1_000_000)),

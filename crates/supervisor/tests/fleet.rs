@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use belljar_api::{Because, Quarantine, Reason, Release};
+use belljar_api::{Quarantine, Reason, Release, SubtreeRequest};
 use belljar_gate::keyring::KeySource;
 use belljar_gate::{FleetGate, FleetOptions, Hands, Standing, Wish};
 use belljar_manifest::lineage::{CapabilityDocument, Digest};
@@ -264,8 +264,9 @@ fn a_worker_in_quarantine_gets_neither_replicas_nor_tasks() {
     let root = world.root();
     let mut operator = Operator::reach(&world.state()).expect("the operator's socket");
     let id = belljar_api::WorkerId::new(root.id().to_string()).expect("an id");
-    let because = Because {
+    let because = SubtreeRequest {
         reason: Reason::new("odd").expect("a reason"),
+        subtree: false,
     };
     operator
         .client

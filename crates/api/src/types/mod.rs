@@ -22,7 +22,7 @@ pub use operator::{
     Because, ClockAcknowledged, ClockState, ClockView, ContractView, Counts, EndedBy,
     EngageRequest, Engagement, EpochBumped, KillReport, KillRequest, KillSwitchView, LedgerView,
     OnParentExit, OnTrigger, ResetRequest, RevokeRequest, Revoked, StatusView, StopCondition,
-    WorkerList, WorkerState, WorkerView,
+    SubtreeRequest, WorkerList, WorkerState, WorkerView,
 };
 pub use problem::Problem;
 pub use supervisor::*;

@@ -13,6 +13,26 @@ pub struct Because {
     pub reason: Reason,
 }
 
+/// Quarantines or releases a worker, alone or with all below it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SubtreeRequest {
+    /// Why; it goes to the ledger.
+    pub reason: Reason,
+    /// All below it too.
+    #[serde(default)]
+    pub subtree: bool,
+}
+
+impl From<Because> for SubtreeRequest {
+    fn from(because: Because) -> Self {
+        Self {
+            reason: because.reason,
+            subtree: false,
+        }
+    }
+}
+
 /// How the supervisor does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StatusView {

@@ -7,9 +7,9 @@ use super::Format;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Replication {
-    /// Show the family as it is now, with budgets
+    /// Show the family as it is now, with budgets; after its end, as the log tells it
     Tree(Format),
-    /// List workers
+    /// List workers; after their end, as the log tells it
     Workers {
         /// Those that ended too
         #[arg(long)]
@@ -17,10 +17,22 @@ pub(crate) enum Replication {
         #[command(flatten)]
         format: Format,
     },
-    /// Freeze a worker: no process of it runs, it gets no grants, evidence stays
-    Quarantine(OnWorker),
+    /// Freeze a worker: no process of it runs, it gets no grants, evidence stays. Its descendants run on, unless --subtree is given
+    Quarantine {
+        #[command(flatten)]
+        on: OnWorker,
+        /// The descendants too
+        #[arg(long)]
+        subtree: bool,
+    },
     /// Let a quarantined worker go on
-    Release(OnWorker),
+    Release {
+        #[command(flatten)]
+        on: OnWorker,
+        /// The descendants too
+        #[arg(long)]
+        subtree: bool,
+    },
     /// Kill a worker; with --subtree its descendants too
     Kill {
         #[command(flatten)]

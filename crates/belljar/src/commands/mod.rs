@@ -17,6 +17,7 @@ mod list;
 mod manifest;
 mod mcp;
 mod monitor;
+mod past;
 mod replication;
 mod reviewer;
 mod run;

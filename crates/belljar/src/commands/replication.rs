@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use belljar_api::{
     AcknowledgeClock, Because, BudgetView, BumpEpoch, CallError, Client, Empty, EngageKillSwitch,
     EngageRequest, Kill, KillReport, KillRequest, ListWorkers, Quarantine, ReadKillSwitch,
-    ReadTree, Release, ResetKillSwitch, ResetRequest, Revoke, RevokeRequest, WorkerId, WorkerState,
-    WorkerView,
+    ReadTree, Release, ResetKillSwitch, ResetRequest, Revoke, RevokeRequest, SubtreeRequest,
+    WorkerId, WorkerState, WorkerView,
 };
 use belljar_supervisor::StateDir;
 use belljar_supervisor::fleet::{self, Operator};
@@ -22,33 +22,43 @@ use crate::print::{self, Line};
 pub(crate) fn replication(command: Replication) -> Result<u8, Failure> {
     match command {
         Replication::Tree(format) => {
-            let list = reach()?.client.call::<ReadTree>(&Empty {})?;
+            let list = match reach_if_there()? {
+                Some(mut reached) => reached.client.call::<ReadTree>(&Empty {})?,
+                None => past_workers()?,
+            };
             show(format.output, &list, || tree(&list.workers));
         }
         Replication::Workers { all, format } => {
-            let mut list = reach()?.client.call::<ListWorkers>(&Empty {})?;
+            let mut list = match reach_if_there()? {
+                Some(mut reached) => reached.client.call::<ListWorkers>(&Empty {})?,
+                None if all => past_workers()?,
+                // Nobody can be alive.
+                None => return Err(no_controller()),
+            };
             list.workers
                 .retain(|worker| all || worker.state != WorkerState::Ended);
             show(format.output, &list, || table(&list.workers));
         }
-        Replication::Quarantine(on) => {
+        Replication::Quarantine { on, subtree } => {
             let mut operator = reach()?;
             let worker = find(&mut operator, &on.worker)?;
-            let because = Because {
+            let request = SubtreeRequest {
                 reason: said(on.reason.clone())?,
+                subtree,
             };
             after(
                 &on,
-                &operator.client.call_on::<Quarantine>(&worker, &because)?,
+                &operator.client.call_on::<Quarantine>(&worker, &request)?,
             );
         }
-        Replication::Release(on) => {
+        Replication::Release { on, subtree } => {
             let mut operator = reach()?;
             let worker = find(&mut operator, &on.worker)?;
-            let because = Because {
+            let request = SubtreeRequest {
                 reason: said(on.reason.clone())?,
+                subtree,
             };
-            after(&on, &operator.client.call_on::<Release>(&worker, &because)?);
+            after(&on, &operator.client.call_on::<Release>(&worker, &request)?);
         }
         Replication::Kill { on, subtree } => {
             let mut operator = reach()?;
@@ -97,15 +107,38 @@ pub(crate) fn replication(command: Replication) -> Result<u8, Failure> {
 }
 
 fn reach() -> Result<Reached, Failure> {
-    Reached::usual_or(|error| {
-        match error {
-        CallError::NotThere { .. } => Failure::Invalid(
-            "no controller runs in this state directory".into(),
-            "`belljar run --contract contract.yaml -- …` starts one; BELLJAR_STATE_DIR says where to look".into(),
-        ),
-        other => other.into(),
+    reach_if_there()?.ok_or_else(no_controller)
+}
+
+/// The controller, if one runs. One that was named elsewhere and does not answer is an error, not an end.
+fn reach_if_there() -> Result<Option<Reached>, Failure> {
+    if let Some(reached) = Reached::named() {
+        return reached.map(Some);
     }
-    })
+    match Operator::reach(&StateDir::find()?) {
+        Ok(operator) => Ok(Some(Reached::of(operator))),
+        Err(CallError::NotThere { .. }) => Ok(None),
+        Err(other) => Err(other.into()),
+    }
+}
+
+fn no_controller() -> Failure {
+    Failure::Invalid(
+        "no controller runs in this state directory".into(),
+        "`belljar run --contract contract.yaml -- …` starts one; `belljar replication workers --all` lists who there was; \
+         BELLJAR_STATE_DIR says where to look"
+            .into(),
+    )
+}
+
+/// A family that is over, by its log.
+fn past_workers() -> Result<belljar_api::WorkerList, Failure> {
+    let past = super::past::workers()?.ok_or_else(no_controller)?;
+    print::line(
+        Line::Note,
+        "no controller runs: this is what the log tells of the last one's family",
+    );
+    Ok(past)
 }
 
 /// The worker whose id begins like this.
@@ -409,6 +442,12 @@ fn describe(worker: &WorkerView) -> String {
         state_word(worker.state),
         worker.age_ms as f64 / 1000.0
     );
+    if let Some(by) = &worker.ended_by {
+        let _ = write!(line, "  {}", print::harmless(by.code.as_str()));
+        if let Some(how) = &by.reason {
+            let _ = write!(line, " ({})", print::harmless(how.as_str()));
+        }
+    }
     if let Some(left) = worker.expires_in_ms {
         let _ = write!(line, "  expires in {:.0}s", left as f64 / 1000.0);
     }

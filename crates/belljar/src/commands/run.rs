@@ -309,11 +309,16 @@ fn explain(by: KilledBy, result: &RunResult) -> (String, Option<&'static str>) {
                 "memory: the limit was reached (peak {:.1} MiB)",
                 usage.peak_memory_mb
             ),
-            Some("raise resource_limits.max_memory_mb in the capability file"),
+            Some(
+                "raise resource_limits.max_memory_mb in the capability file; under a contract, budget.memory_mb and \
+                 resources.memory_limit_mb there",
+            ),
         ),
         KilledBy::Cpu => (
             format!("cpu: {:.2} s of CPU time used", usage.cpu_seconds),
-            Some("raise resource_limits.max_cpu_seconds in the capability file"),
+            Some(
+                "raise resource_limits.max_cpu_seconds in the capability file; under a contract, budget.cpu_seconds there",
+            ),
         ),
         KilledBy::Timeout => (
             format!(

@@ -5,6 +5,7 @@
 //! that something was granted. So nothing can come between check and debit, many askers share one sync, and a kill
 //! waits for no disk.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -33,6 +34,8 @@ const IDLE: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_micros(500);
 /// How old the log's signature gets while nothing happens.
 const REFRESH_NS: u64 = 60_000_000_000;
+/// How long a program may run on after it said that it ends.
+const LEAVING_NS: u64 = 2_000_000_000;
 /// How many events are folded at most at the next start: then a snapshot is due.
 const SNAPSHOT_EVERY: u64 = 200_000;
 
@@ -74,6 +77,8 @@ pub(crate) struct Desk {
     snapshot_at: u64,
     /// Who is let go once that is on record.
     to_thaw: Vec<WorkerId>,
+    /// Who said that it ends, and until when its program may do so by itself, on the boot clock.
+    leaving: BTreeMap<WorkerId, u64>,
     /// Work on answers of this round, for the sealers.
     to_prepare: Vec<Job>,
     bench: Arc<Bench>,
@@ -249,6 +254,7 @@ impl Desk {
             signed_ns: now().boot_ns,
             snapshot_at,
             to_thaw: Vec::new(),
+            leaving: BTreeMap::new(),
             to_prepare: Vec::new(),
             bench: Arc::default(),
             entry: Vec::new(),
@@ -305,8 +311,44 @@ impl Desk {
     fn keep_time(&mut self) {
         let at = now();
         self.turn(|controller| controller.tick(at));
+        self.end_the_late(at);
         self.heed_latch(at);
         self.look_at_keys(at);
+    }
+
+    /// Somebody ends by its own will: its program has some time to do so, and nothing is granted to it meanwhile. Says whether
+    /// it was alive. Its means stay its own until its box is gone, so that nobody else has them too.
+    pub(crate) fn leave(&mut self, at: Now, worker: WorkerId) -> bool {
+        let is_alive = self.controller.state().worker(worker).is_some();
+        if is_alive {
+            let until = at.boot_ns.saturating_add(LEAVING_NS);
+            self.leaving.entry(worker).or_insert(until);
+        }
+        is_alive
+    }
+
+    /// Whether a worker said that it ends.
+    pub(crate) fn is_leaving(&self, worker: WorkerId) -> bool {
+        self.leaving.contains_key(&worker)
+    }
+
+    /// How the end of a worker's box is to be called: one that was announced is a shutdown.
+    pub(crate) fn end_code(&mut self, worker: WorkerId, code: Code) -> Code {
+        match self.leaving.remove(&worker) {
+            Some(_) if code == Code::Exited => Code::Shutdown,
+            _ => code,
+        }
+    }
+
+    /// Those who said that they end, and did not in time.
+    fn end_the_late(&mut self, at: Now) {
+        let is_late =
+            |(worker, until): (&WorkerId, &u64)| (*until <= at.boot_ns).then_some(*worker);
+        let late: Vec<WorkerId> = self.leaving.iter().filter_map(is_late).collect();
+        for worker in late {
+            self.leaving.remove(&worker);
+            let _ = self.turn(|controller| controller.end(at, worker, Code::Shutdown));
+        }
     }
 
     /// Whoever could not reach us may have engaged the kill switch on disk.

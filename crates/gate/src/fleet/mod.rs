@@ -218,6 +218,7 @@ impl FleetGate {
                     reason,
                 },
             );
+            refuse_the_leaving(desk, at, &request)?;
             desk.turn(|controller| controller.grant_and_register(at, &request))
                 .map(|admitted| desk.seat(admitted, at))
         };
@@ -286,6 +287,7 @@ impl FleetGate {
         };
         let seated = self.desk.ask_for(move |desk| {
             let at = crate::clock::now();
+            refuse_the_leaving(desk, at, &request)?;
             let grant = desk.turn(|controller| controller.request(at, &request));
             grant.map(|grant| Seated::of_grant(&grant, at, desk))
         })??;
@@ -378,6 +380,7 @@ impl FleetGate {
                 .state()
                 .worker(worker)
                 .map(|view| view.status);
+            let status = status.filter(|_| !desk.is_leaving(worker));
             let allowed = matches!(status, Some(Status::Starting | Status::Running));
             if allowed {
                 desk.turn(|controller| controller.started(at, worker));
@@ -397,6 +400,7 @@ impl FleetGate {
         let _ = self.desk.ask(move |desk| {
             let at = crate::clock::now();
             desk.charge(at, worker, usage, None);
+            let code = desk.end_code(worker, code);
             let _ = desk.turn(|controller| controller.end(at, worker, code));
             desk.forget(worker);
         });
@@ -528,6 +532,23 @@ impl FleetGate {
             .note(event, Durability::Power)?;
         Ok(())
     }
+}
+
+/// Whoever said that it ends gets nothing more.
+fn refuse_the_leaving(desk: &mut Desk, at: Now, request: &Request) -> Result<(), Denial> {
+    if !desk.is_leaving(request.parent) {
+        return Ok(());
+    }
+    let refused = belljar_replication::Refused {
+        code: Code::DenyParentUnknown,
+        step: belljar_replication::Step::Issue,
+        worker: request.worker,
+        parent: Some(request.parent),
+        jti: request.jti,
+        detail: Some("it said that it ends".to_owned()),
+    };
+    desk.turn(|controller| controller.record_refusal(at, refused));
+    Err(Denial::from(Code::DenyParentUnknown))
 }
 
 /// A worker that is let in, with what the manifest will say of it.

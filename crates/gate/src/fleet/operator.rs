@@ -54,6 +54,40 @@ impl FleetGate {
         })
     }
 
+    /// Freezes a worker and everybody below it, each before its children. The result says how many were free before.
+    pub fn quarantine_subtree(
+        &self,
+        worker: WorkerId,
+        act: Act,
+    ) -> Result<Result<usize, NotAlive>, Unrecorded> {
+        let name = "quarantine_subtree";
+        self.restrain(name, Some(worker), act, move |controller, at| {
+            each_below(controller, worker, |controller, one| {
+                controller.quarantine(at, one, Code::QuarantinedOperator)
+            })
+        })
+    }
+
+    /// Lets a worker and everybody below it go on. The result says how many were frozen.
+    pub fn release_subtree(
+        &self,
+        worker: WorkerId,
+        act: Act,
+    ) -> Result<Result<usize, NotAlive>, Unrecorded> {
+        let name = "release_subtree";
+        self.act(name, Some(worker), act, move |controller, at| {
+            each_below(controller, worker, |controller, one| {
+                controller.release(at, one)
+            })
+        })
+    }
+
+    /// The stop conditions that would freeze a worker again at once, were it released.
+    pub fn quarantined_by(&self, worker: WorkerId) -> Result<Vec<String>, Unrecorded> {
+        self.desk
+            .see(move |desk| desk.controller.quarantined_by(crate::clock::now(), worker))
+    }
+
     /// Accepts the wall clock as it is. The result says whether it was suspect.
     pub fn acknowledge_clock(&self, act: Act) -> Result<bool, Unrecorded> {
         self.act(
@@ -174,7 +208,33 @@ impl FleetGate {
         })
     }
 
-    /// An agent ends itself.
+    /// An agent says that it ends. It has a moment to do so, and its exit code is its own then; after that its box is killed.
+    pub fn leaving(&self, worker: WorkerId, reason: String) -> Result<bool, Unrecorded> {
+        self.desk.see(move |desk| {
+            let at = crate::clock::now();
+            let act = "shutdown".to_owned();
+            let reason = brief(&reason);
+            desk.note(
+                at,
+                &FleetNote::AgentSaid {
+                    worker,
+                    act,
+                    reason,
+                },
+            );
+            desk.leave(at, worker)
+        })
+    }
+
+    /// Ends a worker whose program has no more use for it; nobody said anything.
+    pub fn let_go(&self, worker: WorkerId) -> Result<bool, Unrecorded> {
+        self.desk.see(move |desk| {
+            let at = crate::clock::now();
+            desk.turn(|controller| end_with(controller, at, worker, Code::Shutdown)) > 0
+        })
+    }
+
+    /// Ends a worker at once, by its own word.
     pub fn shutdown_of(&self, worker: WorkerId, reason: String) -> Result<bool, Unrecorded> {
         self.desk.see(move |desk| {
             let at = crate::clock::now();
@@ -250,6 +310,28 @@ impl Desk {
         );
         self.turn(|controller| carry_out(controller, at))
     }
+}
+
+/// Does something to a worker and to all below it, as one step. The result says to how many it made a difference.
+fn each_below(
+    controller: &mut Controller,
+    worker: WorkerId,
+    mut act: impl FnMut(&mut Controller, WorkerId) -> Outcome<Result<bool, NotAlive>>,
+) -> Outcome<Result<usize, NotAlive>> {
+    let below = controller.state().subtree(worker);
+    let mut whole = Outcome {
+        result: Err(NotAlive(worker)),
+        events: Vec::new(),
+        commands: Vec::new(),
+    };
+    for one in below {
+        let done = act(controller, one.id);
+        whole.events.extend(done.events);
+        whole.commands.extend(done.commands);
+        let changed = usize::from(matches!(done.result, Ok(true)));
+        whole.result = Ok(whole.result.unwrap_or(0) + changed);
+    }
+    whole
 }
 
 /// Kills one worker, and its children as the contract says.

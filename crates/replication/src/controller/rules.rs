@@ -35,7 +35,7 @@ impl Controller {
         self.check_conditions(None)?;
         let free = state.tree.account(FLEET).free();
         carve(&free, &request.asked, &request.need, Unnamed::All, 0)
-            .map_err(|d| Denial::about(Code::DenyBudget, About::Dimension(d)))
+            .map_err(|short| Denial::about(Code::DenyBudget, About::Short(short)))
     }
 
     pub(super) fn may_issue(
@@ -107,7 +107,7 @@ impl Controller {
             Unnamed::Half,
             depth,
         )
-        .map_err(|d| Denial::about(Code::DenyBudget, About::Dimension(d)))?;
+        .map_err(|short| Denial::about(Code::DenyBudget, About::Short(short)))?;
         Ok((share, depth, self.expiry(now.boot_ns, parent.expires_ns)))
     }
 

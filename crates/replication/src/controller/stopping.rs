@@ -164,6 +164,22 @@ impl Controller {
         }
     }
 
+    /// The conditions that hold a worker in quarantine now: released, it would be frozen again at once.
+    #[must_use]
+    pub fn quarantined_by(&self, now: crate::Now, worker: crate::WorkerId) -> Vec<String> {
+        let Some(slot) = self.state.tree.find(worker) else {
+            return Vec::new();
+        };
+        let mut facts = self.fleet_facts(now.boot_ns);
+        facts.worker = self.worker_facts(slot, now.boot_ns);
+        self.conditions
+            .iter()
+            .filter(|condition| condition.on_trigger == OnTrigger::Quarantine)
+            .filter(|condition| condition.holds(&facts) == Ok(true))
+            .map(|condition| condition.name.to_string())
+            .collect()
+    }
+
     fn fleet_facts(&self, now_ns: u64) -> Facts {
         let state = &self.state;
         Facts {

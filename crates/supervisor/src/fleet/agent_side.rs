@@ -41,9 +41,9 @@ impl Post {
             AgentCall::Proposals(asked) => answer(asked, |_| self.proposals(&asker)),
             AgentCall::Shutdown(asked) => {
                 let reason = asked.request.reason.as_str().to_owned();
-                // Answered first: afterwards there is nobody left to hear it.
+                // Nobody is answered whose word does not count yet.
+                let _ = self.gate.leaving(asker.worker, reason);
                 asked.responder.reply(&Done::DONE);
-                let _ = self.gate.shutdown_of(asker.worker, reason);
             }
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use belljar_api::{
     ClockAcknowledged, ClockState, ClockView, ContractView, Counts, Engagement, EpochBumped,
     KillReport, KillSwitchView, LedgerView, OperatorCall, Problem, Revoked, Shown, Status,
-    StatusView, WorkerList, WorkerView,
+    StatusView, WorkerList, WorkerState, WorkerView,
 };
 use belljar_gate::{Act, Actor, KillTally};
 use belljar_replication::{NotAlive, Scope, WorkerId};
@@ -38,7 +38,11 @@ impl Post {
                 let target = asked.target.clone();
                 answer(asked, |because| {
                     let worker = known(&target)?;
-                    let done = self.gate.quarantine(worker, act(because.reason.as_str()))?;
+                    let act = act(because.reason.as_str());
+                    let done = match because.subtree {
+                        true => self.gate.quarantine_subtree(worker, act)?.map(drop),
+                        false => self.gate.quarantine(worker, act)?.map(drop),
+                    };
                     self.after(worker, done)
                 });
             }
@@ -46,8 +50,12 @@ impl Post {
                 let target = asked.target.clone();
                 answer(asked, |because| {
                     let worker = known(&target)?;
-                    let done = self.gate.release(worker, act(because.reason.as_str()))?;
-                    self.after(worker, done)
+                    let act = act(because.reason.as_str());
+                    let done = match because.subtree {
+                        true => self.gate.release_subtree(worker, act)?.map(drop),
+                        false => self.gate.release(worker, act)?.map(drop),
+                    };
+                    self.after_release(worker, done)
                 });
             }
             OperatorCall::Kill(asked) => {
@@ -253,6 +261,29 @@ impl Post {
 
     fn contract(&self) -> ContractView {
         convert::contract(&self.contract)
+    }
+
+    /// How a worker is after it was released. One that a condition holds is in quarantine again, and the operator should know why.
+    fn after_release<T>(
+        &self,
+        worker: WorkerId,
+        done: Result<T, NotAlive>,
+    ) -> Result<WorkerView, Refused> {
+        let view = self.after(worker, done)?;
+        if view.state != WorkerState::Quarantined {
+            return Ok(view);
+        }
+        let names = self.gate.quarantined_by(worker)?;
+        let message = match names.as_slice() {
+            [] => "it is in quarantine again at once".to_owned(),
+            names => format!(
+                "it is in quarantine again at once: the stop condition {} still holds",
+                names.join(", ")
+            ),
+        };
+        let problem = Problem::new("still_quarantined", message)
+            .hint("change what the condition measures or the contract, or kill the worker");
+        Err(Refused(Status::CONFLICT, problem))
     }
 
     /// How a worker is after something was done to it.

@@ -378,6 +378,7 @@ impl Drop for Task<'_> {
 /// A worker that nobody holds any more has no one to run tasks for it.
 impl Drop for Worker {
     fn drop(&mut self) {
-        let _ = self.shutdown("dropped");
+        let _ = self.post.gate.let_go(self.id());
+        self.post.crew.dismiss(self.id());
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use belljar_api::{
     AcknowledgeClock, Because, Empty, EngageKillSwitch, EngageRequest, ListWorkers, Quarantine,
-    Release, WorkerState,
+    Release, SubtreeRequest, WorkerState,
 };
 use belljar_experiment::live::{Delays, Observed, Switched, Task, chronicle, delays, roots};
 use belljar_experiment::{
@@ -250,12 +250,13 @@ impl Stage<'_> {
 
     fn each_root(
         &self,
-        mut act: impl FnMut(&mut Operator, &belljar_api::WorkerId, &Because),
+        mut act: impl FnMut(&mut Operator, &belljar_api::WorkerId, &SubtreeRequest),
     ) -> Result<(), Failure> {
         let mut operator = self.operator()?;
         let list = operator.client.call::<ListWorkers>(&Empty {})?;
-        let because = Because {
+        let because = SubtreeRequest {
             reason: said("the scenario's operator".into())?,
+            subtree: false,
         };
         for worker in &list.workers {
             if worker.state != WorkerState::Ended && worker.depth == 0 {

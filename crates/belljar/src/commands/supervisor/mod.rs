@@ -76,14 +76,18 @@ pub(crate) fn supervisor(command: Supervisor) -> Result<u8, Failure> {
             let mut reached = Reached::usual()?;
             let agent = reached.find(&on.agent)?;
             let because = because(&on)?;
-            let view = reached.client.call_on::<Quarantine>(&agent.id, &because)?;
+            let view = reached
+                .client
+                .call_on::<Quarantine>(&agent.id, &because.into())?;
             show(&on, &view, || format!("{} is in quarantine\n", agent.name));
         }
         Supervisor::Release(on) => {
             let mut reached = Reached::usual()?;
             let agent = reached.find(&on.agent)?;
             let because = because(&on)?;
-            let view = reached.client.call_on::<Release>(&agent.id, &because)?;
+            let view = reached
+                .client
+                .call_on::<Release>(&agent.id, &because.into())?;
             show(&on, &view, || format!("{} goes on\n", agent.name));
         }
         Supervisor::Logs {

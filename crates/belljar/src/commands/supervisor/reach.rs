@@ -33,11 +33,16 @@ impl Reached {
             return reached;
         }
         let operator = Operator::reach(&StateDir::find()?).map_err(nobody)?;
+        Ok(Self::of(operator))
+    }
+
+    /// The one of this machine.
+    pub(crate) fn of(operator: Operator) -> Self {
         let (client, directory) = operator.into_parts();
-        Ok(Self {
+        Self {
             client,
             _operator: Some(directory),
-        })
+        }
     }
 
     /// The one that the environment names, if it does: then nothing on this machine is meant.
