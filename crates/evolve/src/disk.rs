@@ -15,14 +15,7 @@ pub(crate) fn private_directory(path: &Path) -> io::Result<()> {
 
 /// A file replaced as a whole: after a crash or a power cut it is what it was, or what it is to be.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let fresh = path.with_extension("new");
-    match fs::remove_file(&fresh) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    create(&fresh, bytes)?;
-    fs::rename(&fresh, path)?;
-    sync_directory(path.parent().unwrap_or(Path::new(".")))
+    belljar_files::replace(path, bytes, belljar_files::PRIVATE)
 }
 
 /// A new file for its owner alone, on disk when this returns. One that is there already is left alone.

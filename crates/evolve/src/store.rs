@@ -1,7 +1,6 @@
 //! Where proposals are kept: `<state>/evolve/proposals/<id>/`. No box sees the state directory.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use belljar_gate::clock::now;
@@ -387,12 +386,5 @@ fn private(path: &Path) -> Result<(), StoreError> {
 
 /// Writes a file whole: another one, then renamed.
 fn replace(file: &Path, bytes: &[u8]) -> Result<(), StoreError> {
-    let made = file.with_extension("new");
-    let write = || -> std::io::Result<()> {
-        let mut new = fs::File::create(&made)?;
-        new.write_all(bytes)?;
-        new.sync_all()?;
-        fs::rename(&made, file)
-    };
-    write().map_err(io(file))
+    belljar_files::replace(file, bytes, belljar_files::PRIVATE).map_err(io(file))
 }

@@ -457,12 +457,7 @@ pub(crate) fn read_whole(path: &Path) -> Result<Vec<u8>, StoreError> {
 
 /// Writes a file that is there whole or not at all.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
-    let fresh = path.with_extension("new");
-    let written = File::create(&fresh)
-        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()));
-    written
-        .and_then(|()| std::fs::rename(&fresh, path))
-        .map_err(io(path))
+    belljar_files::replace(path, bytes, 0o644).map_err(io(path))
 }
 
 fn io(path: &Path) -> impl Fn(std::io::Error) -> StoreError {

@@ -4,7 +4,7 @@
 //! running. Whatever is at its path engages it, a file that can't be read too: only absence means "off".
 
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -82,15 +82,11 @@ impl Latch {
         if self.engaged().is_some() {
             return Ok(());
         }
-        let fresh = self
-            .path
-            .with_extension(format!("{}.new", std::process::id()));
-        let mut file = File::create(&fresh)?;
-        serde_json::to_writer(&mut file, engaged)?;
-        file.flush()?;
-        file.sync_all()?;
-        fs::rename(&fresh, &self.path)?;
-        self.settle()
+        belljar_files::replace(
+            &self.path,
+            &serde_json::to_vec(engaged)?,
+            belljar_files::PRIVATE,
+        )
     }
 
     /// Takes it off, durably.
@@ -103,7 +99,7 @@ impl Latch {
 
     /// A name is durable once its directory is.
     fn settle(&self) -> io::Result<()> {
-        File::open(self.path.parent().unwrap_or(Path::new(".")))?.sync_all()
+        belljar_files::sync_directory(self.path.parent().unwrap_or(Path::new(".")))
     }
 
     fn failure(&self, source: io::Error) -> LatchError {

@@ -4,7 +4,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
@@ -19,20 +19,7 @@ pub(crate) fn passable_directory(path: &Path) -> io::Result<()> {
 
 /// A document replaced as a whole: after a crash or a power cut it is what it was, or what it is to be.
 pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
-    let fresh = path.with_added_extension("new");
-    match fs::remove_file(&fresh) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = OpenOptions::new()
-        .create_new(true)
-        .write(true)
-        .mode(0o600)
-        .open(&fresh)?;
-    file.write_all(&serde_json::to_vec(value)?)?;
-    file.sync_all()?;
-    fs::rename(&fresh, path)?;
-    sync_directory(path.parent().unwrap_or(Path::new(".")))
+    belljar_files::replace(path, &serde_json::to_vec(value)?, belljar_files::PRIVATE)
 }
 
 /// Makes the names in a directory survive a power cut.

@@ -43,16 +43,7 @@ pub(crate) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
 
 /// Puts a whole file in place of what is there.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let next = path.with_extension(format!("next-{}", random_id()?));
-    let written = create(&next).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_data()
-    });
-    let done = written.and_then(|()| fs::rename(&next, path));
-    if done.is_err() {
-        let _ = fs::remove_file(&next);
-    }
-    done
+    belljar_files::replace(path, bytes, belljar_files::PRIVATE)
 }
 
 /// Puts a whole file where none is yet; an error where there is one.

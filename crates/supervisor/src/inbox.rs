@@ -3,7 +3,6 @@
 //! An agent's door says whose it is. Nothing here reads what it says; no box sees the directory.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use belljar_gate::record::sha256_hex;
@@ -143,11 +142,7 @@ impl Inbox {
 }
 
 fn replace(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let made = file.with_extension("new");
-    let mut new = fs::File::create(&made)?;
-    new.write_all(bytes)?;
-    new.sync_all()?;
-    fs::rename(&made, file)
+    belljar_files::replace(file, bytes, belljar_files::PRIVATE)
 }
 
 #[cfg(test)]

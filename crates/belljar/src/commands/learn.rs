@@ -11,7 +11,7 @@ use belljar_supervisor::{
     Command, Facts, Output, Recording, RunError, RunResult, SandboxId, StateDir, find_places,
 };
 use serde_json::json;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -231,13 +231,5 @@ fn create(file: &Path, text: &str) -> Result<(), Failure> {
 /// Puts a new file in place of an ordinary one.
 fn replace(file: &Path, text: &str) -> Result<(), Failure> {
     check_free(file, Existing::Replaced)?;
-    let mut name = file.as_os_str().to_owned();
-    name.push(format!(".{}.new", std::process::id()));
-    let aside = PathBuf::from(name);
-    let write = |mut made: File| {
-        made.write_all(text.as_bytes())
-            .and_then(|()| std::fs::rename(&aside, file))
-    };
-    let made = OpenOptions::new().write(true).create_new(true).open(&aside);
-    made.and_then(write).map_err(failed(file))
+    belljar_files::replace(file, text.as_bytes(), 0o644).map_err(failed(file))
 }

@@ -1,8 +1,8 @@
 //! Reading secrets from where they are kept, and replacing files as a whole.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use belljar_manifest::keys::SecretKey;
@@ -67,19 +67,4 @@ pub(super) fn secret_from_command(command: &str) -> Result<SecretKey, KeyError> 
     SecretKey::parse(&text).map_err(|_| KeyError::NotSecret {
         from: "BELLJAR_KEY_COMMAND".to_owned(),
     })
-}
-
-/// A file replaced as a whole, durably.
-pub(super) fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let fresh = path.with_extension("new");
-    let _ = fs::remove_file(&fresh);
-    let mut file = OpenOptions::new()
-        .create_new(true)
-        .write(true)
-        .mode(mode)
-        .open(&fresh)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&fresh, path)?;
-    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }

@@ -15,8 +15,9 @@ use belljar_manifest::keys::{
 };
 use zeroize::Zeroizing;
 
+use belljar_files::replace;
 pub use error::KeyError;
-use files::{file_error, read_bounded, read_secret_file, replace, secret_from_command};
+use files::{file_error, read_bounded, read_secret_file, secret_from_command};
 
 /// Where the secret of the signing key is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

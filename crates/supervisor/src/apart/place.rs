@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Read as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -128,16 +128,8 @@ pub(crate) fn write_whole(
     path: &Path,
     write: impl FnOnce(&mut fs::File) -> io::Result<()>,
 ) -> io::Result<()> {
-    let draft = draft_of(path);
-    let mut options = fs::OpenOptions::new();
-    let mut file = options
-        .create(true)
-        .truncate(true)
-        .write(true)
-        .mode(0o600)
-        .open(&draft)?;
-    write(&mut file)?;
-    fs::rename(draft, path)
+    // It tells of living processes, none of which a power cut leaves.
+    belljar_files::replace_for_this_boot(path, belljar_files::PRIVATE, write)
 }
 
 fn draft_of(path: &Path) -> PathBuf {

@@ -1,7 +1,7 @@
 //! The file that tokens are kept in. Every change is made under a lock and replaces it as a whole.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -276,18 +276,7 @@ impl TokenFile {
     }
 
     fn replace(&self, bytes: &[u8]) -> io::Result<()> {
-        let path = self.path();
-        let fresh = path.with_extension("new");
-        let _left_over = fs::remove_file(&fresh);
-        let mut file = OpenOptions::new()
-            .create_new(true)
-            .write(true)
-            .mode(0o600)
-            .open(&fresh)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&fresh, &path)?;
-        File::open(&self.directory)?.sync_all()
+        belljar_files::replace(&self.path(), bytes, belljar_files::PRIVATE)
     }
 
     fn failed(&self, doing: &'static str, source: io::Error) -> TokenError {
@@ -329,6 +318,7 @@ mod hex {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
+    use std::fs;
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
