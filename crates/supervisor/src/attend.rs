@@ -13,7 +13,8 @@ use crate::observation::Watcher;
 use crate::reins::Reins;
 use crate::result::{RunResult, Violation};
 use crate::rotation::Rotated;
-use crate::starting::{DiscardOnFailure, Streams, explain, put_stand_ins, record_of};
+use crate::stand_ins::BoxStandIns;
+use crate::starting::{DiscardOnFailure, Streams, explain, record_of};
 use crate::state::StateDir;
 use belljar_egress::{LlmBudget, Refusal as NetworkRefusal};
 use belljar_gate::record::UsedImage;
@@ -340,7 +341,7 @@ pub(crate) fn attend_on(
     let sketch = Sketch::of(id.as_str(), capability, command, freezer, host, state)?;
     // A guest that had to be made ready for this tier first is not this box's time.
     let started = Instant::now();
-    let mut record = record_of(&sketch, capability, host);
+    let record = record_of(&sketch, capability, host);
     let held_record = state.hold(&record)?;
     let Streams {
         stdio,
@@ -362,11 +363,6 @@ pub(crate) fn attend_on(
     }
     let mut lowered = lower(sketch, capability, command, host, state)?;
     let discard = DiscardOnFailure::new(lowered.overlay.clone());
-    if !lowered.stand_ins.is_empty() {
-        let paths = lowered.stand_ins.iter().map(|(path, _)| path.clone());
-        record.stand_ins = paths.collect();
-        held_record.write(&record)?;
-    }
     let outlook = lowered.outlook.take();
     let early = |error: RunError| match reins.ended_by() {
         Some(by) => RunError::KilledEarly { by },
@@ -376,7 +372,8 @@ pub(crate) fn attend_on(
         .and_then(|begun| begun.furnish(&lowered.plan, host))
         .map_err(|error| early(error.into()))?;
     // While the box's first walls go up.
-    let stand_ins = put_stand_ins(&lowered, state)?;
+    let mut stand_ins = BoxStandIns::new(state, &held_record, record);
+    stand_ins.put(&lowered.stand_ins)?;
     starting.go_on().map_err(|error| early(error.into()))?;
     // And while the others do.
     let gateway = outlook.map(|outlook| Gateway::prepare(outlook, capability, budget));
@@ -425,7 +422,7 @@ pub(crate) fn attend_on(
     keeper.gateway = gateway;
     keeper.watcher = watcher;
     keeper.listen_to(signals, captures);
-    keeper.stand_ins = stand_ins;
+    keeper.stand_ins = Some(stand_ins);
     keeper.watch()?;
     let result = keeper.conclude(keeper::Setting {
         lowered: &lowered,

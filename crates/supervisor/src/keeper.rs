@@ -8,7 +8,7 @@ use crate::network::Gateway;
 use crate::observation::Watcher;
 use crate::reins::{BoxState, Reins};
 use crate::result::{KillCode, KilledBy, ResourceUsage, RunResult, Violation};
-use crate::stand_in::StandIn;
+use crate::stand_ins::BoxStandIns;
 use crate::starting::cannot_execute;
 use belljar_policy::{Capability, Tier};
 use belljar_sandbox::Host;
@@ -46,7 +46,9 @@ pub(crate) struct Keeper<'a> {
     /// The program's own kernel ended before it told how the program did.
     kernel_ended: bool,
     /// Held until no process is left that they keep out.
-    pub(crate) stand_ins: Vec<StandIn>,
+    pub(crate) stand_ins: Option<BoxStandIns<'a>>,
+    /// Things the user should know at the end.
+    notes: Vec<String>,
     /// The last process has ended.
     emptied: bool,
     /// The box's way out, if it has one.
@@ -92,7 +94,8 @@ impl<'a> Keeper<'a> {
             violations: Vec::new(),
             not_started: None,
             kernel_ended: false,
-            stand_ins: Vec::new(),
+            stand_ins: None,
+            notes: Vec::new(),
             emptied: false,
             gateway: None,
             watcher: None,
@@ -220,7 +223,7 @@ impl<'a> Keeper<'a> {
                 // While the kernel clears up, so do we.
                 Some(Event::Emptied) => {
                     self.emptied = true;
-                    self.stand_ins.clear();
+                    self.clear_stand_ins();
                 }
                 Some(Event::KernelEnded) => self.kernel_ended = true,
                 Some(Event::NotStarted { errno }) => self.not_started = Some(errno),
@@ -230,6 +233,12 @@ impl<'a> Keeper<'a> {
                     return;
                 }
             }
+        }
+    }
+
+    fn clear_stand_ins(&mut self) {
+        if let Some(mut stand_ins) = self.stand_ins.take() {
+            self.notes.extend(stand_ins.take_away());
         }
     }
 
@@ -433,7 +442,7 @@ impl<'a> Keeper<'a> {
             degraded: degraded(host),
             limits_by: host.cgroups.name(),
             changes_kept,
-            notes: lowered.notes.clone(),
+            notes: [&lowered.notes[..], &self.notes[..]].concat(),
             stdout: stdout.text,
             stderr: stderr.text,
             stdout_truncated: stdout.truncated,

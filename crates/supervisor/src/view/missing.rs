@@ -7,7 +7,6 @@ use belljar_policy::{Access, Source};
 use belljar_sandbox::plan::{self, Kind, Shows};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 impl Builder<'_> {
@@ -140,7 +139,7 @@ impl Builder<'_> {
                 break;
             }
             match fs::symlink_metadata(parent) {
-                Ok(metadata) if !stand_in::is_marked(metadata.mode()) => {
+                Ok(metadata) if !stand_in::may_be_one(parent, &metadata) => {
                     if metadata.is_dir() {
                         self.plain.insert(parent.as_os_str().as_bytes().to_vec());
                     }

@@ -19,7 +19,6 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The view, and what had to be put on the host for it.
@@ -278,7 +277,7 @@ impl<'a> Builder<'a> {
         match fs::symlink_metadata(&link) {
             Err(_) => self.place_missing(&link, access, source),
             // Another box's stand-in may go at any moment, so it counts as missing.
-            Ok(metadata) if stand_in::is_marked(metadata.mode()) => {
+            Ok(metadata) if stand_in::may_be_one(&link, &metadata) => {
                 self.place_missing(&link, access, source)
             }
             Ok(metadata) if metadata.is_symlink() => {
