@@ -5,7 +5,7 @@
 //! foreground run (see [`Output`]) takes the process's signals and terminal.
 
 use crate::error::RunError;
-use crate::keeper::{self, Keeper};
+use crate::keeper::{self, Covers, Keeper};
 use crate::lower::{Command, Sketch, lower};
 use crate::manager::SandboxId;
 use crate::network::{Gateway, Prepared};
@@ -414,7 +414,8 @@ pub(crate) fn attend_on(
     if matches!(go, Go::WhenTold(_)) {
         admit(&reins, &facts, attendant)?;
     }
-    let launched = let_go(standing, &reins, go)?;
+    let mut launched = let_go(standing, &reins, go)?;
+    let mounts = launched.take_mounts();
     attendant.started(&facts);
     // What was shown is in the box now; a fleet's worth of copies would be a waste.
     lowered.plan.shows = Vec::new();
@@ -423,6 +424,11 @@ pub(crate) fn attend_on(
     keeper.watcher = watcher;
     keeper.listen_to(signals, captures);
     keeper.stand_ins = Some(stand_ins);
+    let mounts = mounts.ok_or(rustix::io::Errno::BADF);
+    let mounts = mounts.map_err(RunError::system("watching the box's mounts"))?;
+    // Another kernel may have looked at what was uncovered, and remember it.
+    let mendable = lowered.is_native;
+    keeper.covers = Some(Covers::of(&lowered.plan, &lowered.home, mounts, mendable));
     keeper.watch()?;
     let result = keeper.conclude(keeper::Setting {
         lowered: &lowered,

@@ -147,6 +147,10 @@ pub(crate) struct Lowered {
     pub(crate) notes: Vec<String>,
     /// What the host must have while the box runs, for there to be something to cover.
     pub(crate) stand_ins: Vec<(PathBuf, belljar_sandbox::plan::Kind)>,
+    /// The home directory of the box's user.
+    pub(crate) home: PathBuf,
+    /// Whether the program sees the box's mounts itself, not through another kernel.
+    pub(crate) is_native: bool,
     /// Where changes are kept, with an overlay.
     pub(crate) overlay: Option<PathBuf>,
     /// What answers for its network, if it is not closed.
@@ -330,6 +334,8 @@ pub(crate) fn lower(
         wall_time,
         notes,
         stand_ins,
+        home: places.home,
+        is_native: matches!(tier, belljar_sandbox::Tier::Native),
         overlay,
         outlook,
         image,

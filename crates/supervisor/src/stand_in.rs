@@ -6,8 +6,9 @@
 //! one: each holds a lock on it, and the last to leave takes it away.
 //!
 //! Others may have it open, or make something that looks like it. So each is made anew and never used again; what one
-//! is, is its device and inode, in the record of the run that put it there; and in the end only that is removed, if
-//! there is nothing in it. What looks the same, but is in no record, is covered in the box like anything else, and stays.
+//! is, is its device and inode, in the record of the run that made it; and in the end only that is removed, if there is
+//! nothing in it. A run that ends before others that use it leaves them a note of what it made. What looks the same, but
+//! is on no record, is covered in the box like anything else, and stays.
 
 use crate::state::StateDir;
 use belljar_sandbox::plan::Kind;
@@ -90,7 +91,7 @@ pub(crate) fn kind_of(path: &Path, home: &Path) -> Kind {
     }
 }
 
-/// A stand-in that was put, as the record of its run names it.
+/// A stand-in that was made, as the record of its run names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PutStandIn {
     /// Where.
@@ -111,66 +112,87 @@ impl PutStandIn {
 #[derive(Debug)]
 pub(crate) struct StandIn {
     put: PutStandIn,
+    origin: Origin,
+    notes: PathBuf,
     // Shared lock: "in use". While it is open nothing else can get its number.
     lock: Option<OwnedFd>,
 }
 
+/// Whose a stand-in is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// This run made it.
+    Made,
+    /// It was there, and looks like one. A lock on it keeps it there, if it is; more is not done on its looks.
+    Found,
+}
+
 impl StandIn {
-    /// Puts a stand-in at `path`, or joins one that another box of this state directory put there. `None` if something
-    /// else is there.
+    /// Puts a stand-in at `path`, or joins one that another box put there. `None` if something else is there.
     pub(crate) fn put(path: &Path, kind: Kind, state: &StateDir) -> Result<Option<Self>, Errno> {
         let (parent, name) = Parent::of(path)?;
         // Another box may take its stand-in away just when we want to join it; not for ever.
         for _ in 0..100 {
-            let made = match make(&parent, name, kind) {
-                Ok(()) => true,
-                Err(Errno::EXIST) => false,
+            let origin = match make(&parent, name, kind) {
+                Ok(()) => Origin::Made,
+                Err(Errno::EXIST) => Origin::Found,
                 Err(errno) => return Err(errno),
             };
             let entry = match parent.open(name) {
                 Ok(entry) => entry,
                 Err(Errno::NOENT) => continue,
-                Err(_) if !made => return Ok(None),
+                Err(_) if origin == Origin::Found => return Ok(None),
                 Err(errno) => return Err(errno),
             };
             let stat = rustix::fs::fstat(&entry)?;
+            if !is_marked_ours(&stat) {
+                return Ok(None);
+            }
             let put = PutStandIn {
                 path: path.to_owned(),
                 device: stat.st_dev,
                 inode: stat.st_ino,
             };
-            if !is_ours(&stat) || !made && !is_known(&put, state) {
-                return Ok(None);
-            }
             flock(&entry, FlockOperation::LockShared)?;
             // The last user may have taken it away between our look and our lock.
             if parent.has(name, &put) {
-                let lock = Some(entry);
-                return Ok(Some(Self { put, lock }));
+                return Ok(Some(Self {
+                    put,
+                    origin,
+                    notes: state.stand_in_notes(),
+                    lock: Some(entry),
+                }));
             }
             let _ = flock(&entry, FlockOperation::Unlock);
         }
         Err(Errno::BUSY)
     }
 
-    /// What it is, for the record.
-    pub(crate) fn as_put(&self) -> &PutStandIn {
-        &self.put
+    /// What it is, for the record, if this run made it.
+    pub(crate) fn made(&self) -> Option<&PutStandIn> {
+        (self.origin == Origin::Made).then_some(&self.put)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.put.path
     }
 
     /// Takes it away, unless another box uses it; says what became of it.
     pub(crate) fn take_away(mut self) -> Outcome {
-        self.lock
-            .take()
-            .map_or(Outcome::Settled, |entry| take_away(&entry, &self.put))
+        self.leave()
+    }
+
+    fn leave(&mut self) -> Outcome {
+        match self.lock.take() {
+            Some(entry) => leave(&entry, &self.put, self.origin, &self.notes),
+            None => Outcome::Settled,
+        }
     }
 }
 
 impl Drop for StandIn {
     fn drop(&mut self) {
-        if let Some(entry) = self.lock.take() {
-            take_away(&entry, &self.put);
-        }
+        self.leave();
     }
 }
 
@@ -229,7 +251,7 @@ fn make(parent: &Parent, name: &OsStr, kind: Kind) -> Result<(), Errno> {
 }
 
 /// Whether something has our owner and the mark. It is not enough to be taken away.
-fn is_ours(stat: &Stat) -> bool {
+fn is_marked_ours(stat: &Stat) -> bool {
     let mark = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => DIRECTORY_MARK,
         FileType::RegularFile => FILE_MARK,
@@ -238,28 +260,22 @@ fn is_ours(stat: &Stat) -> bool {
     stat.st_mode & 0o7777 == mark && stat.st_uid == rustix::process::geteuid().as_raw()
 }
 
-/// Whether a box that runs has put this, by its record.
-fn is_known(put: &PutStandIn, state: &StateDir) -> bool {
-    let running = state.running();
-    running
-        .iter()
-        .any(|record| match record.put_stand_ins.is_empty() {
-            // It has said where, and is about to say what.
-            true => record.stand_ins.contains(&put.path),
-            false => record.put_stand_ins.contains(put),
-        })
-}
-
-/// Takes away what a killed keeper left, unless another box uses it.
-pub(crate) fn remove(put: &PutStandIn) {
-    if let Ok(entry) = Parent::of(&put.path).and_then(|(parent, name)| parent.open(name)) {
-        take_away(&entry, put);
+/// Takes away what killed keepers left, unless another box uses it: those that a record names, and those that were noted.
+pub(crate) fn sweep(made: &[PutStandIn], notes: &Path) {
+    let noted = std::fs::read_dir(notes).into_iter().flatten().flatten();
+    let noted =
+        noted.filter_map(|entry| serde_json::from_slice(&std::fs::read(entry.path()).ok()?).ok());
+    for put in made.iter().cloned().chain(noted) {
+        match Parent::of(&put.path).and_then(|(parent, name)| parent.open(name)) {
+            Ok(entry) => drop(leave(&entry, &put, Origin::Made, notes)),
+            Err(_) => drop(std::fs::remove_file(note_of(&put, notes))),
+        }
     }
 }
 
-/// The same for a keeper that was killed before it could note what it had put, or was of a version that never did: all
+/// The same for a keeper that was killed before it could note what it had made, or was of a version that never did: all
 /// that is known is the place. Nothing that anybody has put something in goes by this, nor what others hold.
-pub(crate) fn remove_unnoted(path: &Path) {
+pub(crate) fn sweep_unnoted(path: &Path, notes: &Path) {
     let entry = Parent::of(path).and_then(|(parent, name)| parent.open(name));
     let Ok((entry, stat)) = entry.and_then(|entry| {
         let stat = rustix::fs::fstat(&entry)?;
@@ -267,47 +283,71 @@ pub(crate) fn remove_unnoted(path: &Path) {
     }) else {
         return;
     };
-    if is_ours(&stat) {
+    if is_marked_ours(&stat) {
         let put = PutStandIn {
             path: path.to_owned(),
             device: stat.st_dev,
             inode: stat.st_ino,
         };
-        take_away(&entry, &put);
+        leave(&entry, &put, Origin::Made, notes);
     }
 }
 
-/// Takes a stand-in away, and gives up whatever lock we have on it. By name, not by closing: a box that another thread
-/// starts at this moment has a copy of every descriptor, and the lock would live on in it.
-fn take_away(entry: &OwnedFd, put: &PutStandIn) -> Outcome {
-    let outcome = take_away_locked(entry, put).unwrap_or(Outcome::Settled);
-    let _ = flock(entry, FlockOperation::Unlock);
+/// Where it is noted that whoever leaves a stand-in last may take it away.
+fn note_of(put: &PutStandIn, notes: &Path) -> PathBuf {
+    notes.join(format!("{}-{}.json", put.device, put.inode))
+}
+
+/// Takes a stand-in away or leaves it to others, and gives up whatever lock we have on it. By name, not by closing: a box
+/// that another thread starts at this moment has a copy of every descriptor, and the lock would live on in it.
+fn leave(entry: &OwnedFd, put: &PutStandIn, origin: Origin, notes: &Path) -> Outcome {
+    let note = note_of(put, notes);
+    let mut outcome = Outcome::Settled;
+    // Two that leave at once may each see the other's lock. The later of them finds none when it asks again.
+    for _ in 0..2 {
+        // Turns our own lock into an exclusive one; fails while another box holds one too.
+        let is_last = flock(entry, FlockOperation::NonBlockingLockExclusive).is_ok();
+        if is_last {
+            let is_noted = origin == Origin::Made || note.exists();
+            if is_noted {
+                outcome = take_away(entry, put).unwrap_or(Outcome::Settled);
+                let _ = std::fs::remove_file(&note);
+            }
+        } else if origin == Origin::Made
+            && let Ok(text) = serde_json::to_vec(put)
+        {
+            let _ = std::fs::create_dir_all(notes);
+            let _ = std::fs::write(&note, text);
+        }
+        let _ = flock(entry, FlockOperation::Unlock);
+        if is_last {
+            break;
+        }
+    }
     outcome
 }
 
-fn take_away_locked(entry: &OwnedFd, put: &PutStandIn) -> Result<Outcome, Errno> {
+fn take_away(entry: &OwnedFd, put: &PutStandIn) -> Result<Outcome, Errno> {
     let stat = rustix::fs::fstat(entry)?;
     let (parent, name) = Parent::of(&put.path)?;
     if !parent.has(name, put) {
-        let swapped = parent.stat(name).is_some_and(|there| is_ours(&there));
+        let swapped = parent
+            .stat(name)
+            .is_some_and(|there| is_marked_ours(&there));
         return Ok(match swapped {
             true => Outcome::Swapped,
             false => Outcome::Settled,
         });
     }
-    // Turns our own lock into an exclusive one; fails while another box holds one too.
-    if !put.is(&stat) || !is_ours(&stat) {
+    if !put.is(&stat) || !is_marked_ours(&stat) {
         return Ok(Outcome::Settled);
     }
-    flock(entry, FlockOperation::NonBlockingLockExclusive)?;
     let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
     let removed = match is_directory {
         // The kernel removes no directory that has something in it.
         true => rustix::fs::unlinkat(&parent.0, name, AtFlags::REMOVEDIR).is_ok(),
         false => {
-            // Asked again: it could be written to until now.
-            rustix::fs::fstat(entry)?.st_size == 0
-                && rustix::fs::unlinkat(&parent.0, name, AtFlags::empty()).is_ok()
+            stat.st_size == 0 && rustix::fs::unlinkat(&parent.0, name, AtFlags::empty()).is_ok()
         }
     };
     if removed {

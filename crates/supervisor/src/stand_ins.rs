@@ -6,6 +6,7 @@ use crate::state::{HeldRecord, RunRecord, StateDir};
 use belljar_policy::Capability;
 use belljar_sandbox::plan::Kind;
 use rustix::io::Errno;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 /// The stand-ins of one box. Dropped, they are taken away.
@@ -62,26 +63,32 @@ impl<'a> BoxStandIns<'a> {
     }
 
     fn note(&mut self) -> Result<(), RunError> {
-        let put = self.list.iter().map(|stand_in| stand_in.as_put().clone());
-        self.record.put_stand_ins = put.collect();
+        let made = self.list.iter().filter_map(StandIn::made);
+        self.record.put_stand_ins = made.cloned().collect();
         self.held.write(&self.record)
     }
 
     /// Takes them away, but for those that other boxes use. Says where something was left that was not ours.
     pub(crate) fn take_away(&mut self) -> Vec<String> {
         let mut left = Vec::new();
-        for stand_in in std::mem::take(&mut self.list) {
-            let path = stand_in.as_put().path.display().to_string();
-            let why = match stand_in.take_away() {
+        let mut known = HashSet::new();
+        // Where one was put again, the newest is the one that should be there.
+        for stand_in in std::mem::take(&mut self.list).into_iter().rev() {
+            let (path, is_made) = (stand_in.path().to_owned(), stand_in.made().is_some());
+            let outcome = stand_in.take_away();
+            if !known.insert(path.clone()) || !is_made {
+                continue;
+            }
+            let why = match outcome {
                 Outcome::Settled => continue,
                 Outcome::Filled => {
-                    "was empty for the box, and something was put in it outside: it stays"
+                    "was kept empty for the box, and somebody outside of it put something there: it stays"
                 }
                 Outcome::Swapped => {
-                    "was put aside, and something that looks like it stands there now: it stays"
+                    "was kept empty for the box, and somebody outside of it put something else in its place: it stays"
                 }
             };
-            left.push(format!("{path} {why}"));
+            left.push(format!("{} {why}", path.display()));
         }
         left
     }

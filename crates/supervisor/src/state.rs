@@ -48,7 +48,7 @@ pub struct RunRecord<P = serde_json::Value> {
     pub policy: P,
     /// Directories made on the host so that protected paths can't be created; removed at the end.
     pub stand_ins: Vec<PathBuf>,
-    /// Which of them were put there, and what they are: nothing else is removed.
+    /// Those that this run made, and what they are: nothing else is removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub put_stand_ins: Vec<PutStandIn>,
 }
@@ -119,6 +119,11 @@ impl StateDir {
 
     fn runs(&self) -> PathBuf {
         self.root.join("runs")
+    }
+
+    /// Where it is noted which stand-ins are left to other boxes to take away (see [`crate::stand_in`]).
+    pub(crate) fn stand_in_notes(&self) -> PathBuf {
+        self.root.join("left")
     }
 
     /// Where guests that have started are kept, for boxes of the microvm tier to resume.
@@ -231,16 +236,16 @@ impl StateDir {
             }
             if let Some(record) = record {
                 cgroups.remove_leftover(&record.sandbox_id);
-                record.put_stand_ins.iter().for_each(stand_in::remove);
+                let notes = self.stand_in_notes();
+                stand_in::sweep(&record.put_stand_ins, &notes);
                 if record.put_stand_ins.is_empty() {
-                    record
-                        .stand_ins
-                        .iter()
-                        .for_each(|path| stand_in::remove_unnoted(path));
+                    let places = record.stand_ins.iter();
+                    places.for_each(|path| stand_in::sweep_unnoted(path, &notes));
                 }
             }
             let _ = fs::remove_file(&path);
         }
+        stand_in::sweep(&[], &self.stand_in_notes());
         self.drop_old_pool();
         crate::door::sweep(&self.doors());
     }
