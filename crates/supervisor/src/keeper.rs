@@ -446,6 +446,9 @@ impl<'a> Keeper<'a> {
                 hint: Some(format!("raise resource_limits.max_processes above {limit}")),
             });
         }
+        if let Some(judged) = &lowered.judged {
+            self.judge_repositories(judged);
+        }
         let [stdout, stderr] = match self.captures.as_mut() {
             Some(both) => both.each_mut().map(Capture::finish),
             None => [Kept::default(), Kept::default()],

@@ -35,8 +35,10 @@ mod observation;
 mod places;
 mod program;
 mod reins;
+mod repositories;
 mod result;
 mod rotation;
+mod secret_files;
 mod shows;
 mod stand_in;
 mod stand_ins;
@@ -66,6 +68,7 @@ pub use network::{HostUse, NetworkUsage, RefusalGroup, answered_port, server_hea
 pub use observation::{Observation, PathUse, Paths};
 pub use places::{Principal, find_places};
 pub use reins::{BoxState, Reins};
+pub use repositories::with_repositories;
 pub use result::{KillCode, KilledBy, ResourceUsage, RunResult, Violation};
 pub use rotation::{Part, Rotated, read_part};
 pub use stand_in::PutStandIn;

@@ -311,7 +311,9 @@ fn leave(entry: &OwnedFd, put: &PutStandIn, origin: Origin, notes: &Path) -> Out
             let is_noted = origin == Origin::Made || note.exists();
             if is_noted {
                 outcome = take_away(entry, put).unwrap_or(Outcome::Settled);
-                let _ = std::fs::remove_file(&note);
+                if std::fs::remove_file(&note).is_ok() {
+                    let _ = std::fs::remove_dir(notes);
+                }
             }
         } else if origin == Origin::Made
             && let Ok(text) = serde_json::to_vec(put)

@@ -7,6 +7,7 @@
 
 use super::Keeper;
 use crate::reins::{BoxState, Reins};
+use crate::repositories::{Judged, judge, printable};
 use crate::result::{KillCode, KilledBy, Violation};
 use crate::stand_in::kind_of;
 use belljar_sandbox::native::{BoxMounts, Cover, FreezeMethod, LONGEST_LOOK};
@@ -288,7 +289,7 @@ impl Keeper<'_> {
             if *how == How::Pinned || !told.insert(path.clone()) {
                 continue;
             }
-            let name = path.display().to_string();
+            let name = printable(path);
             let known = self.violations.iter_mut();
             let mut known = known.filter(|known| known.kind == COVER && known.name == name);
             if let Some(known) = known.next() {
@@ -309,6 +310,18 @@ impl Keeper<'_> {
             };
             self.attendant.violated(&violation);
             self.violations.push(violation);
+        }
+    }
+}
+
+impl Keeper<'_> {
+    /// Looks at what there is for git, now that nothing of the box writes any more.
+    pub(super) fn judge_repositories(&mut self, judged: &Judged) {
+        let lost = self.violations.iter().filter(|known| known.kind == COVER);
+        let uncovered = lost.map(|known| PathBuf::from(&known.name)).collect();
+        for finding in judge(judged, &uncovered) {
+            self.attendant.violated(&finding);
+            self.violations.push(finding);
         }
     }
 }
