@@ -41,7 +41,8 @@ fn parts_of_nested_repositories_cannot_be_written(who: Who) {
         "a/nested/.git/hooks/pre-commit",
     ];
     let all = [&written[..], &made[..]].concat().join(" ");
-    let script = format!("for f in {all}; do echo evil >> $f && echo wrote $f; done 2> /dev/null; true");
+    let script =
+        format!("for f in {all}; do echo evil >> $f && echo wrote $f; done 2> /dev/null; true");
     assert_eq!(jail.run(&["/bin/sh", "-c", &script]).json["stdout"], "");
     let script = "rm -rf .git/modules lib a; mv .git/modules/lib .git/modules/gone; mv a b; echo evil > lib/.git; exit 0";
     let outcome = jail.run(&["/bin/sh", "-c", script]);
@@ -86,17 +87,44 @@ fn what_git_would_run_is_told_in_the_end(who: Who) {
     let plain = "mkdir -p fine/.git/objects fine/.git/refs fine/.git/hooks; : > fine/.git/HEAD; : > fine/.git/hooks/x.sample; \
                  printf '[core]\\n\\tbare = false\\n' > fine/.git/config";
     let cases = [
-        ("mkdir -p 1/.git; printf '[core]\\nfsmonitor=/x\\n' > 1/.git/config", "1/.git/config"),
-        ("mkdir -p 2/.git; printf '[filter \"a\"]\\nclean=x\\n' > 2/.git/config.worktree", "2/.git/config.worktree"),
-        ("mkdir -p 3/e/f/g/h/.git/hooks; : > 3/e/f/g/h/.git/hooks/pre-commit", "3/e/f/g/h/.git/hooks"),
-        ("mkdir -p 4; echo 'gitdir: ../../outside' > 4/.git", "4/.git"),
-        ("mkdir -p 5 x; echo 'gitdir: ../x' > 5/.git; printf '[alias]\\nst=!x\\n' > x/config", "x/config"),
+        (
+            "mkdir -p 1/.git; printf '[core]\\nfsmonitor=/x\\n' > 1/.git/config",
+            "1/.git/config",
+        ),
+        (
+            "mkdir -p 2/.git; printf '[filter \"a\"]\\nclean=x\\n' > 2/.git/config.worktree",
+            "2/.git/config.worktree",
+        ),
+        (
+            "mkdir -p 3/e/f/g/h/.git/hooks; : > 3/e/f/g/h/.git/hooks/pre-commit",
+            "3/e/f/g/h/.git/hooks",
+        ),
+        (
+            "mkdir -p 4; echo 'gitdir: ../../outside' > 4/.git",
+            "4/.git",
+        ),
+        (
+            "mkdir -p 5 x; echo 'gitdir: ../x' > 5/.git; printf '[alias]\\nst=!x\\n' > x/config",
+            "x/config",
+        ),
         ("mkdir 6; ln -s /tmp 6/.git", "6/.git"),
         (": > .git/commondir", ".git/commondir"),
-        ("mkdir -p .git/modules/n/objects; : > .git/modules/n/HEAD; printf '[core]\\nhooksPath=x\\n' > .git/modules/n/config", ".git/modules/n/config"),
-        ("mkdir -p .git/worktrees/w; echo /x > .git/worktrees/w/commondir", ".git/worktrees/w/commondir"),
-        ("mkdir -p 7/objects; : > 7/HEAD; printf '[core]\\nsshCommand=x\\n' > 7/config", "7/config"),
-        ("mkdir -p 8/.git; ln -s /etc/passwd 8/.git/config", "8/.git/config"),
+        (
+            "mkdir -p .git/modules/n/objects; : > .git/modules/n/HEAD; printf '[core]\\nhooksPath=x\\n' > .git/modules/n/config",
+            ".git/modules/n/config",
+        ),
+        (
+            "mkdir -p .git/worktrees/w; echo /x > .git/worktrees/w/commondir",
+            ".git/worktrees/w/commondir",
+        ),
+        (
+            "mkdir -p 7/objects; : > 7/HEAD; printf '[core]\\nsshCommand=x\\n' > 7/config",
+            "7/config",
+        ),
+        (
+            "mkdir -p 8/.git; ln -s /etc/passwd 8/.git/config",
+            "8/.git/config",
+        ),
         ("mkdir -p 9/.git; mkfifo 9/.git/config", "9/.git/config"),
     ];
     let jail = Jail::new(who);

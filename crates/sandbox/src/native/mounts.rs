@@ -8,7 +8,7 @@
 use super::script::flags_for;
 use super::supplies::send_descriptors;
 use super::view::{attach_in_ours, clone_opened, make_directory, new_tmpfs, open_beneath, touch};
-use crate::plan::Access;
+use crate::plan::{Access, Identity};
 use crate::sys::{self, Fork, SignalsBlocked, mount_flag};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
@@ -86,7 +86,7 @@ impl BoxMounts {
     }
 
     /// Puts covers there, in this order; none of the box's processes may run meanwhile. On failure some may be there.
-    pub fn put(&self, covers: &[(PathBuf, Cover)]) -> Result<(), Errno> {
+    pub fn put(&self, covers: &[(PathBuf, Cover)], user: Identity) -> Result<(), Errno> {
         let named = covers.iter().map(|(path, cover)| {
             let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
             Ok((path, *cover))
@@ -95,7 +95,7 @@ impl BoxMounts {
         // A handler of the host program's must not run in the copy.
         let quiet = SignalsBlocked::new();
         let pid = match sys::clone_into(0, None)? {
-            Fork::Child => match self.put_inside(&named) {
+            Fork::Child => match self.put_inside(&named, user) {
                 Ok(()) => sys::exit_now(0),
                 Err(errno) => sys::exit_now(errno.raw_os_error()),
             },
@@ -110,9 +110,14 @@ impl BoxMounts {
     }
 
     /// The same in a process that is a copy of one with threads: nothing here may allocate, lock or panic.
-    fn put_inside(&self, covers: &[(CString, Cover)]) -> Result<(), Errno> {
+    fn put_inside(&self, covers: &[(CString, Cover)], user: Identity) -> Result<(), Errno> {
         let enter = |space: &OwnedFd, kind| move_into_link_name_space(space.as_fd(), Some(kind));
+        let is_stranger = rustix::process::geteuid().as_raw() != user.uid;
         enter(&self.user, LinkNameSpaceType::User)?;
+        // Nobody else is known in that namespace, and who is not known makes no file.
+        if is_stranger {
+            sys::become_user(user.uid, user.gid)?;
+        }
         enter(&self.space, LinkNameSpaceType::Mount)?;
         let void = Void::new()?;
         let put = covers.iter().try_for_each(|(path, cover)| {

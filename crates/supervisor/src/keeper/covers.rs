@@ -11,7 +11,7 @@ use crate::repositories::{Judged, judge, printable};
 use crate::result::{KillCode, KilledBy, Violation};
 use crate::stand_in::kind_of;
 use belljar_sandbox::native::{BoxMounts, Cover, FreezeMethod, LONGEST_LOOK};
-use belljar_sandbox::plan::{Access, Plan, Shows, View};
+use belljar_sandbox::plan::{Access, Identity, Plan, Shows, View};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
@@ -37,10 +37,13 @@ pub(crate) struct Covers {
     /// Whether what is put back is put back for the program as well: another kernel may have looked before, and
     /// remembers.
     mendable: bool,
-    /// Tells of names that are moved, mount and all, which the table of mounts does not. None where the host has no more
-    /// of them to give.
+    /// Tells of names that are moved, mount and all, which the table of mounts does not.
     moves: Option<OwnedFd>,
+    /// Whether it tells of all. The host gives a user so many of them, and agents can use them up.
+    is_told: bool,
     home: PathBuf,
+    /// Who it is that the box runs as.
+    user: Identity,
 }
 
 #[derive(Debug, Clone)]
@@ -65,17 +68,17 @@ impl Covers {
     /// Begins to look after the covers of a box whose walls stand.
     pub(crate) fn of(plan: &Plan, home: &Path, mounts: BoxMounts, mendable: bool) -> Self {
         let flags = CreateFlags::CLOEXEC | CreateFlags::NONBLOCK;
-        let covers = Self {
+        let mut covers = Self {
             mounts,
             kept: at_risk(plan),
             mendable,
             moves: inotify::init(flags).ok(),
+            is_told: true,
             home: home.to_owned(),
+            user: plan.identity,
         };
-        covers
-            .kept
-            .iter()
-            .for_each(|kept| covers.follow(&kept.path));
+        let paths: Vec<PathBuf> = covers.kept.iter().map(|kept| kept.path.clone()).collect();
+        paths.iter().for_each(|path| covers.follow(path));
         covers
     }
 
@@ -91,18 +94,20 @@ impl Covers {
 
     /// How long it may go without a look.
     pub(super) fn next_look(&self) -> Option<Instant> {
-        match self.moves {
-            Some(_) => None,
-            None => Instant::now().checked_add(SELDOMEST),
+        match self.is_told {
+            true => None,
+            false => Instant::now().checked_add(SELDOMEST),
         }
     }
 
-    fn follow(&self, path: &Path) {
-        if let Some(moves) = &self.moves {
-            let flags = WatchFlags::MOVE_SELF | WatchFlags::DONT_FOLLOW;
-            // What is gone already is missing in the table.
-            let _ = inotify::add_watch(moves, path, flags);
-        }
+    fn follow(&mut self, path: &Path) {
+        let flags = WatchFlags::MOVE_SELF | WatchFlags::DONT_FOLLOW;
+        let followed = match &self.moves {
+            Some(moves) => inotify::add_watch(moves, path, flags).map(drop),
+            None => Err(Errno::MFILE),
+        };
+        // What is gone already is missing in the table.
+        self.is_told &= matches!(followed, Ok(()) | Err(Errno::NOENT | Errno::NOTDIR));
     }
 
     fn lost(&self) -> Result<Vec<Kept>, Errno> {
@@ -254,7 +259,7 @@ impl Keeper<'_> {
             let how = How::Void;
             covers.kept.push(Kept { path: first, how });
         }
-        covers.mounts.put(&put)?;
+        covers.mounts.put(&put, covers.user)?;
         put.iter().for_each(|(path, _)| covers.follow(path));
         Ok(())
     }

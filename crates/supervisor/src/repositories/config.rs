@@ -44,10 +44,46 @@ const PROGRAMS: &[&str] = &[
 /// Sections in which every setting does.
 const SECTIONS: &[&str] = &["alias", "include", "includeif", "pager", "protocol"];
 
+/// One setting: `section.key`, in small letters, and what it is set to.
+pub(super) struct Setting {
+    section: String,
+    key: String,
+    value: String,
+}
+
 /// The names of the settings that run something, such as `core.fsmonitor`.
 pub(super) fn programs(text: &[u8]) -> BTreeSet<String> {
+    let is_word = |c: &char| c.is_ascii_alphanumeric() || "-_.".contains(*c);
+    let settings = settings(text).into_iter();
+    settings
+        .filter(|setting| runs(&setting.section, &setting.key, &setting.value))
+        .map(|Setting { section, key, .. }| format!("{section}.{key}"))
+        .map(|name| name.chars().filter(is_word).take(64).collect())
+        .collect()
+}
+
+/// Where a repository's settings say that hooks are, and more settings.
+pub(super) fn elsewhere(text: &[u8]) -> (Vec<String>, Vec<String>) {
+    let mut hooks = Vec::new();
+    let mut settings_files = Vec::new();
+    for Setting {
+        section,
+        key,
+        value,
+    } in settings(text)
+    {
+        match (section.as_str(), key.as_str()) {
+            ("core", "hookspath") => hooks.push(value),
+            ("include" | "includeif", "path") => settings_files.push(value),
+            _ => {}
+        }
+    }
+    (hooks, settings_files)
+}
+
+fn settings(text: &[u8]) -> Vec<Setting> {
     let text = String::from_utf8_lossy(text);
-    let mut found = BTreeSet::new();
+    let mut found = Vec::new();
     let mut section = String::new();
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
@@ -62,7 +98,6 @@ pub(super) fn programs(text: &[u8]) -> BTreeSet<String> {
             continue;
         }
         let (key, value) = rest.split_once('=').unwrap_or((rest, "true"));
-        let key = key.trim().to_ascii_lowercase();
         let mut value = value.trim().to_owned();
         while value.ends_with('\\') {
             value.pop();
@@ -72,11 +107,11 @@ pub(super) fn programs(text: &[u8]) -> BTreeSet<String> {
             }
         }
         let plain: String = value.chars().filter(|c| *c != '"' && *c != '\\').collect();
-        if runs(&section, &key, plain.trim()) {
-            let is_word = |c: &char| c.is_ascii_alphanumeric() || "-_.".contains(*c);
-            let name = format!("{section}.{key}");
-            found.insert(name.chars().filter(is_word).take(64).collect());
-        }
+        found.push(Setting {
+            section: section.clone(),
+            key: key.trim().to_ascii_lowercase(),
+            value: plain.trim().to_owned(),
+        });
     }
     found
 }

@@ -303,7 +303,7 @@ impl Walk<'_> {
 }
 
 /// A path without `.` and `..`, if it stays below the root.
-fn plain(path: &Path) -> Option<PathBuf> {
+pub(super) fn plain(path: &Path) -> Option<PathBuf> {
     let mut plain = PathBuf::new();
     for part in path.components() {
         match part {

@@ -7,6 +7,7 @@
 mod config;
 mod judge;
 
+use judge::plain;
 pub(crate) use judge::{Judged, judge, printable};
 
 use belljar_policy::{Capability, FsMode, Origin, PathRule, Places, Rule};
@@ -101,10 +102,23 @@ impl Parts {
 
     /// What else decides what git does in a repository.
     fn beside_config(&mut self, git: &Path) {
+        let settings = settings_of(git).unwrap_or_default();
         let config = git.join("config.worktree");
-        if exists(&config) || asks_for_worktree_config(git) {
+        if exists(&config) || asks_for_worktree_config(&settings) {
             self.paths.push(config);
         }
+        // Hooks and settings that a team keeps among its files.
+        let (hooks, more) = config::elsewhere(&settings);
+        let top = git.parent().unwrap_or(git);
+        let is_here = |path: &&String| !path.is_empty() && !path.starts_with(['~', '%']);
+        let hooks = hooks.iter().filter(is_here).map(|path| top.join(path));
+        // A directory in the place of one that is missing would trouble git.
+        let more = more.iter().filter(is_here).map(|path| git.join(path));
+        let named = hooks.chain(more.filter(|path| path.is_file()));
+        let named = named.filter_map(|path| plain(&path));
+        // A repository that is its own directory of hooks can't be worked in and protected.
+        self.paths
+            .extend(named.filter(|path| !top.starts_with(path)));
         // It can't be stood in for without breaking git: where it is, git reads its configuration elsewhere.
         self.existing(git, &["commondir"]);
         for worktree in directories(&git.join("worktrees")) {
@@ -148,17 +162,19 @@ fn directories(directory: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Whether git would read `config.worktree`, were it there.
-fn asks_for_worktree_config(git: &Path) -> bool {
+/// A repository's settings, if they are a file of a usual size.
+fn settings_of(git: &Path) -> Option<Vec<u8>> {
     let path = git.join("config");
-    let is_small = fs::symlink_metadata(&path)
-        .is_ok_and(|found| found.is_file() && found.len() <= CONFIG_BYTES);
-    is_small
-        && fs::read(&path).is_ok_and(|text| {
-            let text = text.to_ascii_lowercase();
-            let wanted = b"worktreeconfig";
-            text.windows(wanted.len()).any(|part| part == wanted)
-        })
+    let found = fs::symlink_metadata(&path).ok()?;
+    let is_small = found.is_file() && found.len() <= CONFIG_BYTES;
+    is_small.then(|| fs::read(&path).ok())?
+}
+
+/// Whether git would read `config.worktree`, were it there.
+fn asks_for_worktree_config(settings: &[u8]) -> bool {
+    let wanted = b"worktreeconfig";
+    let text = settings.to_ascii_lowercase();
+    text.windows(wanted.len()).any(|part| part == wanted)
 }
 
 #[cfg(test)]
@@ -178,6 +194,7 @@ mod tests {
             ".git/worktrees/side/gitdir",
             "lib/.git",
             "nested/.git/HEAD",
+            "team.conf",
             "node_modules/x/.git/HEAD",
         ] {
             let path = work.join(file);
@@ -186,7 +203,7 @@ mod tests {
         }
         fs::write(
             work.join(".git/config"),
-            "[extensions]\n\tWorktreeConfig = true\n",
+            "[extensions]\n\tWorktreeConfig = true\n[core]\n\thooksPath = tools/hooks\n[include]\n\tpath = ../team.conf\n",
         )
         .expect("write");
         let mut parts = Parts::default();
@@ -215,6 +232,8 @@ mod tests {
             "lib/.git",
             "nested/.git/config",
             "nested/.git/hooks",
+            "team.conf",
+            "tools/hooks",
         ];
         wanted.sort_unstable();
         assert_eq!(found, wanted);

@@ -408,6 +408,13 @@ impl<'a> Builder<'a> {
                 _ => self.host(path, kind, plan::Access::Write),
             },
         };
+        // See `top_level`.
+        let is_above = kind == Kind::Directory && self.above_files.contains(path.as_os_str());
+        if access == Access::Read && is_above && self.around(path) == Around::Own {
+            self.show(path, Shows::Frame);
+            self.expand(path);
+            return;
+        }
         // Redundant where the parent already shows the same.
         if matches!(access, Access::Read)
             && self.around(path) == Around::HostRead
