@@ -5,7 +5,7 @@
 //! foreground run (see [`Output`]) takes the process's signals and terminal.
 
 use crate::error::RunError;
-use crate::keeper::{self, Keeper};
+use crate::keeper::{self, Covers, Keeper};
 use crate::lower::{Command, Sketch, lower};
 use crate::manager::SandboxId;
 use crate::network::{Gateway, Prepared};
@@ -13,7 +13,8 @@ use crate::observation::Watcher;
 use crate::reins::Reins;
 use crate::result::{RunResult, Violation};
 use crate::rotation::Rotated;
-use crate::starting::{DiscardOnFailure, Streams, explain, put_stand_ins, record_of};
+use crate::stand_ins::BoxStandIns;
+use crate::starting::{DiscardOnFailure, Streams, explain, record_of};
 use crate::state::StateDir;
 use belljar_egress::{LlmBudget, Refusal as NetworkRefusal};
 use belljar_gate::record::{ProgramRecord, UsedImage, words_sha256};
@@ -353,7 +354,7 @@ pub(crate) fn attend_on(
     let sketch = Sketch::of(id.as_str(), capability, command, freezer, host, state)?;
     // A guest that had to be made ready for this tier first is not this box's time.
     let started = Instant::now();
-    let mut record = record_of(&sketch, capability, host);
+    let record = record_of(&sketch, capability, host);
     let held_record = state.hold(&record)?;
     let Streams {
         stdio,
@@ -375,11 +376,6 @@ pub(crate) fn attend_on(
     }
     let mut lowered = lower(sketch, capability, command, host, state)?;
     let discard = DiscardOnFailure::new(lowered.overlay.clone());
-    if !lowered.stand_ins.is_empty() {
-        let paths = lowered.stand_ins.iter().map(|(path, _)| path.clone());
-        record.stand_ins = paths.collect();
-        held_record.write(&record)?;
-    }
     let outlook = lowered.outlook.take();
     let early = |error: RunError| match reins.ended_by() {
         Some(by) => RunError::KilledEarly { by },
@@ -389,7 +385,8 @@ pub(crate) fn attend_on(
         .and_then(|begun| begun.furnish(&lowered.plan, host))
         .map_err(|error| early(error.into()))?;
     // While the box's first walls go up.
-    let stand_ins = put_stand_ins(&lowered, state)?;
+    let mut stand_ins = BoxStandIns::new(state, &held_record, record);
+    stand_ins.put(&lowered.stand_ins)?;
     starting.go_on().map_err(|error| early(error.into()))?;
     // And while the others do.
     let gateway = outlook.map(|outlook| Gateway::prepare(outlook, capability, budget));
@@ -430,7 +427,8 @@ pub(crate) fn attend_on(
     if matches!(go, Go::WhenTold(_)) {
         admit(&reins, &facts, attendant)?;
     }
-    let launched = let_go(standing, &reins, go)?;
+    let mut launched = let_go(standing, &reins, go)?;
+    let mounts = launched.take_mounts();
     attendant.started(&facts);
     // What was shown is in the box now; a fleet's worth of copies would be a waste.
     lowered.plan.shows = Vec::new();
@@ -438,7 +436,12 @@ pub(crate) fn attend_on(
     keeper.gateway = gateway;
     keeper.watcher = watcher;
     keeper.listen_to(signals, captures);
-    keeper.stand_ins = stand_ins;
+    keeper.stand_ins = Some(stand_ins);
+    let mounts = mounts.ok_or(rustix::io::Errno::BADF);
+    let mounts = mounts.map_err(RunError::system("watching the box's mounts"))?;
+    // Another kernel may have looked at what was uncovered, and remember it.
+    let mendable = lowered.is_native;
+    keeper.covers = Some(Covers::of(&lowered.plan, &lowered.home, mounts, mendable));
     keeper.watch()?;
     let result = keeper.conclude(keeper::Setting {
         lowered: &lowered,

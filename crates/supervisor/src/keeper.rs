@@ -1,5 +1,9 @@
 //! The keeper: one loop that waits on everything a box can tell, and holds it to its limits.
 
+mod covers;
+
+pub(crate) use covers::Covers;
+
 use crate::attend::{Attendant, Usage};
 use crate::capture::{Capture, Kept};
 use crate::error::RunError;
@@ -8,7 +12,7 @@ use crate::network::Gateway;
 use crate::observation::Watcher;
 use crate::reins::{BoxState, Reins};
 use crate::result::{KillCode, KilledBy, ResourceUsage, RunResult, Violation};
-use crate::stand_in::StandIn;
+use crate::stand_ins::BoxStandIns;
 use crate::starting::cannot_execute;
 use belljar_policy::{Capability, Tier};
 use belljar_sandbox::Host;
@@ -46,11 +50,17 @@ pub(crate) struct Keeper<'a> {
     /// The program's own kernel ended before it told how the program did.
     kernel_ended: bool,
     /// Held until no process is left that they keep out.
-    pub(crate) stand_ins: Vec<StandIn>,
+    pub(crate) stand_ins: Option<BoxStandIns<'a>>,
+    /// Things the user should know at the end.
+    notes: Vec<String>,
     /// The last process has ended.
     emptied: bool,
     /// The box's way out, if it has one.
     pub(crate) gateway: Option<Gateway>,
+    /// What is mounted on names of the host's, in its sight.
+    pub(crate) covers: Option<Covers>,
+    /// When they are to be looked at, where nobody tells.
+    covers_look: Option<Instant>,
     /// Listens to it, if it is watched.
     pub(crate) watcher: Option<Watcher>,
     /// No more events will come.
@@ -92,9 +102,12 @@ impl<'a> Keeper<'a> {
             violations: Vec::new(),
             not_started: None,
             kernel_ended: false,
-            stand_ins: Vec::new(),
+            stand_ins: None,
+            notes: Vec::new(),
             emptied: false,
             gateway: None,
+            covers: None,
+            covers_look: None,
             watcher: None,
             deaf: false,
             process_limit_seen: false,
@@ -115,8 +128,13 @@ impl<'a> Keeper<'a> {
 
     /// Until every process of the box is gone, or the last is about to be.
     pub(crate) fn watch(&mut self) -> Result<(), RunError> {
+        // What was lost before anybody listened.
+        self.look_after_covers();
         loop {
             let ready = self.wait()?;
+            if ready.covers {
+                self.look_after_covers();
+            }
             if ready.events {
                 self.hear();
             }
@@ -162,23 +180,43 @@ impl<'a> Keeper<'a> {
             None => [None, None],
         };
         let bell = Some(self.reins.bell());
-        let sources = [Some(nothing), events, memory, signals, bell, out, err];
+        let covers = self
+            .covers
+            .as_ref()
+            .filter(|_| !self.doomed && !self.emptied);
+        let moves = covers.and_then(Covers::moves);
+        // A table of mounts can always be read; that it changed is another matter.
+        let sources = [
+            (Some(nothing), PollFlags::IN),
+            (events, PollFlags::IN),
+            (memory, PollFlags::IN),
+            (signals, PollFlags::IN),
+            (bell, PollFlags::IN),
+            (covers.map(Covers::changes), PollFlags::PRI),
+            (moves, PollFlags::IN),
+            (out, PollFlags::IN),
+            (err, PollFlags::IN),
+        ];
         // A source that is not there is waited for as the box's end, which is always waited for.
         let mut fds =
-            sources.map(|fd| PollFd::from_borrowed_fd(fd.unwrap_or(nothing), PollFlags::IN));
+            sources.map(|(fd, flags)| PollFd::from_borrowed_fd(fd.unwrap_or(nothing), flags));
         let timeout = self.patience();
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(RunError::system("waiting")(errno)),
         }
-        let [ended, heard, starved, signalled, rung, ..] =
+        let [ended, heard, starved, signalled, rung, uncovered, moved, ..] =
             fds.each_ref().map(|fd| !fd.revents().is_empty());
+        let is_late = self.covers_look.is_some_and(|time| Instant::now() >= time);
         Ok(Ready {
             ended,
             events: unless(events) && heard,
             memory: unless(memory) && starved,
             signals: unless(signals) && signalled,
             bell: rung,
+            covers: unless(covers.map(Covers::changes)) && uncovered
+                || unless(moves) && moved
+                || is_late,
         })
     }
 
@@ -189,6 +227,7 @@ impl<'a> Keeper<'a> {
             self.next_look,
             self.next_report.filter(|_| !self.doomed),
             self.rests_at,
+            self.covers_look,
         ]
         .into_iter()
         .flatten()
@@ -220,7 +259,7 @@ impl<'a> Keeper<'a> {
                 // While the kernel clears up, so do we.
                 Some(Event::Emptied) => {
                     self.emptied = true;
-                    self.stand_ins.clear();
+                    self.clear_stand_ins();
                 }
                 Some(Event::KernelEnded) => self.kernel_ended = true,
                 Some(Event::NotStarted { errno }) => self.not_started = Some(errno),
@@ -230,6 +269,12 @@ impl<'a> Keeper<'a> {
                     return;
                 }
             }
+        }
+    }
+
+    fn clear_stand_ins(&mut self) {
+        if let Some(mut stand_ins) = self.stand_ins.take() {
+            self.notes.extend(stand_ins.take_away());
         }
     }
 
@@ -401,6 +446,9 @@ impl<'a> Keeper<'a> {
                 hint: Some(format!("raise resource_limits.max_processes above {limit}")),
             });
         }
+        if let Some(judged) = &lowered.judged {
+            self.judge_repositories(judged);
+        }
         let [stdout, stderr] = match self.captures.as_mut() {
             Some(both) => both.each_mut().map(Capture::finish),
             None => [Kept::default(), Kept::default()],
@@ -433,7 +481,7 @@ impl<'a> Keeper<'a> {
             degraded: degraded(host),
             limits_by: host.cgroups.name(),
             changes_kept,
-            notes: lowered.notes.clone(),
+            notes: [&lowered.notes[..], &self.notes[..]].concat(),
             stdout: stdout.text,
             stderr: stderr.text,
             stdout_truncated: stdout.truncated,
@@ -481,6 +529,7 @@ struct Ready {
     memory: bool,
     signals: bool,
     bell: bool,
+    covers: bool,
 }
 
 /// The exit code in a wait status, unless a signal ended the process.

@@ -6,6 +6,8 @@ use crate::image::BoxImage;
 use crate::network::{Eyes, Fittings, Outlook, network_of, secret_files};
 use crate::places::{Principal, find_places};
 use crate::program::Search;
+use crate::repositories::{Judged, with_repositories};
+use crate::secret_files::check_secret_files;
 use crate::shows;
 use crate::state::StateDir;
 use crate::view::{Builder, BuiltView, Changes, demand_image_as_ground, overlay_name};
@@ -147,6 +149,12 @@ pub(crate) struct Lowered {
     pub(crate) notes: Vec<String>,
     /// What the host must have while the box runs, for there to be something to cover.
     pub(crate) stand_ins: Vec<(PathBuf, belljar_sandbox::plan::Kind)>,
+    /// What to look through when it has ended, where it writes to the workspace itself.
+    pub(crate) judged: Option<Judged>,
+    /// The home directory of the box's user.
+    pub(crate) home: PathBuf,
+    /// Whether the program sees the box's mounts itself, not through another kernel.
+    pub(crate) is_native: bool,
     /// Where changes are kept, with an overlay.
     pub(crate) overlay: Option<PathBuf>,
     /// What answers for its network, if it is not closed.
@@ -238,8 +246,10 @@ pub(crate) fn lower(
     } = sketch;
     let tree = image.as_ref().map(|image| &image.tree);
     let id = outline.id.as_str();
-    let table = hide_state(capability, state, &places).path_table(&places);
+    let withheld = hide_state(capability, state, &places);
+    let table = with_repositories(withheld, &places).path_table(&places);
     check_disk(capability, &table)?;
+    check_secret_files(capability, &places, &table)?;
     if tree.is_some() {
         demand_image_as_ground(&table)?;
     }
@@ -322,6 +332,7 @@ pub(crate) fn lower(
         watch: command.watch,
     };
     host.can_carry(&plan, &tier).map_err(refused)?;
+    let judged = Judged::of(&plan, &places, &table);
     let memory_held = tier.group_limits(&plan.limits).memory_bytes;
     let wall_time = command.timeout.or(capability.limits.wall_time);
     Ok(Lowered {
@@ -330,6 +341,9 @@ pub(crate) fn lower(
         wall_time,
         notes,
         stand_ins,
+        judged,
+        home: places.home,
+        is_native: matches!(tier, belljar_sandbox::Tier::Native),
         overlay,
         outlook,
         image,

@@ -26,6 +26,8 @@ struct Held {
     phase: Phase,
     ended_by: Option<KilledBy>,
     wants: Wish,
+    /// Its keeper has to put something right, and holds it still meanwhile, whatever others want.
+    paused: bool,
     /// For the program, from whoever holds the reins.
     signals: Vec<i32>,
     /// Boxes that hold still and end with this one.
@@ -93,6 +95,7 @@ impl Reins {
                 phase: Phase::Waiting,
                 ended_by: None,
                 wants: Wish::Move,
+                paused: false,
                 signals: Vec::new(),
                 in_tow: Vec::new(),
             }),
@@ -129,7 +132,30 @@ impl Reins {
             // One that has ended meanwhile has nothing to go on with.
             let _ = other.thaw();
         }
-        grip.map_or(Ok(()), |grip| grip.thaw())
+        match self.held().paused {
+            true => Ok(()),
+            false => grip.map_or(Ok(()), |grip| grip.thaw()),
+        }
+    }
+
+    /// Makes the box hold still for its keeper, until [`Reins::go_on`]; others may freeze and thaw it meanwhile, to no
+    /// effect before that.
+    pub(crate) fn pause(&self) -> Result<(), FreezeError> {
+        self.held().paused = true;
+        self.running().map_or(Ok(()), |grip| grip.freeze())
+    }
+
+    /// Ends a pause: the box goes on, unless somebody else wants it to hold still.
+    pub(crate) fn go_on(&self) -> Result<(), FreezeError> {
+        let (wants, grip) = {
+            let mut held = self.held();
+            held.paused = false;
+            (held.wants, held.running())
+        };
+        match (wants, grip) {
+            (Wish::Move, Some(grip)) => grip.thaw(),
+            _ => Ok(()),
+        }
     }
 
     /// Takes another box in tow, which is yet to start: from now on it holds still, goes on and ends with this one.
@@ -258,7 +284,8 @@ impl Reins {
 
     /// Whether somebody wants the box to hold still.
     pub(crate) fn is_held(&self) -> bool {
-        self.held().wants == Wish::HoldStill
+        let held = self.held();
+        held.wants == Wish::HoldStill || held.paused
     }
 
     /// Whether that takes looking after.

@@ -95,12 +95,12 @@ pub struct ResourceUsage {
     pub peak_processes: Option<u64>,
 }
 
-/// Something the box tried that a wall or a limit stopped.
+/// Something the box tried that a wall or a limit stopped, or something of it to look at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Violation {
-    /// `syscall` or `limit`.
+    /// `syscall` or `limit`; `cover` for a path that the host uncovered for a moment; `git` for what makes git run a program.
     pub kind: &'static str,
-    /// The system call, or the limit.
+    /// The system call, the limit, or the path.
     pub name: String,
     /// How often, at least.
     pub count: u64,

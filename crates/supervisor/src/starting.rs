@@ -5,8 +5,7 @@ use crate::capture::Capture;
 use crate::error::RunError;
 use crate::lower::{Lowered, Sketch};
 use crate::program::not_executable;
-use crate::stand_in::{Pool, StandIn};
-use crate::state::{RunRecord, StateDir};
+use crate::state::RunRecord;
 use belljar_policy::Capability;
 use belljar_sandbox::host::Missing;
 use belljar_sandbox::native::{LaunchError, Stage, Stdio};
@@ -60,6 +59,7 @@ pub(crate) fn record_of<'a>(
         limits_by: host.cgroups.name().to_owned(),
         policy: capability,
         stand_ins: Vec::new(),
+        put_stand_ins: Vec::new(),
     }
 }
 
@@ -202,25 +202,6 @@ impl Streams {
 fn nothing() -> Result<rustix::fd::OwnedFd, Errno> {
     use rustix::fs::{Mode, OFlags};
     rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-}
-
-/// Puts an empty entry wherever the box must not make one.
-pub(crate) fn put_stand_ins(lowered: &Lowered, state: &StateDir) -> Result<Vec<StandIn>, RunError> {
-    let mut pool = Pool::at(state.stand_ins());
-    let mut put = Vec::with_capacity(lowered.stand_ins.len());
-    for (path, kind) in &lowered.stand_ins {
-        // Nothing is put where something has come into being meanwhile; it is covered all the same.
-        let stand_in = StandIn::put(path, *kind, &mut pool).map_err(|errno| RunError::Refused {
-            what: format!(
-                "{} is protected and can't be held: {}",
-                path.display(),
-                std::io::Error::from(errno)
-            ),
-            hint: "use workspace: overlay, or list the path in writable_paths".into(),
-        })?;
-        put.extend(stand_in);
-    }
-    Ok(put)
 }
 
 /// A launch that failed at the program itself is the program's fault, or its name's.

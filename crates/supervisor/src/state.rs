@@ -6,7 +6,7 @@
 use crate::environment;
 use crate::error::RunError;
 use crate::manager::SandboxId;
-use crate::stand_in;
+use crate::stand_in::{self, PutStandIn};
 use belljar_gate::record::UsedImage;
 use belljar_sandbox::cgroup::Cgroups;
 use rustix::fd::OwnedFd;
@@ -48,6 +48,9 @@ pub struct RunRecord<P = serde_json::Value> {
     pub policy: P,
     /// Directories made on the host so that protected paths can't be created; removed at the end.
     pub stand_ins: Vec<PathBuf>,
+    /// Those that this run made, and what they are: nothing else is removed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub put_stand_ins: Vec<PutStandIn>,
 }
 
 /// A record held by the keeper that wrote it.
@@ -106,7 +109,6 @@ impl StateDir {
     pub fn at(root: PathBuf) -> Result<Self, RunError> {
         let state = Self { root };
         state.make(&state.runs())?;
-        state.make(&state.stand_ins())?;
         Ok(state)
     }
 
@@ -119,9 +121,9 @@ impl StateDir {
         self.root.join("runs")
     }
 
-    /// Where stand-ins wait to be used again (see [`crate::stand_in`]).
-    pub(crate) fn stand_ins(&self) -> PathBuf {
-        self.root.join("stand-ins")
+    /// Where it is noted which stand-ins are left to other boxes to take away (see [`crate::stand_in`]).
+    pub(crate) fn stand_in_notes(&self) -> PathBuf {
+        self.root.join("left")
     }
 
     /// Where guests that have started are kept, for boxes of the microvm tier to resume.
@@ -234,14 +236,27 @@ impl StateDir {
             }
             if let Some(record) = record {
                 cgroups.remove_leftover(&record.sandbox_id);
-                record
-                    .stand_ins
-                    .iter()
-                    .for_each(|path| stand_in::remove(path, &self.stand_ins()));
+                let notes = self.stand_in_notes();
+                stand_in::sweep(&record.put_stand_ins, &notes);
+                if record.put_stand_ins.is_empty() {
+                    let places = record.stand_ins.iter();
+                    places.for_each(|path| stand_in::sweep_unnoted(path, &notes));
+                }
             }
             let _ = fs::remove_file(&path);
         }
+        stand_in::sweep(&[], &self.stand_in_notes());
+        self.drop_old_pool();
         crate::door::sweep(&self.doors());
+    }
+
+    /// Version 0.1.0 kept used stand-ins here, to use them again. Nobody does any more: others may have them open.
+    fn drop_old_pool(&self) {
+        let pool = self.root.join("stand-ins");
+        for entry in fs::read_dir(&pool).into_iter().flatten().flatten() {
+            let _ = fs::remove_dir(entry.path());
+        }
+        let _ = fs::remove_dir(pool);
     }
 }
 

@@ -176,8 +176,13 @@ pub(super) fn summarise(result: &RunResult) {
         } else {
             String::new()
         };
+        // These two are nothing that was stopped, but something to look at.
+        let line = match violation.kind {
+            "cover" | "git" => Line::Note,
+            _ => Line::Denied,
+        };
         print::line(
-            Line::Denied,
+            line,
             &format!(
                 "{} {}{times}: {}",
                 violation.kind, violation.name, violation.why
@@ -338,6 +343,11 @@ fn explain(by: KilledBy, result: &RunResult) -> (String, Option<&'static str>) {
             Some(
                 "raise resource_limits.max_cost_usd, or set llm.on_budget: refuse to go on without models",
             ),
+        ),
+        _ if by.as_str() == "lost_cover" => (
+            "lost_cover: a protected or hidden path was replaced on the host, and could not be covered again"
+                .to_owned(),
+            Some("use workspace: overlay where you work beside an agent"),
         ),
         _ => (
             format!("{}: the box was killed from outside", by.as_str()),

@@ -3,6 +3,7 @@
 //! Nothing here may allocate, lock or panic: the process is a copy of one that may have had threads.
 
 use super::message::{Kind, Message, Stage};
+use super::mounts;
 use super::script::{Script, Sheet};
 use super::stay::stay;
 use super::supplies::{Supplies, send_descriptors};
@@ -263,6 +264,7 @@ fn begin(furnished: &Furnished<'_>, umask: Mode) -> Result<std::convert::Infalli
         None,
     )
     .map_err(&stage)?;
+    mounts::send(start.control).map_err(&stage)?;
     if start.send_proc {
         let directory = rustix::fs::open(
             c"/proc",

@@ -4,6 +4,7 @@ use super::grip::{FreezeMethod, Grip};
 use super::idmap;
 use super::init::Terminal;
 use super::message::{Kind, LaunchError, Message, Stage};
+use super::mounts::BoxMounts;
 use super::script::Notes;
 use super::sight::Sightings;
 use super::ways::{self, BoxSockets, Ways};
@@ -96,6 +97,7 @@ pub struct Launched {
     pub(super) sockets: Option<BoxSockets>,
     pub(super) sightings: Option<Sightings>,
     pub(super) accounting: Accounting,
+    pub(super) mounts: Option<BoxMounts>,
 }
 
 impl Launched {
@@ -117,6 +119,11 @@ impl Launched {
     /// Pid 1 of the box, in the keeper's pid namespace.
     pub fn pid(&self) -> i32 {
         self.pid
+    }
+
+    /// A hold on its mounts, once.
+    pub fn take_mounts(&mut self) -> Option<BoxMounts> {
+        self.mounts.take()
     }
 
     /// Whether the program holds the keeper's terminal.
@@ -331,6 +338,13 @@ impl Launched {
                 self.answered = fds.pop();
                 continue;
             }
+            fds = match BoxMounts::from_descriptors(fds) {
+                Ok(mounts) => {
+                    self.mounts = Some(mounts);
+                    continue;
+                }
+                Err(others) => others,
+            };
             match (fds.pop(), &mut self.sampler) {
                 (Some(proc_directory), None) => {
                     self.sampler = Some(Sampler::new(proc_directory, self.accounting));

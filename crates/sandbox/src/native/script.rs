@@ -550,7 +550,7 @@ impl<'m> Draft<'m> {
     }
 }
 
-fn flags_for(access: Access) -> u64 {
+pub(super) fn flags_for(access: Access) -> u64 {
     let common = mount_flag::NO_SUID | mount_flag::NO_DEV;
     match access {
         Access::Read => common | mount_flag::READ_ONLY,

@@ -216,6 +216,7 @@ fn clone_init(
         sockets: None,
         sightings: None,
         accounting: tier.accounting(),
+        mounts: None,
     };
     Ok(Parts {
         launched,

@@ -70,7 +70,7 @@ fn new_proc() -> Result<OwnedFd, Errno> {
     fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
 }
 
-fn new_tmpfs(size: &CStr, mode: &CStr) -> Result<OwnedFd, Errno> {
+pub(super) fn new_tmpfs(size: &CStr, mode: &CStr) -> Result<OwnedFd, Errno> {
     let context = fsopen(c"tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(context.as_fd(), c"size", size)?;
     fsconfig_set_string(context.as_fd(), c"mode", mode)?;
@@ -230,7 +230,7 @@ fn clone_tree(directory: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Errno> 
     clone_opened(open_beneath(directory, path)?.as_fd())
 }
 
-fn clone_opened(place: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+pub(super) fn clone_opened(place: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH
@@ -238,7 +238,7 @@ fn clone_opened(place: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     open_tree(place, c"", flags)
 }
 
-fn open_beneath(directory: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Errno> {
+pub(super) fn open_beneath(directory: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat2(
         directory,
@@ -259,7 +259,11 @@ fn attach(tree: BorrowedFd<'_>, root: BorrowedFd<'_>, at: &Place<'_>) -> Result<
 }
 
 /// The same where no link can be on the way, in fewer calls.
-fn attach_in_ours(tree: BorrowedFd<'_>, root: BorrowedFd<'_>, at: &CStr) -> Result<(), Errno> {
+pub(super) fn attach_in_ours(
+    tree: BorrowedFd<'_>,
+    root: BorrowedFd<'_>,
+    at: &CStr,
+) -> Result<(), Errno> {
     move_mount(tree, c"", root, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
@@ -297,14 +301,14 @@ impl Own {
     }
 }
 
-fn make_directory(root: BorrowedFd<'_>, at: &CStr, mode: u32) -> Result<(), Errno> {
+pub(super) fn make_directory(root: BorrowedFd<'_>, at: &CStr, mode: u32) -> Result<(), Errno> {
     match rustix::fs::mkdirat(root, at, Mode::from_raw_mode(mode)) {
         Ok(()) | Err(Errno::EXIST) => Ok(()),
         Err(errno) => Err(errno),
     }
 }
 
-fn touch(root: BorrowedFd<'_>, at: &CStr) -> Result<(), Errno> {
+pub(super) fn touch(root: BorrowedFd<'_>, at: &CStr) -> Result<(), Errno> {
     let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     rustix::fs::openat(root, at, flags, Mode::from_raw_mode(0o444)).map(drop)
 }

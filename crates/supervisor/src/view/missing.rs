@@ -5,10 +5,10 @@ use crate::error::RunError;
 use crate::stand_in;
 use belljar_policy::{Access, Source};
 use belljar_sandbox::plan::{self, Kind, Shows};
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 impl Builder<'_> {
     /// A rule on a symbolic link goes for what it points to; and where the link itself could be replaced, for it too.
@@ -53,6 +53,39 @@ impl Builder<'_> {
             Access::Private | Access::Image => {}
         }
         Ok(())
+    }
+
+    /// Holds the links on the way to a path in their places: whoever can replace one leads the path elsewhere. A link that is
+    /// mounted on itself can be followed as before, but neither removed nor renamed.
+    pub(super) fn hold_links(&mut self, named: &Path) {
+        const MOST: usize = 40;
+        let mut way: Vec<OsString> = parts(named.parent().unwrap_or(named));
+        let mut here = PathBuf::from("/");
+        let mut followed = 0;
+        while let Some(part) = way.pop() {
+            if part == ".." {
+                here.pop();
+                continue;
+            }
+            let next = here.join(part);
+            let Ok(target) = fs::read_link(&next) else {
+                here = next;
+                continue;
+            };
+            followed += 1;
+            if followed > MOST {
+                return;
+            }
+            if self.around(&next) == Around::HostWrite && !self.covered(&next) {
+                self.pin_above(&next);
+                let itself = self.host(&next, Kind::File, plan::Access::Read);
+                self.show(next, itself);
+            }
+            if target.is_absolute() {
+                here = PathBuf::from("/");
+            }
+            way.extend(parts(&target));
+        }
     }
 
     /// A link that leads nowhere yet: whoever makes what it names makes what the rule speaks of.
@@ -140,7 +173,7 @@ impl Builder<'_> {
                 break;
             }
             match fs::symlink_metadata(parent) {
-                Ok(metadata) if !stand_in::is_marked(metadata.mode()) => {
+                Ok(metadata) if !stand_in::may_be_one(parent, &metadata) => {
                     if metadata.is_dir() {
                         self.plain.insert(parent.as_os_str().as_bytes().to_vec());
                     }
@@ -202,4 +235,16 @@ impl Builder<'_> {
         }
         Ok(())
     }
+}
+
+/// A path's names, the last first.
+fn parts(path: &Path) -> Vec<OsString> {
+    let parts = path.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        _ => None,
+    });
+    let mut parts: Vec<OsString> = parts.collect();
+    parts.reverse();
+    parts
 }

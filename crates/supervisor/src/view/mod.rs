@@ -15,11 +15,10 @@ use crate::error::RunError;
 use crate::stand_in;
 use belljar_policy::{Access, PathTable, Places, Source};
 use belljar_sandbox::plan::{self, Identity, Kind, Ownership, Shows, View};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The view, and what had to be put on the host for it.
@@ -63,10 +62,14 @@ pub(crate) struct Builder<'a> {
     creatable: HashMap<PathBytes, bool>,
     /// Rules on symbolic links, to be placed last.
     links: Vec<(PathBuf, Access, Source)>,
+    /// Paths that rules name and that go through links.
+    ways: BTreeSet<PathBuf>,
     /// Paths the table has a word of its own on.
     named: HashSet<&'a OsStr>,
     /// Directories that contain a hidden path.
     above_hidden: HashSet<&'a OsStr>,
+    /// Directories that contain a file which the user hides, or which holds a secret.
+    above_files: HashSet<&'a OsStr>,
 }
 
 impl<'a> Builder<'a> {
@@ -87,6 +90,15 @@ impl<'a> Builder<'a> {
             .filter(|(_, entry)| entry.access == Access::Hidden)
             .flat_map(|(path, _)| path.ancestors().skip(1).map(Path::as_os_str))
             .collect();
+        let above_files = table
+            .iter()
+            .filter(|(path, entry)| {
+                entry.access == Access::Hidden
+                    && entry.origin.source != Source::BuiltIn
+                    && !path.is_dir()
+            })
+            .flat_map(|(path, _)| path.ancestors().skip(1).map(Path::as_os_str))
+            .collect();
         Self {
             table,
             places,
@@ -100,8 +112,10 @@ impl<'a> Builder<'a> {
             plain: HashSet::new(),
             creatable: HashMap::new(),
             links: Vec::new(),
+            ways: BTreeSet::new(),
             named,
             above_hidden,
+            above_files,
         }
     }
 
@@ -134,6 +148,9 @@ impl<'a> Builder<'a> {
         // Where links lead is known only when everything else has its place.
         for (link, access, source) in std::mem::take(&mut self.links) {
             self.place_link(&link, access, &source)?;
+        }
+        for named in std::mem::take(&mut self.ways) {
+            self.hold_links(&named);
         }
         self.hide_by_name();
         self.place_links(links);
@@ -186,9 +203,20 @@ impl<'a> Builder<'a> {
     }
 
     /// Every entry of the host's root that no rule names.
+    ///
+    /// A cover over a file goes when somebody on the host puts another file there, and for a moment that one could be read.
+    /// So what the user hides is not covered: the directories above it are the box's own, with what else is in them shown
+    /// entry by entry, and a name that was left out does not come in. (Not where the box writes: it makes entries there.)
     fn top_level(&mut self) {
         for (path, kind) in children(Path::new("/")) {
-            if !OWN_TREES.iter().any(|own| path == Path::new(own)) && !self.is_named(&path) {
+            if OWN_TREES.iter().any(|own| path == Path::new(own)) || self.is_named(&path) {
+                continue;
+            }
+            let is_above = self.above_files.contains(path.as_os_str());
+            if is_above && matches!(kind, Found::Directory) {
+                self.show(&path, Shows::Frame);
+                self.expand(&path);
+            } else {
                 self.show_host(path, kind, plan::Access::Read);
             }
         }
@@ -273,12 +301,19 @@ impl<'a> Builder<'a> {
             return Ok(());
         }
         let Some(link) = self.resolve_parent(named) else {
-            return self.place_missing(named, access, source);
+            let missing = self.resolve_present(named);
+            if missing != named {
+                self.ways.insert(named.to_owned());
+            }
+            return self.place_missing(&missing, access, source);
         };
+        if matches!(access, Access::Hidden | Access::Protected) && link != named {
+            self.ways.insert(named.to_owned());
+        }
         match fs::symlink_metadata(&link) {
             Err(_) => self.place_missing(&link, access, source),
             // Another box's stand-in may go at any moment, so it counts as missing.
-            Ok(metadata) if stand_in::is_marked(metadata.mode()) => {
+            Ok(metadata) if stand_in::may_be_one(&link, &metadata) => {
                 self.place_missing(&link, access, source)
             }
             Ok(metadata) if metadata.is_symlink() => {
@@ -317,6 +352,18 @@ impl<'a> Builder<'a> {
     /// The path with every symbolic link before its last component resolved; `None` if its parent is not there.
     fn resolve_parent(&mut self, path: &Path) -> Option<PathBuf> {
         Some(self.real(path.parent()?)?.join(path.file_name()?))
+    }
+
+    /// The same where only a part of the way is there.
+    fn resolve_present(&mut self, path: &Path) -> PathBuf {
+        let present = path
+            .ancestors()
+            .skip(1)
+            .find_map(|above| Some((above, self.real(above)?)));
+        match present.map(|(above, real)| (path.strip_prefix(above), real)) {
+            Some((Ok(missing), real)) => real.join(missing),
+            _ => path.to_owned(),
+        }
     }
 
     /// The same for a whole path: what `canonicalize` says, with each directory on the way asked about once.
@@ -361,6 +408,13 @@ impl<'a> Builder<'a> {
                 _ => self.host(path, kind, plan::Access::Write),
             },
         };
+        // See `top_level`.
+        let is_above = kind == Kind::Directory && self.above_files.contains(path.as_os_str());
+        if access == Access::Read && is_above && self.around(path) == Around::Own {
+            self.show(path, Shows::Frame);
+            self.expand(path);
+            return;
+        }
         // Redundant where the parent already shows the same.
         if matches!(access, Access::Read)
             && self.around(path) == Around::HostRead

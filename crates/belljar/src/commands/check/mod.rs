@@ -7,7 +7,7 @@ use crate::cli::{Ask, Check, OutputFormat};
 use crate::exit::{self, Failure};
 use crate::print;
 use belljar_policy::{Decision, FileOp, Verdict, decide_env, decide_host};
-use belljar_supervisor::find_places;
+use belljar_supervisor::{find_places, with_repositories};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -57,7 +57,7 @@ fn decide_path(path: &Path, op: FileOp, ask: &Ask) -> Result<(PathBuf, Decision)
         Ok(rest) => places.home.join(rest),
         Err(_) => places.work.join(path),
     };
-    let table = capability.path_table(&places);
+    let table = with_repositories(capability, &places).path_table(&places);
     let decision = table.decide(&asked, op);
     let real = resolve(&asked);
     let decision = if real == asked {

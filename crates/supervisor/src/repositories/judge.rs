@@ -1,0 +1,326 @@
+//! What is in a workspace for git when a box has ended. All of it may be a trap: it is read within bounds, through
+//! directories in which the kernel follows no link, and git itself is never run.
+
+use super::config::programs;
+use crate::result::Violation;
+use belljar_policy::{Access, PathTable, Places};
+use belljar_sandbox::plan::{self, Plan, Shows};
+use rustix::fd::OwnedFd;
+use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use std::collections::{HashSet, VecDeque};
+use std::ffi::OsStr;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+/// How many directories are looked into, and how many names are read in all.
+const DIRECTORIES: usize = 10_000;
+const NAMES: usize = 1_000_000;
+/// How deep.
+const LEVELS: usize = 64;
+/// A longer file of settings is told as one that was not read.
+const CONFIG_BYTES: u64 = 1 << 20;
+/// So many findings are told one by one.
+const TOLD: usize = 20;
+
+/// What to look through in the end.
+#[derive(Debug)]
+pub(crate) struct Judged {
+    pub(crate) work: PathBuf,
+    /// What the box could not write.
+    pub(crate) covered: HashSet<PathBuf>,
+}
+
+impl Judged {
+    /// The workspace, if the box writes to it.
+    pub(crate) fn of(plan: &Plan, places: &Places, table: &PathTable) -> Option<Self> {
+        let is_written = plan.view.iter().any(|entry| {
+        matches!(&entry.shows, Shows::Host { access: plan::Access::Write, source, .. } if *source == places.work)
+    });
+        let covered = plan.view.iter().filter(|entry| {
+            entry.path.starts_with(&places.work)
+                && entry.path != places.work
+                && !matches!(
+                    entry.shows,
+                    Shows::Host {
+                        access: plan::Access::Write,
+                        ..
+                    }
+                )
+        });
+        (is_written && table.access(&places.work) == Access::Write).then(|| Self {
+            work: places.work.clone(),
+            covered: covered.map(|entry| entry.path.clone()).collect(),
+        })
+    }
+}
+
+/// What in the workspace would make git run a program, and was not out of the box's reach. `uncovered` was for a moment.
+pub(crate) fn judge(judged: &Judged, uncovered: &HashSet<PathBuf>) -> Vec<Violation> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::NO_SYMLINKS;
+    let Ok(root) = rustix::fs::openat2(CWD, &judged.work, flags, Mode::empty(), resolve) else {
+        return Vec::new();
+    };
+    let mut walk = Walk {
+        judged,
+        uncovered,
+        root,
+        queue: VecDeque::from([(PathBuf::new(), 0)]),
+        repositories: HashSet::new(),
+        names: NAMES,
+        findings: Vec::new(),
+    };
+    walk.go();
+    let more = walk.findings.len().saturating_sub(TOLD);
+    walk.findings.truncate(TOLD);
+    if let (true, Some(last)) = (more > 0, walk.findings.last_mut()) {
+        last.why.push_str(&format!(" (and {more} more like it)"));
+    }
+    walk.findings
+}
+
+struct Walk<'a> {
+    judged: &'a Judged,
+    uncovered: &'a HashSet<PathBuf>,
+    root: OwnedFd,
+    queue: VecDeque<(PathBuf, usize)>,
+    /// Those that were looked at.
+    repositories: HashSet<PathBuf>,
+    names: usize,
+    findings: Vec<Violation>,
+}
+
+impl Walk<'_> {
+    fn go(&mut self) {
+        let mut budget = DIRECTORIES;
+        while let Some((directory, level)) = self.queue.pop_front() {
+            if budget == 0 || self.names == 0 || level > LEVELS {
+                self.find(
+                    &directory,
+                    "was not searched for git repositories: there is too much in the workspace",
+                );
+                return;
+            }
+            budget -= 1;
+            self.look_into(&directory, level);
+        }
+    }
+
+    fn look_into(&mut self, directory: &Path, level: usize) {
+        let entries = self.entries(directory);
+        let has = |name: &str| entries.iter().any(|(known, _)| known == OsStr::new(name));
+        if has("HEAD") && (has("objects") || has("commondir")) {
+            return self.repository(directory);
+        }
+        for (name, kind) in &entries {
+            let path = directory.join(name);
+            if name != ".git" {
+                if *kind == FileType::Directory {
+                    self.queue.push_back((path, level + 1));
+                }
+                continue;
+            }
+            match kind {
+                FileType::Directory => self.repository(&path),
+                _ if self.is_covered(&path) => {}
+                FileType::RegularFile => self.git_file(directory, &path),
+                _ => self.find(&path, "is a link to a repository, made while the box ran"),
+            }
+        }
+    }
+
+    /// A file that says where the repository is.
+    fn git_file(&mut self, directory: &Path, path: &Path) {
+        let text = self.read(path).unwrap_or_default();
+        let named = String::from_utf8_lossy(&text);
+        let named = named
+            .trim()
+            .strip_prefix("gitdir:")
+            .map(|rest| PathBuf::from(rest.trim()));
+        let inside = named.and_then(|named| {
+            let named = self.judged.work.join(directory).join(named);
+            let plain = plain(&named)?;
+            Some(plain.strip_prefix(&self.judged.work).ok()?.to_owned())
+        });
+        match inside {
+            // It is judged for what it is.
+            Some(inside) => self.repository(&inside),
+            None => self.find(path, "names a repository outside of the workspace"),
+        }
+    }
+
+    fn repository(&mut self, git: &Path) {
+        if !self.repositories.insert(git.to_owned()) {
+            return;
+        }
+        for name in ["config", "config.worktree"] {
+            self.settings(&git.join(name));
+        }
+        self.hooks(&git.join("hooks"));
+        self.common_directory(git);
+        for name in ["modules", "worktrees"] {
+            for (entry, kind) in self.entries(&git.join(name)) {
+                let path = git.join(name).join(entry);
+                match (kind, name) {
+                    (FileType::Directory, "worktrees") => self.repository(&path),
+                    (FileType::Directory, _) => self.queue.push_back((path, 0)),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn settings(&mut self, path: &Path) {
+        if self.is_covered(path) {
+            return;
+        }
+        match self.read(path) {
+            Ok(text) => {
+                let programs: Vec<String> = programs(&text).into_iter().take(12).collect();
+                if !programs.is_empty() {
+                    let programs = programs.join(", ");
+                    self.find(path, &format!("has git run programs: {programs}"));
+                }
+            }
+            Err(Errno::NOENT | Errno::NOTDIR) => {}
+            Err(Errno::FBIG) => self.find(path, "is too long to be looked at"),
+            Err(_) => self.find(path, "is no plain file, and git would read it"),
+        }
+    }
+
+    fn hooks(&mut self, path: &Path) {
+        if self.is_covered(path) {
+            return;
+        }
+        let is_hook = |name: &OsStr| !name.as_bytes().ends_with(b".sample");
+        let entries = self.entries(path);
+        let count = entries.iter().filter(|(name, _)| is_hook(name)).count();
+        if count > 0 {
+            self.find(path, &format!("has {count} git hooks in it"));
+        } else if entries.is_empty() && self.is_link(path) {
+            self.find(path, "is a link to git hooks elsewhere");
+        }
+    }
+
+    fn common_directory(&mut self, git: &Path) {
+        let path = git.join("commondir");
+        if self.is_covered(&path) {
+            return;
+        }
+        let is_worktree = git.parent().and_then(Path::file_name) == Some(OsStr::new("worktrees"));
+        match self.read(&path) {
+            Err(Errno::NOENT | Errno::NOTDIR) => {}
+            // What git itself writes there.
+            Ok(text) if is_worktree && text.trim_ascii() == b"../.." => {}
+            _ => self.find(&path, "has git read its settings elsewhere"),
+        }
+    }
+
+    fn find(&mut self, path: &Path, why: &str) {
+        let path = self.judged.work.join(path);
+        let name = printable(&path);
+        let hint = "look before you use git there: `cat -v` shows a file as it is, and `git -c core.fsmonitor=false \
+                    -c core.hooksPath=/dev/null status --ignore-submodules=all` at the top of your own repository runs nothing of it";
+        self.findings.push(Violation {
+            kind: "git",
+            name,
+            count: 1,
+            why: why.to_owned(),
+            hint: Some(hint.to_owned()),
+        });
+    }
+
+    /// Whether it, or a directory above it, could not be written by the box at any time.
+    fn is_covered(&self, path: &Path) -> bool {
+        let path = self.judged.work.join(path);
+        let above = || {
+            path.ancestors()
+                .take_while(|above| *above != self.judged.work)
+        };
+        above().any(|above| self.judged.covered.contains(above))
+            && !above().any(|above| self.uncovered.contains(above))
+    }
+
+    fn open(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let path = match path.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => path,
+        };
+        let flags = flags | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        rustix::fs::openat2(&self.root, path, flags, Mode::empty(), resolve)
+    }
+
+    fn is_link(&self, path: &Path) -> bool {
+        self.open(path, OFlags::PATH)
+            .and_then(rustix::fs::fstat)
+            .is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Symlink)
+    }
+
+    fn read(&self, path: &Path) -> Result<Vec<u8>, Errno> {
+        // A link is there for git, and can't be opened here.
+        let file = self.open(path, OFlags::empty())?;
+        let found = rustix::fs::fstat(&file)?;
+        if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+            return Err(Errno::INVAL);
+        }
+        let mut text = Vec::new();
+        let mut file = std::fs::File::from(file).take(CONFIG_BYTES + 1);
+        file.read_to_end(&mut text).map_err(|_| Errno::IO)?;
+        match text.len() as u64 > CONFIG_BYTES {
+            true => Err(Errno::FBIG),
+            false => Ok(text),
+        }
+    }
+
+    /// What is in a directory; nothing, if it is none.
+    fn entries(&mut self, path: &Path) -> Vec<(std::ffi::OsString, FileType)> {
+        let Ok(directory) = self.open(path, OFlags::DIRECTORY).and_then(Dir::new) else {
+            return Vec::new();
+        };
+        let mut entries = Vec::new();
+        for entry in directory.flatten().take(self.names) {
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name != "." && name != ".." {
+                entries.push((name.to_owned(), entry.file_type()));
+            }
+        }
+        self.names = self.names.saturating_sub(entries.len());
+        // Some file systems do not say.
+        for (name, kind) in &mut entries {
+            if *kind == FileType::Unknown
+                && let Ok(found) = self
+                    .open(&path.join(name), OFlags::PATH)
+                    .and_then(rustix::fs::fstat)
+            {
+                *kind = FileType::from_raw_mode(found.st_mode);
+            }
+        }
+        entries
+    }
+}
+
+/// A path without `.` and `..`, if it stays below the root.
+pub(super) fn plain(path: &Path) -> Option<PathBuf> {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => plain.pop().then_some(())?,
+            Component::CurDir => {}
+            part => plain.push(part),
+        }
+    }
+    Some(plain)
+}
+
+/// A name that an agent chose, for a line of text.
+pub(crate) fn printable(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let text = text.chars().map(|c| match c.is_control() {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    });
+    text.collect()
+}
