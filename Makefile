@@ -69,7 +69,8 @@ bench: ## launch time against bare processes and bubblewrap; replication from me
 fuzz: ## random input for whatever reads files and the wire, again and again (FOR=10m)
 	$(STEP) fuzz cargo nextest run --locked --stress-duration $(or $(FOR),10m) --package belljar-api --package belljar-policy \
 		--package belljar-manifest --package belljar-egress --package belljar-ledger --package belljar-web \
-		-E 'test(/fuzz|prop|any_|random|nonsense|whatever|hostile|never/) + binary(fuzz) + binary(lattice) + binary(hostile)'
+		--package belljar-supervisor --package belljar-sandbox \
+		-E 'test(/fuzz|prop|any_|random|nonsense|whatever|hostile|never/) - package(belljar-supervisor) - package(belljar-sandbox) + binary(fuzz) + binary(lattice) + binary(hostile) + test(/::(any|hostile)_/) & (package(belljar-supervisor) + package(belljar-sandbox))'
 
 soak: ## the tests with real boxes, again and again, to find what fails seldom (FOR=1h)
 	$(STEP) soak cargo nextest run --locked --package belljar --package belljar-supervisor --stress-duration $(or $(FOR),1h)

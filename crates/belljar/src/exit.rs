@@ -13,6 +13,7 @@ use belljar_manifest::{ManifestError, ReadError};
 use belljar_supervisor::fleet::{FleetError, HireError};
 use belljar_supervisor::{ApplyError, RunError};
 use belljar_web::TokenError;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Everything went well, or what was asked about is allowed.
@@ -222,7 +223,10 @@ impl Failure {
             Failure::Run(RunError::Invalid { .. } | RunError::UnknownId { .. })
             | Failure::Config(_)
             | Failure::Invalid(..) => INVALID,
-            Failure::Apply(ApplyError::Conflicts(_)) | Failure::Refused(..) => REFUSED,
+            Failure::Apply(
+                ApplyError::Conflicts(_) | ApplyError::Troubled(_) | ApplyError::Altered { .. },
+            )
+            | Failure::Refused(..) => REFUSED,
             Failure::Fleet(FleetError::Open(OpenFleetError::Condition(_))) => INVALID,
             Failure::Fleet(_) | Failure::Call(CallError::Refused { .. }) => REFUSED,
             Failure::Call(_) => INTERNAL,
@@ -242,6 +246,8 @@ impl Failure {
             Failure::Image(_) => "image",
             Failure::Fault(_, fault) => fault_word(fault),
             Failure::Apply(ApplyError::Conflicts(_)) => "conflict",
+            Failure::Apply(ApplyError::Troubled(_)) => "unlisted_changes",
+            Failure::Apply(ApplyError::Altered { .. }) => "altered_changes",
             Failure::Fleet(FleetError::Hire(HireError::Refused(refusal))) => refusal.code(),
             Failure::Fleet(_) => "refused",
             Failure::Call(CallError::Refused { .. }) => "refused",
@@ -280,15 +286,22 @@ impl Failure {
             Failure::Config(_) => {
                 Some("name a capability.yaml or sandbox.toml that you can read".into())
             }
-            Failure::Apply(ApplyError::Conflicts(_)) => {
-                Some("`belljar diff` shows the changes; nothing was applied".into())
-            }
+            Failure::Apply(ApplyError::Conflicts(_)) => Some(
+                "`belljar diff` shows the changes that wait; those paths were not touched".into(),
+            ),
+            Failure::Apply(ApplyError::Troubled(_) | ApplyError::Altered { .. }) => Some(
+                "what is kept can't be trusted any more: `belljar discard` throws it away".into(),
+            ),
+            Failure::Apply(ApplyError::Failed { .. }) => Some(
+                "what was applied stays; once the cause is gone, `belljar apply` goes on".into(),
+            ),
             Failure::Fleet(FleetError::Open(error)) => Some(error.hint()),
             Failure::Fleet(FleetError::Hire(HireError::Refused(refusal))) => {
                 Some(refusal.hint().to_owned())
             }
             Failure::Call(error) => error.hint().map(str::to_owned),
-            Failure::Apply(_) | Failure::Fleet(_) => None,
+            Failure::Apply(ApplyError::State(error)) => error.hint(),
+            Failure::Fleet(_) => None,
             Failure::Keys(error) => Some(error.hint()),
             Failure::Log(error) => Some(error.hint()),
             Failure::Token(error) => Some(error.hint().to_owned()),
@@ -317,17 +330,28 @@ impl Failure {
         }
     }
 
+    /// The paths that an error is about, where it is about several.
+    fn paths(&self) -> Vec<&Path> {
+        match self {
+            Failure::Apply(ApplyError::Conflicts(conflicts)) => {
+                conflicts.iter().map(|at| at.path.as_path()).collect()
+            }
+            Failure::Apply(ApplyError::Troubled(troubles)) => {
+                troubles.iter().map(|at| at.path.as_path()).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     fn show(&self) {
         if let Some(error) = self.manifest() {
             eprintln!("{}", error.render(print::manifest_colour()));
             return;
         }
         print::line(Line::Error, &self.message());
-        if let Failure::Apply(ApplyError::Conflicts(conflicts)) = self {
-            conflicts
-                .iter()
-                .for_each(|conflict| eprintln!("  {}", conflict.path.display()));
-        }
+        self.paths()
+            .iter()
+            .for_each(|path| eprintln!("  {}", print::harmless_path(path)));
         if let Some(hint) = self.hint() {
             print::line(Line::Hint, &hint);
         }

@@ -1,7 +1,10 @@
 //! How things look. Colour never carries meaning alone.
 
 use belljar_manifest::Colour;
+use belljar_policy::is_harmful;
+pub(crate) use belljar_policy::{harmless, harmless_path};
 use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::io::{BufWriter, IsTerminal, Stdout, Write};
 use std::time::Duration;
 
@@ -44,35 +47,13 @@ pub(crate) fn manifest_colour() -> Colour {
     }
 }
 
-/// Text in an ANSI style, where the terminal takes it.
+/// Text in an ANSI style, where the terminal takes it: a colour in it would be somebody else's.
 pub(crate) fn styled(text: &str, code: &str, on: bool) -> String {
     if on {
         format!("\x1b[{code}m{text}\x1b[0m")
     } else {
         text.to_owned()
     }
-}
-
-/// Text with nothing in it that a terminal would obey: agents choose some of what we print.
-pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(is_harmful) {
-        return Cow::Borrowed(text);
-    }
-    let mut shown = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        if is_harmful(c) {
-            shown.extend(c.escape_unicode());
-        } else {
-            shown.push(c);
-        }
-    }
-    Cow::Owned(shown)
-}
-
-/// Control characters, and those that change the direction or the line of what follows.
-fn is_harmful(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// A moment, in milliseconds since 1970, as people write it; in UTC, so that it reads the same everywhere.
@@ -162,16 +143,84 @@ pub(crate) fn line(kind: Line, text: &str) {
     let _ = writeln!(std::io::stderr(), "{mark} {text}");
 }
 
-/// Text on standard output. A reader that closed early is not an error.
+/// Text on standard output. A reader that closed early is not an error. Whatever went into it, a terminal gets lines, tabs and
+/// our colours, and nothing else to obey; who must not begin a line either has been through [`harmless`] before.
 pub(crate) fn out(text: &str) {
+    raw(&guarded(text));
+}
+
+/// Bytes as they are: what an agent wrote, for a program to read, or what moves the cursor, of our own.
+pub(crate) fn raw(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+/// The beginnings of our own colours, and their end.
+const COLOURS: [&str; 9] = ["0", "1", "1;31", "2", "31", "32", "33", "35", "36"];
+
+fn guarded(text: &str) -> Cow<'_, str> {
+    let passes = |c: char| matches!(c, '\n' | '\t');
+    if !text.chars().any(|c| is_harmful(c) && !passes(c)) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let colour = COLOURS.iter().find_map(|code| {
+            let after = rest.strip_prefix("\x1b[")?.strip_prefix(code)?;
+            after.strip_prefix('m')
+        });
+        let after = colour.unwrap_or_else(|| rest.get(c.len_utf8()..).unwrap_or_default());
+        let taken = rest.get(..rest.len() - after.len()).unwrap_or_default();
+        if colour.is_none() && is_harmful(c) && !passes(c) {
+            shown.extend(c.escape_unicode());
+        } else {
+            shown.push_str(taken);
+        }
+        rest = after;
+    }
+    Cow::Owned(shown)
 }
 
 /// A value as one line of JSON on standard output.
 pub(crate) fn json(value: &impl serde::Serialize) {
-    let mut text = serde_json::to_string(value).unwrap_or_else(|_| "null".into());
-    text.push('\n');
-    out(&text);
+    let text = serde_json::to_string(value).unwrap_or_else(|_| "null".into());
+    json_text(&text);
+    raw("\n");
+}
+
+/// Values as a list in one line of JSON, one after the other.
+pub(crate) fn json_list(values: impl Iterator<Item = impl serde::Serialize>) {
+    raw("[");
+    for (index, value) in values.enumerate() {
+        if index > 0 {
+            raw(",");
+        }
+        json_text(&serde_json::to_string(&value).unwrap_or_else(|_| "null".into()));
+    }
+    raw("]\n");
+}
+
+/// JSON that means the same, and has nothing in it that a terminal would obey.
+pub(crate) fn json_text(text: &str) {
+    raw(&json_escaped(text));
+}
+
+fn json_escaped(text: &str) -> Cow<'_, str> {
+    let harmful = |c: char| is_harmful(c) && c != '\n';
+    if !text.chars().any(harmful) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if !harmful(c) {
+            shown.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            let _ = write!(shown, "\\u{unit:04x}");
+        }
+    }
+    Cow::Owned(shown)
 }
 
 #[cfg(test)]
@@ -179,13 +228,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_terminal_is_given_nothing_to_obey() {
-        assert_eq!(harmless("plain ünï"), "plain ünï");
-        assert_eq!(harmless("a\u{1b}[2Jb\nc"), "a\\u{1b}[2Jb\\u{a}c");
-        assert_eq!(
-            harmless("\u{9b}31m\u{202e}x\u{7f}"),
-            "\\u{9b}31m\\u{202e}x\\u{7f}"
-        );
+    fn what_was_forgotten_is_obeyed_by_no_terminal() {
+        for (given, shows) in [
+            ("a\tb\n", "a\tb\n"),
+            (
+                "\x1b[1;31mred\x1b[0m\x1b[8mhidden",
+                "\x1b[1;31mred\x1b[0m\\u{1b}[8mhidden",
+            ),
+            ("a\r\x1b[2K\u{9b}1A", "a\\u{d}\\u{1b}[2K\\u{9b}1A"),
+            ("\x1b]8;;http://x\x07y", "\\u{1b}]8;;http://x\\u{7}y"),
+            ("\x1b[31\u{202e}", "\\u{1b}[31\\u{202e}"),
+        ] {
+            assert_eq!(guarded(given), shows, "{given:?}");
+        }
+        let value = "\u{202e}\u{7f}\u{9b}\u{e0041}é\n";
+        let text = serde_json::to_string(value).expect("JSON");
+        let shown = json_escaped(&text).into_owned();
+        assert!(!shown.chars().any(is_harmful), "{shown:?}");
+        assert_eq!(serde_json::from_str::<String>(&shown).expect("JSON"), value);
     }
 
     #[test]

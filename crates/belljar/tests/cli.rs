@@ -274,6 +274,64 @@ fn running_boxes_can_be_listed_and_inspected(who: Who) {
     assert_ne!(belljar(&jail, &["inspect", &id]).code(), 0);
 }
 
+/// A name that erases lines, starts one of its own, turns the direction of writing around and hides.
+const HOSTILE: &str =
+    "x\u{1b}[2K\u{1b}[1A\rFORGED\nFORGED \u{7}\u{9b}1A\u{202e}\u{200b}\u{feff}\u{1b}]8;;evil\u{7}";
+
+/// Whoever chose it: it is shown, on the line where it belongs, and steers no terminal.
+fn no_name_steers_the_terminal(who: Who) {
+    let jail = Jail::new(who);
+    let program = jail.probe_path().to_string_lossy().into_owned();
+    let mut command = jail.json_command(&[&program, "wait", HOSTILE]);
+    command.stdin(Stdio::piped());
+    let mut child = command.spawn().expect("start belljar");
+    let id = eventually("the box is listed", || {
+        let list = belljar_json(&jail, &["ps", "--output", "json"]);
+        list["running"][0]["sandbox_id"].as_str().map(str::to_owned)
+    });
+    let path = jail.work.join(HOSTILE);
+    let path = path.to_str().expect("text");
+    let unseen = format!("/var/none/{HOSTILE}");
+    let source = format!("/none/{HOSTILE}");
+    for words in [
+        &["ps"][..],
+        &["ps", "--output", "json"],
+        &["inspect", &id],
+        &["inspect", &id, "--output", "json"],
+        &["inspect", HOSTILE],
+        &["diff", HOSTILE],
+        &["run", "--", HOSTILE],
+        &["run", "--config", HOSTILE, "--", "true"],
+        &["run", "--profile", HOSTILE, "--", "true"],
+        &["profile", "show", HOSTILE],
+        &["run", "--", &unseen],
+        &["validate", HOSTILE],
+        &["check", "path", path],
+        &["check", "path", path, "--output", "json"],
+        &["check", "host", HOSTILE],
+        &["check", "env", HOSTILE],
+        &["learn", "--", "sh", "-c", "echo x > \"$0\"", HOSTILE],
+        &["audit", "show"],
+        &["audit", "export"],
+        &["mcp", "diff", HOSTILE],
+        &["image", "build", "x", "--oci", &source],
+        &["experiment", "run", HOSTILE],
+        &["manifest", "show", HOSTILE],
+        &["replication", "tree", "--contract", HOSTILE],
+        &["audit", "verify", HOSTILE],
+    ] {
+        let finished = belljar(&jail, words);
+        for line in [finished.stdout(), finished.stderr()].concat().lines() {
+            let steers = |c: char| belljar_policy::is_harmful(c) && c != '\t';
+            assert!(!line.contains(steers), "{words:?}: {line:?}");
+            assert!(!line.starts_with("FORGED"), "{words:?}: {line:?}");
+        }
+    }
+    assert!(belljar(&jail, &["ps"]).stdout().contains("FORGED"));
+    drop(child.stdin.take());
+    jail.conclude(child).assert_exit(0);
+}
+
 /// A keeper that was killed is not a running box.
 fn dead_keepers_are_not_listed(who: Who) {
     let jail = Jail::new(who);
@@ -405,6 +463,7 @@ for_each_user!(
     help_and_version_go_to_standard_output,
     validate_shows_the_fields,
     running_boxes_can_be_listed_and_inspected,
+    no_name_steers_the_terminal,
     dead_keepers_are_not_listed,
     records_of_running_boxes_are_private,
     the_result_has_its_documented_fields,

@@ -343,7 +343,7 @@ fn kept_changes_are_private(who: Who) {
     );
     let list = kept
         .iter()
-        .find(|path| path.ends_with("changes.json"))
+        .find(|path| path.ends_with("changes.jsonl"))
         .expect("the list of changes");
     for ancestor in list
         .ancestors()
@@ -392,6 +392,102 @@ fn apply_does_not_follow_links_out_of_the_workspace(who: Who) {
     );
 }
 
+/// What the agent chose, names and contents, is shown line by line and steers nothing.
+fn nothing_of_the_agents_steers_the_terminal(who: Who) {
+    let jail = Jail::new(who);
+    let outcome = overlaid(
+        &jail,
+        "name=$(printf 'a\\033[2K\\033[1A\\rFORGED\\nFORGED \\302\\233\\342\\200\\256\\033]8;;x\\007\\377')
+         printf 'x' > \"$name\"; ln -s \"$name\" link
+         printf 'old\\n\\tcurl # \\033[2K\\033[1A\\033[8m\\342\\200\\213\\r\\n' > main.txt",
+    );
+    outcome.assert_exit(0);
+    let id = outcome.sandbox_id();
+    for words in [
+        &["diff", id][..],
+        &["diff", id, "--output", "json"],
+        &["apply", id],
+    ] {
+        let finished = finish(jail.belljar(words).spawn().expect("start belljar"));
+        assert_eq!(finished.code(), 0, "{}", finished.stderr());
+        let shown = finished.stdout();
+        assert!(shown.contains("FORGED"), "{words:?}: {shown:?}");
+        for line in shown.lines() {
+            assert!(
+                !line.contains(|c| belljar_policy::is_harmful(c) && c != '\t'),
+                "{words:?}: {line:?}"
+            );
+            assert!(!line.starts_with("FORGED"), "{words:?}: {line:?}");
+        }
+    }
+}
+
+/// Killed in the middle, `apply` goes on when it is run again.
+fn apply_is_finished_after_a_kill(who: Who) {
+    let jail = Jail::new(who);
+    let outcome = overlaid(
+        &jail,
+        "mkdir many && cd many && seq 1500 | split -l 1 -a 4 - f && rm ../main.txt",
+    );
+    outcome.assert_exit(0);
+    let mut apply = jail
+        .belljar(&["apply", outcome.sandbox_id()])
+        .spawn()
+        .expect("start belljar");
+    support::eventually("some of it is there", || {
+        jail.work.join("many/faaab").exists().then_some(())
+    });
+    let _ = apply.kill();
+    let _ = apply.wait();
+    let again = finish(
+        jail.belljar(&["apply", outcome.sandbox_id()])
+            .spawn()
+            .expect("start belljar"),
+    );
+    // Whoever was quicker than the signal had finished.
+    assert!([0, 121].contains(&again.code()), "{}", again.stderr());
+    let made = picture(&jail.work.join("many"));
+    assert_eq!(made.len(), 1500);
+    assert!(!made.keys().any(|name| name.contains("belljar")));
+    assert!(!jail.work.join("main.txt").exists());
+    jail.assert_nothing_left(Some(outcome.sandbox_id()));
+}
+
+/// A disk that is full or read-only: whole files, a clear error, and the rest later.
+fn apply_waits_for_room(who: Who) {
+    if who != Who::Root {
+        return;
+    }
+    let jail = Jail::new(who);
+    let belljar = env!("CARGO_BIN_EXE_belljar");
+    let script = format!(
+        "mount -t tmpfs -o size=256k,mode=755 tmpfs . && cd \"$PWD\"
+         {belljar} run --workspace overlay -- sh -c 'for i in 1 2 3 4; do head -c 100000 /dev/zero | tr \\\\0 x > f$i; done' 2> said
+         rm said; id=$(ls $BELLJAR_STATE_DIR/overlays)
+         code=0; {belljar} apply $id 2> /dev/shm/said-$$ || code=$?
+         echo $code $(ls -A | wc -l) $(cat /dev/shm/said-$$); rm /dev/shm/said-$$
+         for f in f*; do wc -c < $f; done | sort -u
+         mount -o remount,size=4M . ; mount -o remount,ro .
+         code=0; {belljar} apply $id 2> /dev/null || code=$?; echo $code
+         mount -o remount,rw . ; {belljar} apply $id; ls -A | tr '\\n' ' '"
+    );
+    let finished = finish(
+        jail.outside("unshare")
+            .args(["--mount", "sh", "-euc", &script])
+            .spawn()
+            .expect("a shell"),
+    );
+    let said = finished.stdout();
+    assert_eq!(finished.code(), 0, "{said}{}", finished.stderr());
+    let lines: Vec<_> = said.lines().collect();
+    assert!(
+        lines[0].starts_with("120 2 ") && lines[0].contains("f3"),
+        "{said}"
+    );
+    assert_eq!(lines[1..3], ["100000", "120"], "{said}");
+    assert_eq!(lines.last(), Some(&"f1 f2 f3 f4 "), "{said}");
+}
+
 fn a_run_that_changed_nothing_leaves_nothing(who: Who) {
     let jail = Jail::new(who);
     let outcome = overlaid(&jail, "cat main.txt > /dev/null");
@@ -437,6 +533,9 @@ for_each_user!(
     protected_and_hidden_files_stay_so_under_an_overlay,
     kept_changes_are_private,
     apply_does_not_follow_links_out_of_the_workspace,
+    nothing_of_the_agents_steers_the_terminal,
+    apply_is_finished_after_a_kill,
+    apply_waits_for_room,
     a_run_that_changed_nothing_leaves_nothing,
     unknown_ids_are_an_error,
 );

@@ -185,6 +185,11 @@ async fn connect_through(
     if status.is_some_and(|status| status.len() == 3 && status[0] == b'2') {
         return Ok(stream);
     }
-    let line = answer.split(|b| *b == b'\r').next().unwrap_or_default();
-    Err(io::Error::other(crate::record::printable(line)))
+    // Its words may be the request's, and that has a password in it.
+    let code = status.and_then(|status| std::str::from_utf8(status).ok());
+    let code = code.and_then(|status| status.parse::<u16>().ok());
+    Err(io::Error::other(match code {
+        Some(code @ 100..=599) => format!("it answered {code}"),
+        _ => "it answered what is no HTTP".to_owned(),
+    }))
 }

@@ -550,3 +550,39 @@ async fn a_proxy_of_the_hosts_network_is_asked_for_the_name_or_for_the_address()
         assert!(head.contains("Proxy-Authorization: Basic c2VjcmV0\r\n"));
     }
 }
+
+/// A proxy may repeat in its answer what it was asked, and that has a password in it.
+#[tokio::test]
+async fn of_a_proxys_refusal_only_the_number_is_on_record() {
+    for (line, code) in [
+        ("HTTP/1.1 407", "407"),
+        ("HTTP/1.1 Basic", "no HTTP"),
+        ("HTTP/1.1 4c2VjcmV0", "no HTTP"),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(stream.read_u8().await.unwrap());
+            }
+            let asked = String::from_utf8(head).unwrap().replace("\r\n", " ");
+            let answer = format!("{line} {asked}\r\n\r\n");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        });
+        let mut config = config(vec![allow("a.test", &[7])]);
+        config.upstream_proxy = Some(UpstreamProxy {
+            host: Host::from(address.ip()),
+            port: address.port(),
+            resolution: ProxyResolution::AtProxy,
+            authorization: Some(belljar_egress::SecretText::new("Basic c2VjcmV0".to_owned())),
+        });
+        let bx = start(config);
+        let (_, mut stream) = bx.connect("a.test:7").await;
+        assert_eq!(read_all(&mut stream).await, b"");
+        bx.engine.stop();
+        let told = format!("{:?}", bx.recording.refusals());
+        assert!(told.contains(code) && !told.contains("c2VjcmV0"), "{told}");
+    }
+}

@@ -503,6 +503,34 @@ fn what_claims_to_be_large_or_sparse_is_refused() {
     }
 }
 
+/// What is skipped is unpacked all the same: a little for each entry is all there is.
+#[test]
+fn what_is_in_no_file_is_bounded() {
+    let zeros = vec![0; 20 << 20];
+    for (kind, name) in [
+        (EntryType::Fifo, &b"pipe"[..]),
+        (EntryType::Directory, b"d"),
+        (EntryType::Symlink, b"link"),
+        (EntryType::Regular, b".wh.gone"),
+        (EntryType::Regular, b".wh..wh.plnk"),
+    ] {
+        let layer = Layer::new()
+            .entry(kind, name, b"x", 0o644, &zeros)
+            .file("a", "x");
+        let result = Scene::of(vec![layer]).build(None);
+        let is_mark = kind == EntryType::Regular;
+        // A mark may be as long as a file, and counts as one.
+        assert_eq!(
+            matches!(result, Err(ImageError::TooLarge(_))),
+            !is_mark,
+            "{kind:?}"
+        );
+    }
+    // Files themselves have bounds of their own.
+    let full = Layer::new().entry(EntryType::Regular, b"full", b"", 0o644, &zeros);
+    Scene::of(vec![full]).image();
+}
+
 #[test]
 fn long_names_are_read_in_both_forms() {
     let long = format!("{}/{}", "d".repeat(200), "f".repeat(200));

@@ -246,11 +246,9 @@ fn plain(text: &str) -> String {
     out
 }
 
-/// Control characters, and those that change the line or the direction of what follows, or can't be seen.
+/// What is harmful to a reader, and what a reader of YAML may take for something else.
 fn is_unsafe(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202f}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff0}'..='\u{ffff}' | '\u{e0000}'..='\u{e0fff}')
+    belljar_policy::is_harmful(c) || matches!(c, '\u{202f}' | '\u{fff0}'..='\u{ffff}')
 }
 
 fn escape(out: &mut String, c: char) {

@@ -16,6 +16,7 @@ mod decision;
 mod egress;
 mod env;
 mod env_patterns;
+mod harmless;
 mod image;
 mod limits;
 mod meet;
@@ -42,6 +43,7 @@ pub use egress::{
     is_provider, is_secret_name, is_variable_name,
 };
 pub use env::{EnvAllow, EnvPolicy, decide_env};
+pub use harmless::{harmless, harmless_bytes, harmless_path, harmless_text, is_harmful};
 pub use image::{ImageName, InvalidImageName};
 pub use limits::Limits;
 pub use origin::{Origin, Rule, Source};

@@ -26,6 +26,7 @@ use belljar_sandbox::show::Show;
 use std::ffi::{OsStr, OsString};
 use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -294,6 +295,9 @@ pub(crate) fn lower(
     let built = Builder::new(&table, &places, principal.identity, changes)
         .on_image(tree)
         .build(&fittings.links);
+    if let Some(store) = &overlay {
+        crate::changes::hand_over(store, &principal.identity)?;
+    }
     let BuiltView {
         mut entries,
         stand_ins,
@@ -573,8 +577,15 @@ fn make_overlay(
         .collect();
     for path in &paths {
         let layers = store.join(overlay_name(path));
-        // The box's user owns the layers, and nobody else may look; the list of changes beside them stays ours.
-        make(&layers, 0o700)?;
+        // The box's user will own the layers, and nobody else may look; the list of changes beside them stays ours.
+        let fail = |source| RunError::State {
+            path: layers.clone(),
+            source,
+        };
+        std::fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&layers)
+            .map_err(fail)?;
         for name in ["changes", "scratch", "stand-ins"] {
             make(&layers.join(name), 0o755)?;
         }
@@ -583,6 +594,6 @@ fn make_overlay(
             let _ = std::fs::set_permissions(layers.join("changes"), metadata.permissions());
         }
     }
-    crate::changes::write_roots(&store, &paths)?;
+    crate::changes::write_roots(&store, principal.identity.uid, &paths)?;
     Ok(store)
 }

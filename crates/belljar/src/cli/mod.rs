@@ -20,8 +20,10 @@ pub(crate) use proof::{Audit, ExportFormat, KeyKind, Keys, LogName, Manifest, Ve
 pub(crate) use token::{Create, Token, TokenRole};
 
 use crate::exit;
-use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// Runs AI agents under glass.
@@ -41,7 +43,23 @@ impl Cli {
     /// box takes to start. Whatever is not a good `run` is read by the whole definition, whose words it deserves.
     pub(crate) fn read() -> Self {
         let words: Vec<OsString> = std::env::args_os().collect();
-        Self::run_alone(&words).unwrap_or_else(|| Self::parse_from(words))
+        Self::run_alone(&words)
+            .or_else(|| Self::try_parse_from(&words).ok())
+            .unwrap_or_else(|| Self::refuse(&words))
+    }
+
+    /// Ends with what is wrong with the words, in which there is nothing that a terminal would obey. Help is an end, too.
+    fn refuse(words: &[OsString]) -> Self {
+        let shown = words
+            .iter()
+            .map(|word| belljar_policy::harmless_bytes(word.as_bytes()).into_owned());
+        match Self::try_parse_from(shown) {
+            Err(error) => error.exit(),
+            Ok(_) => {
+                let what = "an argument has characters in it that it can't have";
+                Self::command().error(ErrorKind::InvalidValue, what).exit()
+            }
+        }
     }
 
     fn run_alone(words: &[OsString]) -> Option<Self> {

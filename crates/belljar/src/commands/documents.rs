@@ -152,7 +152,7 @@ pub(crate) fn schema(file: SchemaFile) -> Result<u8, Failure> {
 pub(crate) fn completions(shell: clap_complete::Shell) -> Result<u8, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "belljar", &mut script);
-    print::out(&String::from_utf8_lossy(&script));
+    print::raw(&String::from_utf8_lossy(&script));
     Ok(exit::OK)
 }
 
@@ -173,7 +173,7 @@ pub(crate) fn man(directory: Option<&Path>) -> Result<u8, Failure> {
             clap_mangen::Man::new(Cli::command())
                 .render(&mut page)
                 .map_err(failed)?;
-            print::out(&String::from_utf8_lossy(&page));
+            print::raw(&String::from_utf8_lossy(&page));
         }
     }
     Ok(exit::OK)

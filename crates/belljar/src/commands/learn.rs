@@ -157,6 +157,7 @@ fn hand_over(
             print::out(&diff.split_inclusive('\n').map(shown).collect::<String>());
             tell(&found);
         }
+        _ if !is_written && arguments.format == LearnFormat::Json => print::json_text(&text),
         _ if !is_written => print::out(&text),
         _ => {}
     }

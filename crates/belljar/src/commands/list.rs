@@ -25,8 +25,8 @@ pub(crate) fn ps(format: &Format) -> Result<u8, Failure> {
             record.sandbox_id,
             record.keeper_pid,
             age(record),
-            record.capability,
-            record.command.join(" ")
+            print::harmless(&record.capability),
+            print::harmless(&record.command.join(" "))
         ));
     }
     for id in waiting {
@@ -76,7 +76,10 @@ pub(crate) fn inspect(arguments: &Inspect) -> Result<u8, Failure> {
     let rows = [
         ("sandbox_id", record.sandbox_id.clone()),
         ("command", record.command.join(" ")),
-        ("workdir", record.workdir.display().to_string()),
+        (
+            "workdir",
+            print::harmless_path(&record.workdir).into_owned(),
+        ),
         ("keeper_pid", record.keeper_pid.to_string()),
         ("age", age(record)),
         ("capability", record.capability.clone()),
@@ -84,11 +87,11 @@ pub(crate) fn inspect(arguments: &Inspect) -> Result<u8, Failure> {
         ("limits_by", record.limits_by.clone()),
     ];
     for (name, value) in rows {
-        print::out(&format!("  {name:<19}: {value}\n"));
+        print::out(&format!("  {name:<19}: {}\n", print::harmless(&value)));
     }
     if let Some(image) = &record.image {
         let named = format!("{} {}", image.name, image.digest);
-        print::out(&format!("  {:<19}: {named}\n", "image"));
+        print::out(&format!("  {:<19}: {}\n", "image", print::harmless(&named)));
     }
     let policy = serde_json::to_string_pretty(&record.policy).unwrap_or_default();
     print::out(&format!("  {:<19}: {policy}\n", "policy"));

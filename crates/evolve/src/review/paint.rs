@@ -89,21 +89,9 @@ pub(super) fn comment_of(path: &str) -> &'static str {
     }
 }
 
-/// Text that a terminal or a page shows as it is: control characters and those that turn the direction of writing around, or
-/// can't be seen, are spelled out.
+/// Text that a terminal or a page shows as it is: what neither is to obey is spelled out.
 fn harmless(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        let is_invisible = matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{ad}' | '\u{e0000}'..='\u{e007f}');
-        match c {
-            '\t' => shown.push_str("    "),
-            _ if c.is_control() || is_invisible => {
-                let _ = write!(shown, "\\u{{{:x}}}", u32::from(c));
-            }
-            _ => shown.push(c),
-        }
-    }
-    shown
+    belljar_policy::harmless_text(text).replace('\t', "    ")
 }
 
 fn word(verdict: Verdict) -> &'static str {

@@ -2,6 +2,7 @@
 //!
 //! The `tar` crate finds the headers. Long names and extended headers are read here, because there they have no bound.
 
+use super::allowance::{Allowance, Allowed};
 use crate::disk::read_bounded;
 use crate::error::ImageError;
 use crate::tree::{EntryPath, Meta, Tree};
@@ -39,11 +40,23 @@ pub(crate) fn unpack(
     archive: impl Read,
     layered: Layered,
 ) -> Result<(), ImageError> {
-    let mut archive = tar::Archive::new(archive);
-    let entries = archive.entries().map_err(ImageError::read("the archive"))?;
+    let allowance = Allowance::new();
+    let mut archive = tar::Archive::new(Allowed {
+        from: archive,
+        allowance: allowance.clone(),
+    });
+    let failed = |source| match allowance.is_spent() {
+        true => ImageError::TooLarge("much that is in no file".into()),
+        false => ImageError::read("the archive")(source),
+    };
+    let entries = archive.entries().map_err(failed)?;
     let mut extension = Extension::default();
     for entry in entries.raw(true) {
-        let mut entry = entry.map_err(ImageError::read("the archive"))?;
+        let mut entry = entry.map_err(failed)?;
+        allowance.entry();
+        if entry.header().entry_type().is_file() {
+            allowance.grant(entry.size().min(tree.most_in_file()));
+        }
         match entry.header().entry_type() {
             EntryType::GNULongName => extension.path = Some(long_name(tree, &mut entry)?),
             EntryType::GNULongLink => extension.link = Some(long_name(tree, &mut entry)?),

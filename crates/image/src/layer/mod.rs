@@ -1,5 +1,6 @@
 //! A layer of an image: a tar archive, perhaps compressed, known by the digests of both forms.
 
+mod allowance;
 mod archive;
 mod zstd;
 

@@ -5,6 +5,7 @@
 //! new, by exclusive creation: nothing is written through what was there before. Devices, pipes and sockets are left out,
 //! set-id bits and extended attributes dropped. Whoever builds owns everything, and may enter and change every directory.
 
+mod made;
 mod path;
 mod removal;
 
@@ -13,10 +14,10 @@ pub use path::EntryPath;
 use crate::bounds::Bounds;
 use crate::error::ImageError;
 use crate::record::LeftOut;
+use made::MadePaths;
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Timespec, Timestamps};
 use rustix::io::Errno;
-use std::collections::HashSet;
 use std::fs::File;
 use std::io::{Read, Write as _};
 use std::path::Path;
@@ -38,9 +39,10 @@ pub struct Tree {
     bounds: Bounds,
     bytes: u64,
     entries: u64,
+    implied: u64,
     left_out: LeftOut,
     /// What this layer has made, and the directories above it: what a whiteout of its own does not mean.
-    layer: HashSet<Vec<u8>>,
+    layer: MadePaths,
     /// The directory that was used last: most entries follow others of the same.
     last: Option<(EntryPath, OwnedFd)>,
     buffer: Vec<u8>,
@@ -80,8 +82,9 @@ impl Tree {
             bounds,
             bytes: 0,
             entries: 0,
+            implied: 0,
             left_out: LeftOut::default(),
-            layer: HashSet::new(),
+            layer: MadePaths::default(),
             last: None,
             buffer: vec![0; AT_ONCE],
         })
@@ -273,7 +276,10 @@ impl Tree {
             walked = walked.join(name)?;
             at = match open_directory(at.as_fd(), name) {
                 Ok(next) => next,
-                Err(Errno::NOENT) => make_directory(at.as_fd(), name).map_err(fail)?,
+                Err(Errno::NOENT) => {
+                    self.count_implied()?;
+                    make_directory(at.as_fd(), name).map_err(fail)?
+                }
                 Err(Errno::NOTDIR | Errno::LOOP) if self.layer.contains(walked.as_bytes()) => {
                     let what = format!(
                         "{} is below {}, which is no directory in the same layer",
@@ -301,7 +307,7 @@ impl Tree {
     fn made(&mut self, path: &EntryPath) {
         let mut path = path.clone();
         while let Some((parent, _)) = path.split() {
-            if !self.layer.insert(path.as_bytes().to_vec()) {
+            if !self.layer.insert(path.as_bytes()) {
                 break;
             }
             path = parent;
@@ -316,6 +322,22 @@ impl Tree {
             return Err(ImageError::TooLarge(format!("more than {most} entries")));
         }
         Ok(())
+    }
+
+    /// Counts a directory that no entry names.
+    fn count_implied(&mut self) -> Result<(), ImageError> {
+        self.implied += 1;
+        let most = self.bounds.entries;
+        if self.implied > most {
+            let what = format!("more than {most} directories that it does not name");
+            return Err(ImageError::TooLarge(what));
+        }
+        Ok(())
+    }
+
+    /// Bytes that a file may have.
+    pub(crate) fn most_in_file(&self) -> u64 {
+        self.bounds.file
     }
 
     fn pour(

@@ -1,10 +1,10 @@
 //! Taking things out of a tree, through handles: nothing that a link leads to is ever removed.
 
 use super::EntryPath;
+use super::made::MadePaths;
 use rustix::fd::BorrowedFd;
 use rustix::fs::{AtFlags, Dir};
 use rustix::io::Errno;
-use std::collections::HashSet;
 
 /// Removes what is called so, with all that is in it. It need not be there.
 pub(super) fn remove(parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
@@ -24,7 +24,7 @@ pub(super) fn remove(parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
 pub(super) fn clear(
     directory: BorrowedFd<'_>,
     path: &EntryPath,
-    kept: &HashSet<Vec<u8>>,
+    kept: &MadePaths,
 ) -> Result<(), Errno> {
     for name in names_in(directory)? {
         let inner = path.join(&name).map_err(|_| Errno::NAMETOOLONG)?;

@@ -261,4 +261,32 @@ mod tests {
             }
         }
     }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::test_runner::Config { cases: 256, failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn any_frames_from_a_guest_are_frames_or_its_end(
+            parts in proptest::collection::vec(
+                (0..80u8, proptest::option::weighted(0.2, proptest::num::u32::ANY), proptest::collection::vec(proptest::num::u8::ANY, 0..40)),
+                1..12,
+            ),
+        ) {
+            let flows = crate::microvm::flows::Flows::new(crate::microvm::flows::Side::Bridge).unwrap();
+            let mut bytes = Vec::new();
+            for (kind, claimed, body) in parts {
+                let length = claimed.unwrap_or(body.len() as u32);
+                bytes.extend(length.to_le_bytes());
+                bytes.extend([kind, 0, 0, 0]);
+                bytes.extend(body);
+            }
+            let mut rest = bytes.as_slice();
+            while let Ok(frame) = receive(&mut rest, Sender::Guest) {
+                proptest::prop_assert!(frame.body.len() <= bytes.len().min(frame.kind.terms().1));
+                if matches!(frame.kind, Kind::Open | Kind::Flow | Kind::Room | Kind::Over) && flows.hear(&frame).is_err() {
+                    break;
+                }
+            }
+        }
+    }
 }

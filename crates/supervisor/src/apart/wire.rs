@@ -129,6 +129,65 @@ impl AsFd for Wire {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apart::words::{Order, Word};
+    use proptest::prelude::*;
+
+    /// A body that is nearly a message, deep, or nothing at all.
+    fn any_body() -> impl Strategy<Value = Vec<u8>> {
+        let told = prop::sample::select(vec![
+            r#"{"started":{"pid":1,"limits_by":"x"}}"#,
+            r#"{"ready":{"nonce":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]}}"#,
+            r#"{"carve":{"child":"x","wanted":{"tokens":18446744073709551615,"pico_usd":null}}}"#,
+            r#"{"kill":{"code":"x"}}"#,
+            r#""freeze""#,
+        ]);
+        let deep =
+            prop::sample::select(vec!["[", "{\"keep\":", "{\"here\":{\"task\":", "{\"a\":["]);
+        prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..64),
+            (told, any::<prop::sample::Index>(), any::<u8>()).prop_map(|(text, at, byte)| {
+                let mut bytes = text.as_bytes().to_vec();
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+                bytes
+            }),
+            (deep, 1..20_000usize).prop_map(|(text, times)| text.repeat(times).into_bytes()),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_frames_are_messages_or_an_error(
+            bodies in prop::collection::vec((any_body(), prop::option::weighted(0.2, any::<u32>())), 1..4),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let mut bytes = Vec::new();
+            for (body, claimed) in bodies {
+                let length = claimed.unwrap_or_else(|| u32::try_from(body.len()).unwrap_or(u32::MAX));
+                bytes.extend(length.to_le_bytes());
+                bytes.extend(body);
+            }
+            bytes.truncate(cut.index(bytes.len() + 1).max(bytes.len() / 2));
+            for is_keeper in [true, false] {
+                let (mut a, b) = UnixStream::pair().expect("a pair");
+                let wire = Wire::new(b).expect("a wire");
+                std::thread::scope(|scope| {
+                    let bytes = &bytes;
+                    scope.spawn(move || {
+                        let _gone = a.write_all(bytes);
+                    });
+                    let goes_on = || match is_keeper {
+                        true => wire.receive::<Order>().is_ok_and(|it| it.is_some()),
+                        false => wire.receive::<Word>().is_ok_and(|it| it.is_some()),
+                    };
+                    while goes_on() {}
+                    drop(wire);
+                });
+            }
+        }
+    }
 
     #[test]
     fn a_message_comes_whole_with_its_descriptor_and_an_end_is_an_end() {

@@ -1,14 +1,31 @@
 //! What a box changed in an overlay: seen, applied, or thrown away, after it ended.
+//!
+//! What is listed is what is applied: each file's content, kind and mode are written down when the box has ended, and looked at
+//! again while the file is copied. Both sides are gone through by descriptors of directories, in which no link is followed.
 
 mod apply;
+mod content;
+mod host;
+mod legacy;
+mod listing;
+mod shown;
+mod store;
+#[cfg(test)]
+mod tests;
+mod tree;
 mod walk;
 
 use crate::error::RunError;
 use crate::state::StateDir;
+use belljar_sandbox::plan::Identity;
+pub use listing::Trouble;
+use listing::{Listing, Made};
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use store::Store;
 
 /// What was done to a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,115 +40,28 @@ pub enum ChangeKind {
 }
 
 /// One changed path.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Change {
     /// The path on the host.
+    #[serde(serialize_with = "as_text")]
     pub path: PathBuf,
+    /// Its bytes in hexadecimal, where they are no text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path_hex: Option<String>,
     /// What was done.
     pub kind: ChangeKind,
-    /// Where the new state is kept; nothing for a deletion.
+    /// What it is now: `directory`, `plain`, `link` or `special`, which is not applied; nothing for a deletion.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub kept: Option<PathBuf>,
-    /// What the host had when the box ended.
-    base: Base,
+    pub file: Option<&'static str>,
+    /// The permissions it has now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<u32>,
+    #[serde(skip)]
+    node: usize,
 }
 
-/// What the host had at a path, and in it, when the box ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Base {
-    own: Option<Fingerprint>,
-    /// Of a directory that goes: everything in it.
-    within: Option<Vec<(PathBuf, Fingerprint)>>,
-    /// Somebody on the host changed it while the box ran.
-    changed_meanwhile: bool,
-}
-
-impl Base {
-    /// Looks at the host's side of a change in a box that started at `start`.
-    fn look(path: &Path, goes: bool, start: Fingerprint) -> Self {
-        let own = Fingerprint::of(path);
-        let within = (goes && own.is_some_and(|own| own.is_directory)).then(|| tree(path));
-        let after = |seen: &Fingerprint| {
-            (seen.changed_s, seen.changed_ns) > (start.changed_s, start.changed_ns)
-        };
-        let changed_meanwhile =
-            own.iter().any(after) || within.iter().flatten().any(|(_, seen)| after(seen));
-        Self {
-            own,
-            within,
-            changed_meanwhile,
-        }
-    }
-
-    /// Whether the host still has what it had.
-    fn still_holds(&self, path: &Path) -> bool {
-        !self.changed_meanwhile
-            && Fingerprint::of(path) == self.own
-            && self
-                .within
-                .as_ref()
-                .is_none_or(|within| *within == tree(path))
-    }
-}
-
-/// Everything below a directory.
-fn tree(directory: &Path) -> Vec<(PathBuf, Fingerprint)> {
-    let mut found = Vec::new();
-    list_tree(directory, &mut found);
-    found
-}
-
-fn list_tree(directory: &Path, into: &mut Vec<(PathBuf, Fingerprint)>) {
-    let Ok(entries) = fs::read_dir(directory) else {
-        return;
-    };
-    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    paths.sort();
-    for path in paths {
-        let Some(seen) = Fingerprint::of(&path) else {
-            continue;
-        };
-        into.push((path.clone(), seen));
-        if seen.is_directory {
-            list_tree(&path, into);
-        }
-    }
-}
-
-/// Enough of a file to tell whether it has been touched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Fingerprint {
-    inode: u64,
-    is_directory: bool,
-    size: u64,
-    changed_s: i64,
-    changed_ns: i64,
-}
-
-impl Fingerprint {
-    fn of(path: &Path) -> Option<Self> {
-        let metadata = fs::symlink_metadata(path).ok()?;
-        Some(Self {
-            inode: metadata.ino(),
-            is_directory: metadata.is_dir(),
-            // A directory's size and times move with what is in it, which is looked at by itself.
-            size: if metadata.is_dir() {
-                0
-            } else {
-                metadata.size()
-            },
-            changed_s: if metadata.is_dir() {
-                0
-            } else {
-                metadata.ctime()
-            },
-            changed_ns: if metadata.is_dir() {
-                0
-            } else {
-                metadata.ctime_nsec()
-            },
-        })
-    }
+fn as_text<S: serde::Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&path.to_string_lossy())
 }
 
 /// A path that somebody else changed meanwhile.
@@ -144,100 +74,109 @@ pub struct Conflict {
 /// The kept changes of one box.
 #[derive(Debug)]
 pub struct Overlay {
-    store: PathBuf,
-    changes: Vec<Change>,
+    store: Store,
+    listing: Listing,
 }
 
-const ROOTS: &str = "roots.json";
-const CHANGES: &str = "changes.json";
-
-fn save<T: Serialize>(path: PathBuf, value: &T) -> Result<(), RunError> {
-    let bytes = serde_json::to_vec(value).unwrap_or_default();
-    let mut options = fs::OpenOptions::new();
-    let file = options
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&path);
-    file.and_then(|mut file| std::io::Write::write_all(&mut file, &bytes))
-        .map_err(|source| RunError::State { path, source })
+fn at(path: &Path) -> impl Fn(io::Error) -> RunError + '_ {
+    |source| RunError::State {
+        path: path.to_owned(),
+        source,
+    }
 }
 
-fn load<T: for<'de> Deserialize<'de>>(path: &Path) -> Option<T> {
-    serde_json::from_slice(&fs::read(path).ok()?).ok()
+fn open(path: &Path) -> Result<Store, RunError> {
+    let missing = || at(path)(io::ErrorKind::NotFound.into());
+    Store::open(path).map_err(at(path))?.ok_or_else(missing)
 }
 
-/// Remembers which directories an overlay stands for.
-pub(crate) fn write_roots(store: &Path, roots: &[PathBuf]) -> Result<(), RunError> {
-    save(store.join(ROOTS), &roots)
+/// Remembers which directories an overlay stands for, and whose box it is.
+pub(crate) fn write_roots(store: &Path, owner: u32, roots: &[PathBuf]) -> Result<(), RunError> {
+    Store::begun(store)
+        .and_then(|opened| opened.write_roots(owner, roots))
+        .map_err(at(store))
+}
+
+/// Lets the box's user pass to the layers: until now they were made by path, and he could have put links in the way.
+pub(crate) fn hand_over(store: &Path, user: &Identity) -> Result<(), RunError> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let hand_over = || -> io::Result<()> {
+        for entry in fs::read_dir(store)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                std::os::unix::fs::lchown(entry.path(), Some(user.uid), Some(user.gid))?;
+            }
+        }
+        Ok(())
+    };
+    hand_over().map_err(at(store))
 }
 
 /// After the box: lists what it changed, together with what the host has there now. Removes an empty overlay.
 /// Whether changes are kept.
 pub(crate) fn settle(store: &Path) -> Result<bool, RunError> {
-    let roots: Vec<PathBuf> = load(&store.join(ROOTS)).unwrap_or_default();
-    // Written just before the box started, by the same clock that stamps the host's files.
-    let start = Fingerprint::of(&store.join(ROOTS)).ok_or_else(|| RunError::State {
-        path: store.to_owned(),
-        source: std::io::Error::from(std::io::ErrorKind::NotFound),
-    })?;
-    let mut changes = Vec::new();
-    for root in &roots {
-        let layers = store.join(crate::view::overlay_name(root));
-        remove_tree(&layers.join("scratch"));
-        remove_tree(&layers.join("stand-ins"));
-        walk::changes_in(&layers.join("changes"), root, start, &mut changes);
-    }
-    if changes.is_empty() {
+    let opened = open(store)?;
+    let listing = opened.list().map_err(at(store))?;
+    if listing.is_empty() {
         remove_store(store)?;
         return Ok(false);
     }
-    save(store.join(CHANGES), &changes)?;
+    opened.save_listing(&listing).map_err(at(store))?;
     Ok(true)
 }
 
-/// Removes a tree in which the kernel may have left directories without any permission.
-fn remove_tree(path: &Path) {
-    if let Ok(entries) = fs::read_dir(path) {
-        for entry in entries.flatten() {
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                let _ = fs::set_permissions(entry.path(), fs::Permissions::from_mode(0o700));
-                remove_tree(&entry.path());
-            }
-        }
-    }
-    let _ = fs::remove_dir_all(path);
+/// Removes a whole store.
+pub(crate) fn remove_store(path: &Path) -> Result<(), RunError> {
+    store::remove_store(path).map_err(at(path))
 }
 
-/// Removes a whole store.
-pub(crate) fn remove_store(store: &Path) -> Result<(), RunError> {
-    remove_tree(store);
-    if store.exists() {
-        let source = std::io::Error::other("some of it could not be removed");
-        return Err(RunError::State {
-            path: store.to_owned(),
-            source,
-        });
+/// Where the changes of a box are. An id is never a path.
+fn store_of(state: &StateDir, id: &str) -> Result<PathBuf, RunError> {
+    let is_id = !id.is_empty()
+        && id
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    match is_id {
+        true => Ok(state.overlays().join(id)),
+        false => Err(RunError::UnknownId { id: id.to_owned() }),
     }
-    Ok(())
+}
+
+/// Opens the store of a box that has ended.
+fn open_ended(state: &StateDir, id: &str) -> Result<Store, RunError> {
+    let unknown = || RunError::UnknownId { id: id.to_owned() };
+    let path = store_of(state, id)?;
+    if !path.parent().is_some_and(Path::is_dir) {
+        return Err(unknown());
+    }
+    // Its layers are in use, and not ours to look through.
+    if !Store::is_listed(&path) && state.running().iter().any(|run| run.sandbox_id == id) {
+        return Err(unknown());
+    }
+    Store::open(&path).map_err(at(&path))?.ok_or_else(unknown)
 }
 
 impl Overlay {
     /// The kept changes of box `id`.
     pub fn open(state: &StateDir, id: &str) -> Result<Self, RunError> {
-        let unknown = || RunError::UnknownId { id: id.to_owned() };
-        // An id is never a path.
-        if id.is_empty()
-            || !id
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-        {
-            return Err(unknown());
-        }
-        let store = state.overlays().join(id);
-        let changes = load(&store.join(CHANGES)).ok_or_else(unknown)?;
-        Ok(Self { store, changes })
+        let store = open_ended(state, id)?;
+        let listed = store.listing().map_err(|error| store.fail(error))?;
+        let listing = match listed {
+            Some(listing) => listing,
+            // By 0.1.0, or not at all since the keeper was killed.
+            None => {
+                let listed = store.lock().and_then(|()| store.list());
+                let listing = listed.map_err(|error| store.fail(error))?;
+                store
+                    .save_listing(&listing)
+                    .map_err(|error| store.fail(error))?;
+                store.unlock();
+                listing
+            }
+        };
+        Ok(Self { store, listing })
     }
 
     /// Ids of boxes whose changes wait.
@@ -247,98 +186,99 @@ impl Overlay {
         };
         let mut ids: Vec<String> = entries
             .flatten()
-            .filter(|entry| entry.path().join(CHANGES).exists())
+            .filter(|entry| Store::is_listed(&entry.path()))
             .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(|id| store_of(state, id).is_ok())
             .collect();
         ids.sort();
         ids
     }
 
-    /// What changed, by path.
-    pub fn changes(&self) -> &[Change] {
-        &self.changes
-    }
-
-    /// A unified diff of one change; a word about it where it is not text.
-    pub fn diff(&self, change: &Change) -> String {
-        const LARGEST: u64 = 1 << 20;
-        let read = |path: Option<&Path>| -> Option<String> {
-            let Some(path) = path else {
-                return Some(String::new());
-            };
-            let metadata = fs::symlink_metadata(path).ok()?;
-            if !metadata.is_file() || metadata.len() > LARGEST {
-                return None;
+    /// What changed, by path. A path is made when it is asked for: those of deep trees are long.
+    pub fn changes(&self) -> impl Iterator<Item = Change> + '_ {
+        let nodes = self.listing.nodes.iter().enumerate();
+        let mut path = PathBuf::new();
+        let mut depth = 0;
+        nodes.filter_map(move |(index, node)| {
+            // Each is below one before it.
+            for _ in node.depth..depth {
+                path.pop();
             }
-            String::from_utf8(fs::read(path).ok()?)
-                .ok()
-                .filter(|text| !text.contains('\0'))
-        };
-        let old = (change.kind != ChangeKind::Added).then_some(change.path.as_path());
-        let name = change.path.display().to_string();
-        let (Some(before), Some(after)) = (read(old), read(change.kept.as_deref())) else {
-            return format!("{name}: not shown as text\n");
-        };
-        let from = if old.is_some() {
-            name.clone()
-        } else {
-            "/dev/null".into()
-        };
-        let to = if change.kept.is_some() {
-            name
-        } else {
-            "/dev/null".into()
-        };
-        similar::TextDiff::from_lines(&before, &after)
-            .unified_diff()
-            .header(&from, &to)
-            .to_string()
-    }
-
-    /// Makes the changes on the host. All or nothing as far as can be told beforehand: one conflict stops them all.
-    pub fn apply(self) -> Result<Vec<Change>, ApplyError> {
-        let conflicts: Vec<Conflict> = self
-            .changes
-            .iter()
-            .filter(|change| !change.base.still_holds(&change.path))
-            .map(|change| Conflict {
-                path: change.path.clone(),
+            path.push(&node.name);
+            depth = node.depth + 1;
+            let entry = node.entry.as_ref()?;
+            let path = path.clone();
+            let (file, mode) = match entry.made {
+                None => (None, None),
+                Some(Made::Directory { mode }) => (Some("directory"), Some(mode)),
+                Some(Made::Plain { mode, .. }) => (Some("plain"), Some(mode)),
+                Some(Made::Link { .. }) => (Some("link"), None),
+                Some(Made::Special) => (Some("special"), None),
+            };
+            let hex = || data_encoding::HEXLOWER.encode(path.as_os_str().as_bytes());
+            Some(Change {
+                path_hex: path.to_str().is_none().then(hex),
+                path,
+                kind: entry.kind,
+                file,
+                mode,
+                node: index,
             })
-            .collect();
-        if !conflicts.is_empty() {
-            return Err(ApplyError::Conflicts(conflicts));
-        }
-        for change in &self.changes {
-            apply::perform(change).map_err(|source| ApplyError::Failed {
-                path: change.path.clone(),
-                source,
-            })?;
-        }
-        remove_store(&self.store).map_err(ApplyError::State)?;
-        Ok(self.changes)
+        })
     }
 
-    /// Throws the changes away.
-    pub fn discard(self) -> Result<(), RunError> {
-        remove_store(&self.store)
+    /// What could not be looked at when the box had ended. As long as there is something, nothing is applied.
+    pub fn troubles(&self) -> &[Trouble] {
+        &self.listing.troubles
+    }
+
+    /// Makes the changes on the host. All or nothing as far as can be told beforehand: one conflict stops them all. What
+    /// was broken off is taken up again: what is done already stays.
+    pub fn apply(&self) -> Result<(), ApplyError> {
+        if !self.listing.troubles.is_empty() {
+            return Err(ApplyError::Troubled(self.listing.troubles.clone()));
+        }
+        let path = self.store.path();
+        self.store
+            .lock()
+            .map_err(at(path))
+            .map_err(ApplyError::State)?;
+        apply::perform(&self.store, &self.listing)?;
+        remove_store(path).map_err(ApplyError::State)
+    }
+
+    /// Throws the changes of box `id` away, listed or not.
+    pub fn discard(state: &StateDir, id: &str) -> Result<(), RunError> {
+        let store = open_ended(state, id)?;
+        store.lock().map_err(|error| store.fail(error))?;
+        remove_store(store.path())
     }
 }
 
 /// Why changes were not applied.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// The host's files are not those the box saw. Nothing was changed.
+    /// The host's files are not those the box saw. Nothing was changed, unless it happened while changes were made.
     #[error("{} path(s) changed on the host since the box ran", .0.len())]
     Conflicts(Vec<Conflict>),
+    /// Something could not be looked at when the box had ended, so nobody knows all changes. Nothing was changed.
+    #[error("{} path(s) could not be looked at when the box had ended", .0.len())]
+    Troubled(Vec<Trouble>),
+    /// What is kept is not what was listed. It was not applied.
+    #[error("{}: what is kept is no longer what was listed", path.display())]
+    Altered {
+        /// Which.
+        path: PathBuf,
+    },
     /// A change could not be made; those before it were.
     #[error("{}: {source}", path.display())]
     Failed {
         /// Which.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        source: io::Error,
     },
-    /// They were all made, but the store is still there.
+    /// They were all made, but the store is still there; or somebody else is at it.
     #[error(transparent)]
     State(RunError),
 }

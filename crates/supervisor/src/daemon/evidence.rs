@@ -66,14 +66,21 @@ fn open_files(first: u32) -> Vec<u8> {
 fn changes(overlay: &Overlay) -> Vec<u8> {
     let mut text = String::new();
     for change in overlay.changes() {
+        if text.len() > MOST_DIFF {
+            text.push_str("and more\n");
+            break;
+        }
         let _ = writeln!(text, "{:?} {:?}", change.kind, change.path);
+    }
+    for trouble in overlay.troubles() {
+        let _ = writeln!(text, "Unknown {:?}: {}", trouble.path, trouble.why);
     }
     for change in overlay.changes() {
         if text.len() > MOST_DIFF {
             text.push_str("and more\n");
             break;
         }
-        text.push_str(&overlay.diff(change));
+        text.push_str(&overlay.diff(&change));
     }
     text.into_bytes()
 }

@@ -575,10 +575,19 @@ fn parent_of(path: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// A directory name for the changes of one writable path.
+/// A directory name for the changes of one writable path: no two have the same, and none is too long.
 pub(crate) fn overlay_name(path: &Path) -> String {
-    path.to_string_lossy()
-        .trim_matches('/')
-        .replace('%', "%25")
-        .replace('/', "%2F")
+    use sha2::Digest as _;
+    let plain = path
+        .to_str()
+        .map(|text| {
+            text.trim_matches('/')
+                .replace('%', "%25")
+                .replace('/', "%2F")
+        })
+        .filter(|name| !name.is_empty() && name.len() <= 255);
+    plain.unwrap_or_else(|| {
+        let digest = sha2::Sha256::digest(path.as_os_str().as_bytes());
+        format!("%{}", data_encoding::HEXLOWER.encode(&digest))
+    })
 }

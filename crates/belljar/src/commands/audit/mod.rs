@@ -216,7 +216,7 @@ fn prove(log: LogKind, entry: u64, out: Option<&Path>) -> Result<u8, Failure> {
 
 fn checkpoint(log: LogKind) -> Result<u8, Failure> {
     let reader = open(log)?.ok_or_else(|| absent(log))?;
-    print::out(reader.checkpoint().note());
+    print::raw(reader.checkpoint().note());
     Ok(exit::OK)
 }
 

@@ -107,10 +107,10 @@ fn answer(ask: &Ask, what: &str, decision: &Decision) -> u8 {
         print::out(&format!(
             "  reason : {}\n  rule   : {}\n",
             because.reason.code(),
-            because.origin
+            print::harmless(&because.origin.to_string())
         ));
         if let Some(hint) = &because.hint {
-            print::out(&format!("  hint   : {hint}\n"));
+            print::out(&format!("  hint   : {}\n", print::harmless(hint)));
         }
     }
     if allowed { exit::OK } else { exit::NO }

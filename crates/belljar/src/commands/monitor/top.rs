@@ -106,14 +106,14 @@ impl Screen {
         ours.local_modes
             .remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG);
         tcsetattr(&stdin, OptionalActions::Now, &ours).map_err(|errno| terminal(errno.into()))?;
-        print::out(ENTER);
+        print::raw(ENTER);
         Ok(Self(before))
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        print::out(LEAVE);
+        print::raw(LEAVE);
         // A terminal that is gone needs nothing back.
         let _gone = tcsetattr(std::io::stdin(), OptionalActions::Now, &self.0);
     }

@@ -131,7 +131,7 @@ fn logs(agent: &str, follow: bool, stderr: bool) -> Result<u8, Failure> {
     let mut from = 0;
     loop {
         let part = reached.output(&id, stream, from)?;
-        print::out(&for_reader(&part.text));
+        print::raw(&for_reader(&part.text));
         let is_new = part.next > from;
         from = part.next;
         if part.is_end || !follow && !is_new {
@@ -152,7 +152,7 @@ fn for_reader(text: &str) -> Cow<'_, str> {
         let (line, end) = line
             .strip_suffix('\n')
             .map_or((line, ""), |line| (line, "\n"));
-        format!("{}{end}", print::harmless(line))
+        format!("{}{end}", belljar_policy::harmless_text(line))
     });
     Cow::Owned(lines.collect())
 }

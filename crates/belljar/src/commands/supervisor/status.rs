@@ -31,11 +31,11 @@ pub(super) fn status(all: bool, format: OutputFormat) -> Result<u8, Failure> {
         status.uptime_ms / 1000,
         list.max_agents,
         match &status.kill_switch.engaged {
-            Some(engaged) => format!("ENGAGED ({})", engaged.reason),
+            Some(engaged) => format!("ENGAGED ({})", print::harmless(engaged.reason.as_str())),
             None => "off".to_owned(),
         },
         match &status.ledger.failed {
-            Some(why) => format!("FAILED ({why})"),
+            Some(why) => format!("FAILED ({})", print::harmless(why.as_str())),
             None => format!("{} entries", status.ledger.entries),
         },
     );
