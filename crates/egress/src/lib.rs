@@ -12,6 +12,7 @@
 //! - Everything that is refused is handed to a [`Recorder`], with the line that would allow it.
 
 mod config;
+mod contain;
 mod dial;
 mod dns;
 mod engine;
@@ -34,6 +35,7 @@ pub use config::{
     Arrival, BoxSockets, Config, EncryptedHello, EngineLimits, NameBlock, ProtocolPorts, Published,
     Timeouts, Transparent, Ways,
 };
+pub use contain::is_contained;
 pub use dial::UpstreamProxy;
 pub use dns::{Resolve, ResolveError, Resolving, SystemResolver};
 pub use engine::{Engine, PublishedUsage, StartError, Usage};

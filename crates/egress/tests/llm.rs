@@ -107,7 +107,7 @@ async fn streams_of_every_provider_are_charged_exactly() {
     ];
     let gemini = vec![
         json!({"candidates": [{"content": {"parts": [{"text": "he"}]}}], "usageMetadata": {"promptTokenCount": 25}}),
-        json!({"candidates": [], "usageMetadata": {"promptTokenCount": 25, "cachedContentTokenCount": 20,
+        json!({"candidates": [{"finishReason": "STOP"}], "usageMetadata": {"promptTokenCount": 25, "cachedContentTokenCount": 20,
             "candidatesTokenCount": 2, "thoughtsTokenCount": 1}}),
     ];
     let body = json!({"model": "cached", "stream": true, "max_tokens": 50, "messages": []});
