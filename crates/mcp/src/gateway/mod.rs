@@ -12,7 +12,7 @@ mod tasks;
 
 pub use methods::{Question, question};
 
-use crate::judge::{Denial, Finished, HOLD_REFUSED, HoldAnswer, HoldTicket, Judge, Ruling};
+use crate::judge::{Denial, Finished, HOLD_REFUSED, HoldAnswer, HoldTicket, Judge};
 use crate::message::{Id, Malformed, Message};
 use bridge::Bridge;
 use pending::{Asked, Pending, What};
@@ -405,21 +405,6 @@ pub fn denied(id: &Id, denial: &Denial) -> Message {
         data["hint"] = hint.as_str().into();
     }
     Message::error(Some(id), denial.code, &denial.message, Some(data))
-}
-
-/// What a ruling says to one who may not wait.
-fn at_once(ruling: Ruling) -> Result<(), Denial> {
-    match ruling {
-        Ruling::Allow => Ok(()),
-        Ruling::Deny(denial) => Err(denial),
-        Ruling::Hold(_) => Err(Denial {
-            code: HOLD_REFUSED,
-            reason: "hold_notification".into(),
-            message: "nothing that takes no answer can wait for one".into(),
-            rule: String::new(),
-            hint: None,
-        }),
-    }
 }
 
 #[cfg(test)]
