@@ -150,3 +150,34 @@ where
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn a_hook_is_told_what_ends_a_connection_and_what_ends_all() {
+        static HEARD: Mutex<Vec<bool>> = Mutex::new(Vec::new());
+        std::panic::set_hook(Box::new(|panic| {
+            HEARD.lock().unwrap().push(is_contained(panic));
+        }));
+        let Err(Panicked(place)) = contain(|| panic!("inside"));
+        assert!(place.contains("contain.rs:"), "{place}");
+        // Beside it and after it a panic is what it was.
+        let _ = contain(|| std::thread::spawn(|| panic!("beside")).join());
+        let _ = catch_unwind(|| panic!("after"));
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let lost = runtime.block_on(Contained::new(async {
+            tokio::task::yield_now().await;
+            panic!("in a future")
+        }));
+        let Err(Panicked(_)) = lost;
+        let _ = catch_unwind(|| panic!("after"));
+        drop(std::panic::take_hook());
+        assert_eq!(*HEARD.lock().unwrap(), [true, false, false, true, false]);
+    }
+}

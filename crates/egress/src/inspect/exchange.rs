@@ -84,7 +84,7 @@ async fn try_exchange(
     let admission = upstream.admission();
     let agent_upgrade = hyper::upgrade::on(&mut request);
     let (mut parts, body) = request.into_parts();
-    let (becoming, others) = check(upstream, &mut parts)?;
+    let (becoming, others) = check(inspector, upstream, &mut parts)?;
     put_secrets(inspector, upstream, &mut parts.headers)?;
     let needles = needles(inspector, upstream);
     if needles.is_some() {
@@ -222,7 +222,11 @@ struct Asking {
 }
 
 /// Host, rules, rate and upgrade.
-fn check(upstream: &Upstream, parts: &mut Parts) -> Result<(Becoming, Vec<Method>), Refused> {
+fn check(
+    inspector: &Inspector,
+    upstream: &Upstream,
+    parts: &mut Parts,
+) -> Result<(Becoming, Vec<Method>), Refused> {
     let admission = upstream.admission();
     let (host, port) = (admission.host(), admission.port());
     check_host(parts, host, port)
@@ -258,7 +262,12 @@ fn check(upstream: &Upstream, parts: &mut Parts) -> Result<(Becoming, Vec<Method
         .http
         .as_ref()
         .map_or(WebSocket::Refuse, |http| http.websocket);
-    if becoming == Becoming::WebSocket && websockets == WebSocket::Refuse {
+    // The meter has more to say about its own hosts, and refuses it too.
+    let is_metered = inspector
+        .llm
+        .as_ref()
+        .is_some_and(|llm| llm.is_limiting(host, port));
+    if becoming == Becoming::WebSocket && websockets == WebSocket::Refuse && !is_metered {
         return Err(admission.refuse_request(RefusalCode::WebSocket, None));
     }
     let terms = rules.rule(id).value.terms.http.as_ref();

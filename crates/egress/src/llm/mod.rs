@@ -9,6 +9,8 @@ mod budget;
 mod contents;
 mod denial;
 mod endpoint;
+#[cfg(test)]
+mod fuzz;
 mod json;
 mod money;
 mod observer;
@@ -98,6 +100,11 @@ impl Llm {
 
     pub(crate) fn is_about(&self, host: &Host, port: u16) -> bool {
         self.endpoint(host, port).is_some()
+    }
+
+    /// Whether what goes there is metered under a ceiling.
+    pub(crate) fn is_limiting(&self, host: &Host, port: u16) -> bool {
+        self.is_about(host, port) && self.policy.budget.is_limited()
     }
 
     fn endpoint(&self, host: &Host, port: u16) -> Option<&LlmEndpoint> {

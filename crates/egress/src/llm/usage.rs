@@ -29,7 +29,9 @@ impl Tokens {
         self.prompt().saturating_add(self.output)
     }
 
-    pub(crate) fn prompt(&self) -> u64 {
+    /// All that were in the prompt.
+    #[must_use]
+    pub fn prompt(&self) -> u64 {
         self.input
             .saturating_add(self.cache_read)
             .saturating_add(self.cache_write)
