@@ -11,6 +11,18 @@
 //! - A published port leads the other way: a connection on the host is passed to a server inside the box.
 //! - Everything that is refused is handed to a [`Recorder`], with the line that would allow it.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::string_slice,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::unreachable
+    )
+)]
+
 mod config;
 mod contain;
 mod dial;

@@ -131,7 +131,7 @@ fn split(bytes: &[u8], width: usize) -> Option<(&[u8], &[u8])> {
         return None;
     }
     let next = length.next_multiple_of(4).min(bytes.len());
-    Some((bytes.get(..length)?, &bytes[next..]))
+    Some((bytes.get(..length)?, bytes.get(next..)?))
 }
 
 #[cfg(test)]
