@@ -102,6 +102,8 @@ pub struct Timeouts {
     pub idle: Duration,
     /// For anything to move once one side has ended.
     pub half_closed: Duration,
+    /// For the rest of a model's answer that the agent did not wait for: what it used is told at its end.
+    pub rest: Duration,
 }
 
 impl Default for Timeouts {
@@ -114,6 +116,7 @@ impl Default for Timeouts {
             response: Duration::from_secs(15 * 60),
             idle: Duration::from_secs(15 * 60),
             half_closed: Duration::from_secs(60),
+            rest: Duration::from_secs(120),
         }
     }
 }

@@ -54,7 +54,9 @@ impl Dialer {
             (Some(proxy), _) => {
                 let addresses = self.addresses(admission).await?;
                 // There is at least one, or it was refused.
-                let address = SocketAddr::new(addresses[0], admission.port());
+                let first = addresses.first().copied();
+                let first = first.ok_or_else(|| admission.refuse(RefusalCode::Unresolved, None))?;
+                let address = SocketAddr::new(first, admission.port());
                 self.through(proxy, &address.to_string(), admission).await
             }
             (None, _) => self.direct(admission).await,
@@ -182,7 +184,7 @@ async fn connect_through(
         answer.push(stream.read_u8().await?);
     }
     let status = answer.split(|b| *b == b' ').nth(1);
-    if status.is_some_and(|status| status.len() == 3 && status[0] == b'2') {
+    if status.is_some_and(|status| status.len() == 3 && status.first() == Some(&b'2')) {
         return Ok(stream);
     }
     // Its words may be the request's, and that has a password in it.

@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::config::{Arrival, Config, Published, Transparent, Ways};
+use crate::contain;
 use crate::dial::Dialer;
 use crate::dns::{Names, serve_tcp, serve_udp};
 use crate::gate::Gate;
@@ -306,7 +307,11 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener, room: Arc<Semaphore>
         };
         match Arc::clone(&room).try_acquire_owned() {
             Ok(place) => {
-                tokio::spawn(serve_one(Arc::clone(&shared), client, door, place));
+                let gate = Arc::clone(&shared.gate);
+                let serving = serve_one(Arc::clone(&shared), client, door, place);
+                contain::spawn(serving, move |panicked| {
+                    gate.failed("", None, panicked);
+                });
             }
             Err(_) => {
                 let (shown, port) = match door {

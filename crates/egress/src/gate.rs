@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use belljar_policy::{CompiledRules, Host, Origin, Outcome, Reason, RuleId};
 
+use crate::contain::Panicked;
 use crate::dns::Names;
 use crate::rate::RateLog;
 use crate::record::{Connection, Event, Recorder, Refusal, RefusalCode, Way};
@@ -93,7 +94,10 @@ impl Gate {
             Outcome::Allow(id) => id,
             outcome => return Err(self.refuse_outcome(way, host, Some(port), outcome)),
         };
-        let counters = &self.counters[id.index()];
+        // As many as there are rules.
+        let Some(counters) = self.counters.get(id.index()) else {
+            return Err(self.refuse_rule(way, host, port, id, RefusalCode::Internal, None));
+        };
         let most = self
             .rules
             .rule(id)
@@ -101,7 +105,7 @@ impl Gate {
             .terms
             .max_connections
             .unwrap_or(u32::MAX);
-        let more = |open: u32| (open < most).then_some(open + 1);
+        let more = |open: u32| (open < most).then_some(open.saturating_add(1));
         if counters
             .open
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, more)
@@ -160,6 +164,10 @@ impl Gate {
             Reason::DenyEgressBlocked => RefusalCode::Blocked,
             _ => RefusalCode::NoRule,
         };
+        let mut hint = because.hint.clone().unwrap_or_default();
+        if port.is_none() && code == RefusalCode::NoRule {
+            hint.push_str(" (or the port it needs: a lookup does not say which)");
+        }
         let rule = matches!(outcome, Outcome::Blocked(_)).then(|| because.origin.clone());
         self.record(Event::Refused(Refusal {
             way,
@@ -168,9 +176,22 @@ impl Gate {
             rule,
             code,
             detail: None,
-            hint: because.hint.clone().unwrap_or_default(),
+            hint,
         }));
         Refused(code)
+    }
+
+    /// Records that something ended by a fault of our own.
+    pub(crate) fn failed(&self, host: &str, port: Option<u16>, panicked: Panicked) -> Refused {
+        let Panicked(place) = panicked;
+        self.refuse(
+            Way::Tcp,
+            host,
+            port,
+            None,
+            RefusalCode::Internal,
+            Some(place),
+        )
     }
 
     fn refuse_rule(
@@ -194,10 +215,10 @@ impl Gate {
     }
 
     fn take_rate(&self, rule: RuleId) -> bool {
-        let mut rate = self.counters[rule.index()]
-            .rate
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let Some(counters) = self.counters.get(rule.index()) else {
+            return false;
+        };
+        let mut rate = counters.rate.lock().unwrap_or_else(PoisonError::into_inner);
         rate.take(self.started.elapsed())
     }
 }
@@ -272,11 +293,14 @@ impl Admission {
                 let mut granted = 0;
                 let more = |used: u64| {
                     granted = wanted.min(most.saturating_sub(used));
-                    Some(used + granted)
+                    Some(used.saturating_add(granted))
                 };
-                let counter = &self.gate.counters[self.rule.index()].bytes;
-                // The closure never declines, so this can't fail.
-                let _ = counter.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
+                if let Some(counters) = self.gate.counters.get(self.rule.index()) {
+                    // The closure never declines, so this can't fail.
+                    let _ = counters
+                        .bytes
+                        .fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
+                }
                 granted
             }
         };
@@ -293,9 +317,9 @@ impl Admission {
 
 impl Drop for Admission {
     fn drop(&mut self) {
-        self.gate.counters[self.rule.index()]
-            .open
-            .fetch_sub(1, Ordering::AcqRel);
+        if let Some(counters) = self.gate.counters.get(self.rule.index()) {
+            counters.open.fetch_sub(1, Ordering::AcqRel);
+        }
         self.gate.totals.open.fetch_sub(1, Ordering::Relaxed);
         self.gate.record(Event::Closed(Connection {
             way: self.way,
@@ -359,7 +383,16 @@ fn hint(code: RefusalCode, host: &str, port: Option<u16>) -> String {
                 .to_owned()
         }
         RefusalCode::Unmetered => {
-            "use an endpoint that reports its usage (chat, responses, messages)".to_owned()
+            "switch it off in the client, use an endpoint that reports its usage (chat, responses, messages), or drop \
+             resource_limits.max_tokens and max_cost_usd"
+                .to_owned()
+        }
+        RefusalCode::Encoded => {
+            "ask for it in another form; or drop the secret for this host, and let the agent have a key of its own"
+                .to_owned()
+        }
+        RefusalCode::Internal => {
+            "a fault in Belljar: please report the place that is named".to_owned()
         }
     }
 }

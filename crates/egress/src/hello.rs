@@ -91,11 +91,10 @@ enum Record<'a> {
 
 fn split_record(bytes: &[u8]) -> Record<'_> {
     let front = [HANDSHAKE, 3];
-    let common = bytes.len().min(front.len());
-    if bytes[..common] != front[..common] {
+    if bytes.iter().zip(&front).any(|(byte, front)| byte != front) {
         return Record::Bad;
     }
-    let Some((header, rest)) = bytes.split_at_checked(5) else {
+    let Some((header, rest)) = bytes.split_first_chunk::<5>() else {
         return Record::Unfinished;
     };
     let length = usize::from(u16::from_be_bytes([header[3], header[4]]));
@@ -159,12 +158,12 @@ impl<'a> Reader<'a> {
     }
 
     fn u16(&mut self) -> Option<u16> {
-        self.take(2)
-            .map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]))
+        let bytes = self.take(2)?.first_chunk::<2>()?;
+        Some(u16::from_be_bytes(*bytes))
     }
 
     fn sized_u8(&mut self) -> Option<&'a [u8]> {
-        let length = self.take(1)?[0];
+        let length = *self.take(1)?.first()?;
         self.take(usize::from(length))
     }
 

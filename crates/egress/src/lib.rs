@@ -11,7 +11,20 @@
 //! - A published port leads the other way: a connection on the host is passed to a server inside the box.
 //! - Everything that is refused is handed to a [`Recorder`], with the line that would allow it.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::string_slice,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::unreachable
+    )
+)]
+
 mod config;
+mod contain;
 mod dial;
 mod dns;
 mod engine;
@@ -34,6 +47,7 @@ pub use config::{
     Arrival, BoxSockets, Config, EncryptedHello, EngineLimits, NameBlock, ProtocolPorts, Published,
     Timeouts, Transparent, Ways,
 };
+pub use contain::is_contained;
 pub use dial::UpstreamProxy;
 pub use dns::{Resolve, ResolveError, Resolving, SystemResolver};
 pub use engine::{Engine, PublishedUsage, StartError, Usage};

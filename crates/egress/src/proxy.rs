@@ -76,9 +76,8 @@ async fn http(shared: &Shared, client: &mut TcpStream) -> io::Result<Option<Aske
         if count == 0 {
             return Ok(None);
         }
-        head.extend_from_slice(&chunk[..count]);
-        let common = head.len().min(TUNNEL.len());
-        if head[..common] != TUNNEL[..common] {
+        head.extend_from_slice(chunk.get(..count).unwrap_or_default());
+        if head.iter().zip(TUNNEL).any(|(byte, tunnel)| byte != tunnel) {
             return Ok(Some(Asked::Forward(head)));
         }
         if let Some(end) = end_of_head(&head) {
@@ -144,7 +143,7 @@ async fn connect(
 /// The host and port of a `CONNECT`, and that its `Host`, if any, says the same.
 fn parse_connect(head: &[u8]) -> Result<(Host, u16), (Vec<u8>, RefusalCode)> {
     let malformed = |part: &[u8]| (part.to_vec(), RefusalCode::Malformed);
-    let text = std::str::from_utf8(head).map_err(|_| malformed(&head[..head.len().min(64)]))?;
+    let text = std::str::from_utf8(head).map_err(|_| malformed(head.get(..64).unwrap_or(head)))?;
     let mut lines = text.split("\r\n");
     let line = lines.next().unwrap_or_default();
     let mut words = line.split(' ');

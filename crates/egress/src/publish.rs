@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::config::BoxSockets;
+use crate::contain;
 use crate::engine::{ACCEPT_PAUSE, PublishedUsage};
 use crate::gate::Direction;
 use crate::relay::{Meter, Patience, relay};
@@ -75,9 +76,13 @@ impl Publisher {
                 continue;
             };
             let publisher = Arc::clone(&self);
-            tokio::spawn(async move {
+            let tally = Arc::clone(&self.tally);
+            let passing = async move {
                 publisher.pass(outside, port).await;
                 drop(place);
+            };
+            contain::spawn(passing, move |_| {
+                tally.failed.fetch_add(1, Ordering::Relaxed);
             });
         }
     }

@@ -144,6 +144,10 @@ belljar_policy::codes! {
         UnknownModel = "deny_llm_unknown_model",
         /// A call that can't be metered, under a budget.
         Unmetered = "deny_llm_unmetered",
+        /// An answer that can't be searched for the host's secret.
+        Encoded = "deny_encoded_answer",
+        /// A fault of Belljar's own ended the connection.
+        Internal = "deny_internal_error",
     }
 }
 

@@ -108,7 +108,7 @@ impl<M: Meter> Pump<'_, M> {
     async fn run(&self, first: Vec<u8>) -> io::Result<()> {
         if !first.is_empty() {
             let granted = self.meter.take_bytes(self.direction, first.len());
-            self.write(&first[..granted]).await?;
+            self.write(first.get(..granted).unwrap_or_default()).await?;
             self.ensure_all(granted, first.len())?;
         }
         drop(first);
@@ -159,12 +159,15 @@ impl<M: Meter> Pump<'_, M> {
             let granted = self.meter.take_bytes(self.direction, read);
             let written = match granted {
                 0 => 0,
-                _ => unless_blocked(self.to.try_write(&scratch[..granted]))?.unwrap_or(0),
+                _ => {
+                    let bytes = scratch.get(..granted).unwrap_or_default();
+                    unless_blocked(self.to.try_write(bytes))?.unwrap_or(0)
+                }
             };
             Ok(Some(Chunk {
                 read,
                 granted,
-                rest: scratch[written..granted].to_vec(),
+                rest: scratch.get(written..granted).unwrap_or_default().to_vec(),
             }))
         })
     }
@@ -204,7 +207,7 @@ impl<M: Meter> Pump<'_, M> {
         while !bytes.is_empty() {
             self.to.writable().await?;
             if let Some(written) = unless_blocked(self.to.try_write(bytes))? {
-                bytes = &bytes[written..];
+                bytes = bytes.get(written..).unwrap_or_default();
                 self.activity.touch();
             }
         }

@@ -194,7 +194,7 @@ async fn read_first(
         if count == 0 {
             return Ok((first, kind));
         }
-        first.extend_from_slice(&chunk[..count]);
+        first.extend_from_slice(chunk.get(..count).unwrap_or_default());
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use tokio::net::UdpSocket;
 
+use crate::contain::contain;
 use crate::gate::Gate;
 use crate::record::{RefusalCode, Way};
 
@@ -26,9 +27,13 @@ pub(crate) async fn follow(socket: OwnedFd, gate: Arc<Gate>) -> io::Result<()> {
     loop {
         match socket.recv(&mut buffer).await {
             Ok(length) => {
-                for packet in packets(&buffer[..length]) {
-                    record(&gate, packet);
-                }
+                let seen = buffer.get(..length).unwrap_or_default();
+                // A packet that is not understood is refused by the kernel all the same.
+                let _ = contain(|| {
+                    packets(seen)
+                        .into_iter()
+                        .for_each(|packet| record(&gate, packet))
+                });
             }
             // More came than there was room for: what was lost was refused all the same.
             Err(error) if error.raw_os_error() == Some(NO_ROOM) => {}
@@ -126,7 +131,7 @@ fn split(bytes: &[u8], width: usize) -> Option<(&[u8], &[u8])> {
         return None;
     }
     let next = length.next_multiple_of(4).min(bytes.len());
-    Some((bytes.get(..length)?, &bytes[next..]))
+    Some((bytes.get(..length)?, bytes.get(next..)?))
 }
 
 #[cfg(test)]

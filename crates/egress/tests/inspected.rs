@@ -245,7 +245,7 @@ async fn a_websocket_passes_where_the_rule_says_so() {
     let mut rule = looked_at(port, &["GET"], &["/ok"]);
     let refusing = start(config(vec![rule.clone()]));
     let (head, _) = upgrade(&refusing, port).await;
-    assert!(head.starts_with("HTTP/1.1 403 "), "{head}");
+    assert!(head.starts_with("HTTP/1.1 426 "), "{head}");
     refusing.recording.refusal(RefusalCode::WebSocket).await;
 
     if let Some(http) = &mut rule.terms.http {

@@ -387,7 +387,7 @@ fn look_alikes(fields: &Map<String, Value>, known: &[&'static str]) -> Result<()
 fn no_twins(fields: &Map<String, Value>) -> Result<(), Malformed> {
     let mut folded: Vec<String> = fields.keys().map(|key| fold(key).collect()).collect();
     folded.sort_unstable();
-    match folded.windows(2).any(|pair| pair[0] == pair[1]) {
+    match folded.windows(2).any(|pair| pair.first() == pair.last()) {
         true => Err(Malformed::Envelope("arguments that differ in case alone")),
         false => Ok(()),
     }

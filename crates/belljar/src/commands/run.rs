@@ -4,6 +4,7 @@ use super::files::read_file;
 use crate::cli::{Durable, OutputFormat, Run, WorkspaceMode};
 use crate::exit::{self, Failure};
 use crate::print::{self, Line};
+use belljar_egress::RefusalCode;
 use belljar_gate::Durability;
 use belljar_policy::{Capability, Origin, PathRule, Rule, Workspace};
 use belljar_supervisor::fleet::{Fleet, FleetSetup};
@@ -333,13 +334,13 @@ fn explain(by: KilledBy, result: &RunResult) -> (String, Option<&'static str>) {
             Some("raise --timeout, or resource_limits.max_wall_seconds in the capability file"),
         ),
         KilledBy::Tokens => (
-            "tokens: the budget for calls to models is used up".to_owned(),
+            format!("tokens: {}", shortfall(result, RefusalCode::Tokens)),
             Some(
                 "raise resource_limits.max_tokens, or set llm.on_budget: refuse to go on without models",
             ),
         ),
         KilledBy::Cost => (
-            "cost: the budget for calls to models is used up".to_owned(),
+            format!("cost: {}", shortfall(result, RefusalCode::Cost)),
             Some(
                 "raise resource_limits.max_cost_usd, or set llm.on_budget: refuse to go on without models",
             ),
@@ -354,6 +355,15 @@ fn explain(by: KilledBy, result: &RunResult) -> (String, Option<&'static str>) {
             None,
         ),
     }
+}
+
+/// What the meter said of the call that the budget did not cover.
+fn shortfall(result: &RunResult, code: RefusalCode) -> String {
+    let groups = result.network.iter().flat_map(|used| &used.refusals);
+    let told = groups
+        .filter(|group| group.refusal.code == code)
+        .find_map(|group| group.refusal.detail.clone());
+    told.unwrap_or_else(|| "the budget for calls to models does not cover another".to_owned())
 }
 
 fn duration(milliseconds: f64) -> String {

@@ -217,5 +217,7 @@ def gemini(web, path, asked, journal):
     events = Events(web)
     for number in range(output - 1):
         events.send(part("w ") | {"usageMetadata": usage | {"candidatesTokenCount": number, "thoughtsTokenCount": 0}})
-    events.send(part("w ") | {"usageMetadata": usage})
+    last = part("w ")
+    last["candidates"][0]["finishReason"] = "STOP"
+    events.send(last | {"usageMetadata": usage})
     events.end()

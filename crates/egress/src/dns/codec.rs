@@ -58,7 +58,7 @@ pub(crate) enum BadQuery {
 impl Query {
     /// Reads a query. Everything after the question is left unread.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, BadQuery> {
-        let header = bytes.get(..HEADER).ok_or(BadQuery::Ignore)?;
+        let header = bytes.first_chunk::<HEADER>().ok_or(BadQuery::Ignore)?;
         let id = u16::from_be_bytes([header[0], header[1]]);
         if header[2] & 0x80 != 0 {
             return Err(BadQuery::Ignore);
@@ -72,7 +72,11 @@ impl Query {
         }
         let malformed = || bad(ResponseCode::FormatError);
         let (name, ambiguous, end) = question_name(bytes).ok_or_else(malformed)?;
-        let fixed = bytes.get(end..end + 4).ok_or_else(malformed)?;
+        let rest = bytes.get(end..).ok_or_else(malformed)?;
+        let fixed = rest.first_chunk::<4>().ok_or_else(malformed)?;
+        let question = bytes
+            .get(HEADER..end.saturating_add(4))
+            .ok_or_else(malformed)?;
         Ok(Self {
             id,
             recursion_desired: header[2] & 1 != 0,
@@ -80,7 +84,7 @@ impl Query {
             ambiguous,
             kind: RecordType(u16::from_be_bytes([fixed[0], fixed[1]])),
             class: u16::from_be_bytes([fixed[2], fixed[3]]),
-            question: bytes[HEADER..end + 4].to_vec(),
+            question: question.to_vec(),
         })
     }
 
@@ -183,10 +187,12 @@ pub(crate) enum Response {
 
 /// Reads the answer to a query. `None` when it is not the answer to this one.
 pub(crate) fn decode_response(bytes: &[u8], query: &[u8], most: usize) -> Option<Response> {
-    let head = bytes.get(..HEADER)?;
-    let question = &query[HEADER..];
-    let same = head[..2] == query[..2] && head[2] & 0xf8 == 0x80 && head[4..6] == [0, 1];
-    let repeated = bytes.get(HEADER..HEADER + question.len())?;
+    let head = bytes.first_chunk::<HEADER>()?;
+    let question = query.get(HEADER..)?;
+    let same = query.starts_with(&[head[0], head[1]])
+        && head[2] & 0xf8 == 0x80
+        && [head[4], head[5]] == [0, 1];
+    let repeated = bytes.get(HEADER..HEADER.saturating_add(question.len()))?;
     if !same || !repeated.eq_ignore_ascii_case(question) {
         return None;
     }
@@ -199,7 +205,7 @@ pub(crate) fn decode_response(bytes: &[u8], query: &[u8], most: usize) -> Option
         _ => return Some(Response::Failed),
     }
     let count = u16::from_be_bytes([head[6], head[7]]);
-    let addresses = read_answers(bytes, HEADER + question.len(), count, most);
+    let addresses = read_answers(bytes, HEADER.saturating_add(question.len()), count, most);
     Some(addresses.map_or(Response::Failed, Response::Addresses))
 }
 
@@ -209,7 +215,7 @@ fn read_answers(bytes: &[u8], mut at: usize, count: u16, most: usize) -> Option<
     let mut found = Vec::new();
     for _ in 0..count {
         let (owner, end) = read_name(bytes, at)?;
-        let fixed = bytes.get(end..end + 10)?;
+        let fixed = bytes.get(end..)?.first_chunk::<10>()?;
         let kind = RecordType(u16::from_be_bytes([fixed[0], fixed[1]]));
         let length = usize::from(u16::from_be_bytes([fixed[8], fixed[9]]));
         let data = bytes.get(end + 10..end + 10 + length)?;

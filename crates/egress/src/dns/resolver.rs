@@ -210,7 +210,11 @@ async fn ask(server: SocketAddr, name: &str, kind: RecordType) -> io::Result<Res
     let mut buffer = vec![0; LARGEST_UDP];
     loop {
         let length = socket.recv(&mut buffer).await?;
-        match decode_response(&buffer[..length], &query, MOST_ADDRESSES) {
+        match decode_response(
+            buffer.get(..length).unwrap_or_default(),
+            &query,
+            MOST_ADDRESSES,
+        ) {
             None => {}
             Some(Response::Truncated) => return ask_again(server, &query).await,
             Some(response) => return Ok(response),

@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 
 use super::codec::{BadQuery, Query, RecordType, ResponseCode, bare_answer};
+use crate::contain::{self, contain};
 use crate::gate::Gate;
 use crate::record::{RefusalCode, Way, printable};
 
@@ -33,7 +34,13 @@ pub(crate) async fn serve_udp(socket: UdpSocket, gate: Arc<Gate>) -> io::Result<
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => continue,
             Err(error) => return Err(error),
         };
-        if let Some(answer) = reply(&gate, &buffer[..length]) {
+        let query = buffer.get(..length).unwrap_or_default();
+        let answer = contain(|| reply(&gate, query)).unwrap_or_else(|panicked| {
+            // The recorder may be what failed.
+            let _ = contain(|| gate.failed("", None, panicked));
+            None
+        });
+        if let Some(answer) = answer {
             // UDP may lose it anyway.
             let _ = socket.send_to(&answer, from).await;
         }
@@ -48,11 +55,14 @@ pub(crate) async fn serve_tcp(listener: TcpListener, gate: Arc<Gate>) -> io::Res
         let Ok(place) = Arc::clone(&room).try_acquire_owned() else {
             continue;
         };
-        let gate = Arc::clone(&gate);
-        tokio::spawn(async move {
+        let (gate, kept) = (Arc::clone(&gate), Arc::clone(&gate));
+        let serving = async move {
             // The client's own errors are its own affair.
             let _ = serve_client(stream, &gate).await;
             drop(place);
+        };
+        contain::spawn(serving, move |panicked| {
+            kept.failed("", None, panicked);
         });
     }
 }

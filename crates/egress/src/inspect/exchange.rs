@@ -5,10 +5,10 @@ use std::sync::Arc;
 use belljar_policy::WebSocket;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::header::{
-    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING,
-    UPGRADE,
+    ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, HOST, HeaderMap, HeaderValue,
+    TRANSFER_ENCODING, UPGRADE,
 };
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode, Uri, Version};
@@ -17,12 +17,16 @@ use tokio::sync::SemaphorePermit;
 use tokio::time::timeout;
 
 use super::body::{Metered, Passing, whole};
+use super::redact::Needles;
 use super::refusal;
-use super::request::{Becoming, check_host, origin_form, other_methods, strip_connection};
+use super::request::{
+    Becoming, check_host, drop_other_targets, origin_form, other_methods, strip_connection,
+};
 use super::secrets::HeaderSecret;
 use super::upstream::{Means, Spoken, Unsent, Upstream, Wire};
 use super::{Inspector, tunnel};
-use crate::gate::{Direction, Refused};
+use crate::contain::{self, Contained, Panicked, contain};
+use crate::gate::{Admission, Direction, Refused};
 use crate::llm::{Call, Denial, Metering};
 use crate::record::RefusalCode;
 use crate::serve::Shared;
@@ -33,6 +37,8 @@ pub(super) const LARGEST_PROMPT: usize = 32 * 1024 * 1024;
 pub(super) const SMALL_PROMPT: usize = 1024 * 1024;
 /// The unit in which room for prompts is counted.
 pub(super) const ROOM_UNIT: usize = 1024;
+/// What is agreed on for a WebSocket, such as to compress it.
+const EXTENSIONS: &str = "sec-websocket-extensions";
 
 /// Passes one request on and its answer back, or says why not.
 pub(super) async fn exchange(
@@ -40,11 +46,20 @@ pub(super) async fn exchange(
     upstream: &Upstream,
     request: Request<Incoming>,
 ) -> Response<Passing> {
-    match try_exchange(shared, upstream, request).await {
-        Ok(response) => response,
-        Err(Failure::Refused(refused)) => refusal::answer(refused),
-        Err(Failure::Budget(denial)) => {
+    match Contained::new(try_exchange(shared, upstream, request)).await {
+        Ok(Ok(response)) => response,
+        Ok(Err(Failure::Refused(refused))) => refusal::answer(refused),
+        Ok(Err(Failure::Budget(denial))) => {
             refusal::with_body(denial.status(), denial.code(), denial.body())
+        }
+        Err(Panicked(place)) => {
+            let refuse = || {
+                let admission = upstream.admission();
+                admission.refuse_request(RefusalCode::Internal, Some(place))
+            };
+            // The recorder may be what failed.
+            let refused = contain(refuse).unwrap_or(Refused(RefusalCode::Internal));
+            refusal::answer(refused)
         }
     }
 }
@@ -69,8 +84,12 @@ async fn try_exchange(
     let admission = upstream.admission();
     let agent_upgrade = hyper::upgrade::on(&mut request);
     let (mut parts, body) = request.into_parts();
-    let (becoming, others) = check(upstream, &mut parts)?;
+    let (becoming, others) = check(inspector, upstream, &mut parts)?;
     put_secrets(inspector, upstream, &mut parts.headers)?;
+    let needles = needles(inspector, upstream);
+    if needles.is_some() {
+        ask_for_plain(&mut parts.headers);
+    }
     let asking = Asking { becoming, others };
     let (body, call, room) = meter(inspector, upstream, &mut parts, asking, body).await?;
     let outgoing = build(parts, body, becoming, upstream);
@@ -96,17 +115,35 @@ async fn try_exchange(
                 .refuse_request(RefusalCode::Malformed, detail)
                 .into());
         }
+        if needles.is_some() && response.headers().contains_key(EXTENSIONS) {
+            return Err(encoded(admission, "an extension of WebSockets nobody asked for").into());
+        }
         let server_upgrade = hyper::upgrade::on(&mut response);
+        let answer = switched(&response, needles.as_deref());
         let (admission, idle) = (Arc::clone(admission), inspector.timeouts.idle);
-        tokio::spawn(async move {
+        let passing = async move {
             // Either side may give up on the upgrade; then there is nothing to pass.
             if let (Ok(agent), Ok(server)) = tokio::join!(agent_upgrade, server_upgrade) {
-                tunnel::pass(TokioIo::new(agent), TokioIo::new(server), &admission, idle).await;
+                let (agent, server) = (TokioIo::new(agent), TokioIo::new(server));
+                tunnel::pass(agent, server, &admission, idle, needles).await;
             }
-        });
-        return Ok(switched(&response));
+        };
+        contain::spawn(passing, drop);
+        return Ok(answer);
     }
     let (mut parts, body) = response.into_parts();
+    // A server's own words beside its status could say anything.
+    parts.extensions.clear();
+    if let Some(needles) = &needles {
+        if !body.is_end_stream() && is_encoded(&parts.headers) {
+            return Err(encoded(
+                admission,
+                "it is compressed although that was not asked for",
+            )
+            .into());
+        }
+        needles.mask_headers(&mut parts.headers);
+    }
     if parts.headers.contains_key(TRANSFER_ENCODING) {
         // The body was read by that; another length would be the wrong one.
         parts.headers.remove(CONTENT_LENGTH);
@@ -126,8 +163,44 @@ async fn try_exchange(
     );
     Ok(Response::from_parts(
         parts,
-        body.observed_by(observer).boxed_unsync(),
+        body.observed_by(observer, inspector.timeouts.rest)
+            .without(needles)
+            .boxed_unsync(),
     ))
+}
+
+/// What the host must not send back: the secrets it gets.
+fn needles(inspector: &Inspector, upstream: &Upstream) -> Option<Arc<Needles>> {
+    let admission = upstream.admission();
+    let (host, port) = (admission.host(), admission.port());
+    upstream.needles(|| {
+        let own = inspector.secrets.iter();
+        Needles::of(own.filter(|secret| secret.is_for(host, port)))
+    })
+}
+
+/// Asks for an answer that can be searched: whole, and as it is. From parts of it, asked for one by one, a value could be put
+/// together again.
+fn ask_for_plain(headers: &mut HeaderMap) {
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    for name in ["range", "if-range", "request-range", "a-im", EXTENSIONS] {
+        headers.remove(name);
+    }
+}
+
+fn is_encoded(headers: &HeaderMap) -> bool {
+    let codings = [CONTENT_ENCODING, TRANSFER_ENCODING];
+    let values = codings.iter().flat_map(|name| headers.get_all(name));
+    let mut words = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    words.any(|word| {
+        let word = word.trim_ascii().to_ascii_lowercase();
+        !matches!(word.as_slice(), b"" | b"identity" | b"chunked")
+    })
+}
+
+fn encoded(admission: &Admission, what: &str) -> Refused {
+    let detail = format!("the answer can't be searched for the secret of this host: {what}");
+    admission.refuse_request(RefusalCode::Encoded, Some(detail))
 }
 
 /// A call that was never sent costs nothing; one whose answer was lost may have cost all that was set aside.
@@ -149,7 +222,11 @@ struct Asking {
 }
 
 /// Host, rules, rate and upgrade.
-fn check(upstream: &Upstream, parts: &mut Parts) -> Result<(Becoming, Vec<Method>), Refused> {
+fn check(
+    inspector: &Inspector,
+    upstream: &Upstream,
+    parts: &mut Parts,
+) -> Result<(Becoming, Vec<Method>), Refused> {
     let admission = upstream.admission();
     let (host, port) = (admission.host(), admission.port());
     check_host(parts, host, port)
@@ -184,9 +261,18 @@ fn check(upstream: &Upstream, parts: &mut Parts) -> Result<(Becoming, Vec<Method
         .terms
         .http
         .as_ref()
-        .map_or(WebSocket::Allow, |http| http.websocket);
-    if becoming == Becoming::WebSocket && websockets == WebSocket::Refuse {
+        .map_or(WebSocket::Refuse, |http| http.websocket);
+    // The meter has more to say about its own hosts, and refuses it too.
+    let is_metered = inspector
+        .llm
+        .as_ref()
+        .is_some_and(|llm| llm.is_limiting(host, port));
+    if becoming == Becoming::WebSocket && websockets == WebSocket::Refuse && !is_metered {
         return Err(admission.refuse_request(RefusalCode::WebSocket, None));
+    }
+    let terms = rules.rule(id).value.terms.http.as_ref();
+    if terms.is_some_and(|http| !http.paths.is_empty() || !http.methods.is_empty()) {
+        drop_other_targets(&mut parts.headers);
     }
     Ok((becoming, others))
 }
@@ -259,7 +345,7 @@ async fn meter<'a>(
     parts
         .headers
         .insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    parts.headers.remove(hyper::header::CONTENT_ENCODING);
+    parts.headers.remove(CONTENT_ENCODING);
     let length = HeaderValue::from(bytes.len());
     parts.headers.insert(CONTENT_LENGTH, length);
     Ok((whole(Bytes::from(bytes)), Some(call), room))
@@ -348,11 +434,14 @@ fn shape(request: &mut Request<Passing>, spoken: Spoken, authority: &str, wire: 
 }
 
 /// The answer that makes a connection a WebSocket.
-fn switched<B>(response: &Response<B>) -> Response<Passing> {
+fn switched<B>(response: &Response<B>, needles: Option<&Needles>) -> Response<Passing> {
     let mut answer = Response::new(whole(Bytes::new()));
     *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *answer.headers_mut() = response.headers().clone();
     strip_connection(answer.headers_mut());
+    if let Some(needles) = needles {
+        needles.mask_headers(answer.headers_mut());
+    }
     answer
         .headers_mut()
         .insert(CONNECTION, HeaderValue::from_static("upgrade"));

@@ -6,8 +6,10 @@
 mod authority;
 mod body;
 mod exchange;
+mod frames;
 mod framing;
 mod java;
+mod redact;
 mod refusal;
 mod request;
 mod secrets;
@@ -24,7 +26,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
@@ -45,6 +47,7 @@ use trust::{Offer, Trust};
 use upstream::{Upstream, Wire};
 
 use crate::config::Timeouts;
+use crate::contain::ContainedExecutor;
 use crate::gate::{Admission, Gate, Refused};
 use crate::llm::{Llm, LlmPolicy, LlmUsage};
 use crate::record::{RefusalCode, Way, printable};
@@ -140,6 +143,8 @@ impl Inspector {
         let accepting = TlsAcceptor::from(config).accept(Rewound::new(first, client));
         let stream = match timeout(self.timeouts.greeting, accepting).await {
             Ok(Ok(stream)) => stream,
+            // It went away, or was ended: that says nothing about what it spoke.
+            Ok(Err(error)) if is_gone(&error) => return,
             Ok(Err(error)) => {
                 // Most often a client that does not trust the box's own authority.
                 admission.refuse(RefusalCode::NotTls, Some(format!("TLS: {error}")));
@@ -286,8 +291,8 @@ impl Inspector {
         builder
     }
 
-    fn http2(&self) -> http2::Builder<TokioExecutor> {
-        let mut builder = http2::Builder::new(TokioExecutor::new());
+    fn http2(&self) -> http2::Builder<ContainedExecutor> {
+        let mut builder = http2::Builder::new(ContainedExecutor);
         builder
             .timer(TokioTimer::new())
             .keep_alive_interval(self.timeouts.idle)
@@ -299,6 +304,19 @@ impl Inspector {
             .max_header_list_size(LARGEST_HEAD as u32);
         builder
     }
+}
+
+/// Whether a client is simply no longer there.
+fn is_gone(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind as Kind;
+    matches!(
+        error.kind(),
+        Kind::ConnectionReset
+            | Kind::ConnectionAborted
+            | Kind::BrokenPipe
+            | Kind::NotConnected
+            | Kind::UnexpectedEof
+    )
 }
 
 /// A request to the proxy itself: `GET http://host/path`.

@@ -18,6 +18,10 @@ pub(super) fn answer(Refused(code): Refused) -> Response<Passing> {
         RefusalCode::Unresolved | RefusalCode::Unreachable => StatusCode::BAD_GATEWAY,
         RefusalCode::Connections => StatusCode::SERVICE_UNAVAILABLE,
         RefusalCode::Malformed => StatusCode::BAD_REQUEST,
+        RefusalCode::Encoded => StatusCode::BAD_GATEWAY,
+        RefusalCode::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        // Clients that get this answer go on over HTTPS.
+        RefusalCode::WebSocket => StatusCode::UPGRADE_REQUIRED,
         RefusalCode::NameMismatch => StatusCode::MISDIRECTED_REQUEST,
         _ => StatusCode::FORBIDDEN,
     };

@@ -79,11 +79,71 @@ fn is_same(given: &Host, host: &Host) -> bool {
     given == host || (host.name() == Some("localhost") && given.address().is_some_and(is_loopback))
 }
 
+/// A header's name as a server may read it that makes variables of headers.
+fn spelled(name: &HeaderName) -> String {
+    name.as_str().replace('_', "-")
+}
+
+/// Whether a server may take a header for another path, host or method than the request's own.
+fn is_another_target(name: &HeaderName) -> bool {
+    /// Those that no pattern holds.
+    const NAMES: [&str; 12] = [
+        "base-url",
+        "destination",
+        "forwarded",
+        "http-url",
+        "path-info",
+        "proxy-host",
+        "proxy-url",
+        "redirect",
+        "request-uri",
+        "script-name",
+        "uri",
+        "url",
+    ];
+    const WORDS: [&str; 12] = [
+        "url",
+        "uri",
+        "path",
+        "prefix",
+        "rewrite",
+        "override",
+        "method",
+        "host",
+        "server",
+        "script",
+        "destination",
+        "destinationurl",
+    ];
+    let name = spelled(name);
+    if OVERRIDES.contains(&name.as_str()) {
+        return false;
+    }
+    let mut words = name.split('-');
+    NAMES.contains(&name.as_str())
+        || name.ends_with("-copy-source")
+        || name.ends_with("-rename-source")
+        || (words.next() == Some("x") && words.any(|word| WORDS.contains(&word)))
+}
+
+/// Takes out what would be another request to a server that goes by it. Methods in headers stay: they are judged.
+pub(super) fn drop_other_targets(headers: &mut HeaderMap) {
+    let names: Vec<_> = headers
+        .keys()
+        .filter(|name| is_another_target(name))
+        .cloned()
+        .collect();
+    for name in names {
+        headers.remove(name);
+    }
+}
+
 /// The methods that a request may be taken for beside its own. `None` when one of them is no method.
 pub(super) fn other_methods(headers: &HeaderMap) -> Option<Vec<Method>> {
-    let values = OVERRIDES
+    let values = headers
         .iter()
-        .flat_map(|name| headers.get_all(*name).iter());
+        .filter(|(name, _)| OVERRIDES.contains(&spelled(name).as_str()))
+        .map(|(_, value)| value);
     let method = |value: &hyper::header::HeaderValue| {
         let text = value.to_str().ok()?.trim().to_ascii_uppercase();
         Method::from_bytes(text.as_bytes()).ok()
@@ -93,12 +153,12 @@ pub(super) fn other_methods(headers: &HeaderMap) -> Option<Vec<Method>> {
 
 /// `host` or `host:port`.
 pub(super) fn parse_authority(text: &str) -> Option<(Host, Option<u16>)> {
-    let after_brackets = text.rfind(']').map_or(0, |at| at + 1);
-    match text[after_brackets..].find(':') {
+    let after_brackets = text.rfind(']').map_or(0, |at| at.saturating_add(1));
+    match text.get(after_brackets..)?.find(':') {
         None => Some((Host::parse(text).ok()?, None)),
         Some(colon) => {
-            let (host, port) = text.split_at(after_brackets + colon);
-            let port = &port[1..];
+            let (host, port) = text.split_at_checked(after_brackets.saturating_add(colon))?;
+            let port = port.strip_prefix(':')?;
             let decimal = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
             let port = port.parse().ok().filter(|_| decimal)?;
             Some((Host::parse(host).ok()?, Some(port)))
@@ -214,6 +274,35 @@ mod tests {
         );
         headers.append("x-method-override", "GET, PUT".parse().unwrap());
         assert_eq!(other_methods(&headers), None);
+    }
+
+    #[test]
+    fn other_targets_are_dropped_however_they_are_spelled() {
+        let drops = "X-Original-URL X-Rewrite-URL X-Forwarded-Prefix X-Forwarded-Path X-Forwarded-Uri X-Override-URL \
+            X_Original_URL x-original-uri X-Forwarded-Host X-Host Forwarded X-Envoy-Original-Path X-Original-Method \
+            X-Forwarded-Method Destination x-amz-copy-source X-HTTP-DestinationURL X-Script-Name";
+        let stays = "X-Forwarded-For X-Forwarded-Proto X-Api-Key X-Request-Id X-HTTP-Method-Override Authorization \
+            X-Goog-Api-Client X-Stainless-Lang Content-Location Referer";
+        let mut headers = HeaderMap::new();
+        for name in drops.split_whitespace().chain(stays.split_whitespace()) {
+            let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+            headers.append(name, "/admin".parse().unwrap());
+        }
+        drop_other_targets(&mut headers);
+        let mut expect: Vec<_> = stays
+            .split_whitespace()
+            .map(str::to_ascii_lowercase)
+            .collect();
+        let mut left: Vec<_> = headers
+            .keys()
+            .map(|name| name.as_str().to_owned())
+            .collect();
+        left.sort_unstable();
+        expect.sort_unstable();
+        assert_eq!(left, expect);
+        let mut headers = HeaderMap::new();
+        headers.append("x_http_method_override", "DELETE".parse().unwrap());
+        assert_eq!(other_methods(&headers), Some(vec![Method::DELETE]));
     }
 
     #[test]

@@ -32,10 +32,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
         if self.at == self.first.len() {
             return Pin::new(&mut self.inner).poll_read(cx, buffer);
         }
-        let rest = &self.first[self.at..];
+        let rest = self.first.get(self.at..).unwrap_or_default();
         let count = rest.len().min(buffer.remaining());
-        buffer.put_slice(&rest[..count]);
-        self.at += count;
+        buffer.put_slice(rest.get(..count).unwrap_or_default());
+        self.at = self.at.saturating_add(count);
         if self.at == self.first.len() {
             (self.first, self.at) = (Vec::new(), 0);
         }

@@ -1,12 +1,12 @@
 //! The connections to the server behind one connection from the box.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -15,7 +15,9 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::body::Passing;
+use super::redact::Needles;
 use super::trust::{Offer, Trust};
+use crate::contain::{self, ContainedExecutor};
 use crate::dial::Dialer;
 use crate::gate::{Admission, Refused};
 use crate::record::{RefusalCode, Way};
@@ -41,6 +43,7 @@ pub(super) struct Upstream {
     wire: Wire,
     lanes: Mutex<Lanes>,
     room: Arc<Semaphore>,
+    needles: OnceLock<Option<Arc<Needles>>>,
 }
 
 #[derive(Default)]
@@ -98,11 +101,17 @@ impl Upstream {
             wire,
             lanes: Mutex::new(lanes),
             room: Arc::new(Semaphore::new(MOST_LANES)),
+            needles: OnceLock::new(),
         }
     }
 
     pub(super) fn admission(&self) -> &Arc<Admission> {
         &self.admission
+    }
+
+    /// What the host must not send back, worked out once.
+    pub(super) fn needles(&self, find: impl FnOnce() -> Option<Needles>) -> Option<Arc<Needles>> {
+        self.needles.get_or_init(|| find().map(Arc::new)).clone()
     }
 
     pub(super) fn wire(&self) -> Wire {
@@ -201,7 +210,7 @@ impl Upstream {
                 .refuse_request(RefusalCode::Connections, None));
         };
         let (host, port) = (self.admission.host(), self.admission.port());
-        let counted = match self.room.available_permits() + 1 < MOST_LANES {
+        let counted = match self.room.available_permits().saturating_add(1) < MOST_LANES {
             true => Some(self.admission.gate().admit(Way::Http, host, port)?),
             false => None,
         };
@@ -254,9 +263,10 @@ impl Upstream {
             .await
             .map_err(|error| self.unreachable(error.to_string()))?;
         // It ends when its senders and bodies are gone; how, the request that was on it sees.
-        tokio::spawn(async move {
+        let serving = async move {
             let _ = connection.with_upgrades().await;
-        });
+        };
+        contain::spawn(serving, drop);
         Ok(Sender::One(Lane {
             sender,
             _counted: counted,
@@ -268,7 +278,7 @@ impl Upstream {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+        let (sender, connection) = http2::Builder::new(ContainedExecutor)
             .max_header_list_size(LARGEST_HEAD as u32)
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW)
@@ -276,9 +286,10 @@ impl Upstream {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|error| self.unreachable(error.to_string()))?;
-        tokio::spawn(async move {
+        let serving = async move {
             let _ = connection.await;
-        });
+        };
+        contain::spawn(serving, drop);
         self.lanes().two = Some(sender.clone());
         Ok(Sender::Two(sender))
     }

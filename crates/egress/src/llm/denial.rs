@@ -4,8 +4,9 @@ use hyper::StatusCode;
 use serde_json::json;
 
 use super::LlmApi;
-use super::budget::Exhausted;
-use crate::record::RefusalCode;
+use super::budget::{Exhausted, Standing};
+use super::money::PicoUsd;
+use crate::record::{RefusalCode, printable};
 
 /// A call to a model that is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,10 +17,33 @@ pub(crate) struct Denial {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
-    Exhausted(Exhausted),
+    Exhausted(Exhausted, Box<Shortfall>),
     UnknownModel(String),
-    Unmetered(&'static str),
-    Unreadable,
+    Unmetered(String),
+    WebSocket,
+    Unreadable(&'static str),
+}
+
+/// What there is, and what a call would have needed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shortfall {
+    pub(super) standing: Standing,
+    pub(super) model: String,
+    /// What a new call needs; nothing for an answer that was cut.
+    pub(super) need: Option<Need>,
+}
+
+/// What a call could come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Need {
+    /// Tokens of its prompt, and what they could cost.
+    pub(super) input: u64,
+    pub(super) input_cost: PicoUsd,
+    /// Tokens of its answers as it wants them, and what all of it could cost.
+    pub(super) output: u64,
+    pub(super) cost: PicoUsd,
+    /// Whether the call itself says how long its answers may be.
+    pub(super) is_bounded: bool,
 }
 
 impl Denial {
@@ -29,54 +53,60 @@ impl Denial {
 
     pub(crate) fn code(&self) -> RefusalCode {
         match self.why {
-            Why::Exhausted(Exhausted::Tokens) => RefusalCode::Tokens,
-            Why::Exhausted(Exhausted::Cost) => RefusalCode::Cost,
+            Why::Exhausted(Exhausted::Tokens, _) => RefusalCode::Tokens,
+            Why::Exhausted(Exhausted::Cost, _) => RefusalCode::Cost,
             Why::UnknownModel(_) => RefusalCode::UnknownModel,
-            Why::Unmetered(_) => RefusalCode::Unmetered,
-            Why::Unreadable => RefusalCode::Malformed,
+            Why::Unmetered(_) | Why::WebSocket => RefusalCode::Unmetered,
+            Why::Unreadable(_) => RefusalCode::Malformed,
         }
     }
 
     pub(crate) fn detail(&self) -> Option<String> {
-        match &self.why {
-            Why::UnknownModel(model) => Some(crate::record::printable(model.as_bytes())),
-            Why::Unmetered(what) => Some((*what).to_owned()),
-            Why::Exhausted(_) | Why::Unreadable => None,
-        }
+        Some(match &self.why {
+            Why::UnknownModel(model) => printable(model.as_bytes()),
+            Why::Unmetered(what) => what.clone(),
+            Why::WebSocket => "a WebSocket; the same over HTTPS is metered".to_owned(),
+            Why::Exhausted(which, shortfall) => shortfall.tell(*which),
+            Why::Unreadable(why) => (*why).to_owned(),
+        })
     }
 
-    /// Not 429: clients would try again, and nothing would change.
+    /// Not 429: clients would try again, and nothing would change. A WebSocket is refused in the way that clients fall back from.
     pub(crate) fn status(&self) -> StatusCode {
-        match (&self.why, self.api) {
-            (Why::Exhausted(_), LlmApi::OpenAi) => StatusCode::PAYMENT_REQUIRED,
-            (Why::Exhausted(_), _) => StatusCode::FORBIDDEN,
-            _ => StatusCode::BAD_REQUEST,
+        match &self.why {
+            Why::Exhausted(..) => StatusCode::PAYMENT_REQUIRED,
+            Why::WebSocket => StatusCode::UPGRADE_REQUIRED,
+            Why::UnknownModel(_) | Why::Unmetered(_) | Why::Unreadable(_) => {
+                StatusCode::BAD_REQUEST
+            }
         }
     }
 
     fn message(&self) -> String {
         match &self.why {
-            Why::Exhausted(Exhausted::Tokens) => {
-                "Belljar: the token budget of this run is used up".to_owned()
-            }
-            Why::Exhausted(Exhausted::Cost) => {
-                "Belljar: the money budget of this run is used up".to_owned()
-            }
+            Why::Exhausted(which, shortfall) => format!("Belljar: {}", shortfall.tell(*which)),
             Why::UnknownModel(model) => {
-                let model = crate::record::printable(model.as_bytes());
+                let model = printable(model.as_bytes());
                 format!("Belljar: the model {model} has no price, and this run has a money budget")
             }
-            Why::Unmetered(what) => {
-                format!("Belljar: {what} can't be metered, and this run has a budget")
+            Why::Unmetered(what) => format!(
+                "Belljar: {what} can't be metered, and this run has a budget. Switch it off in the client, or run without \
+                 max_tokens and max_cost_usd"
+            ),
+            Why::WebSocket => {
+                "Belljar: a WebSocket can't be metered, and this run has a budget. Use HTTPS"
+                    .to_owned()
             }
-            Why::Unreadable => "Belljar: this call to a model can't be read".to_owned(),
+            Why::Unreadable(why) => {
+                format!("Belljar: this call to a model can't be read: {why}")
+            }
         }
     }
 
     /// The body of the answer.
     pub(crate) fn body(&self) -> String {
         let message = self.message();
-        let exhausted = matches!(self.why, Why::Exhausted(_));
+        let exhausted = matches!(self.why, Why::Exhausted(..));
         let body = match self.api {
             LlmApi::OpenAi => {
                 let kind = if exhausted {
@@ -104,5 +134,64 @@ impl Denial {
             }
         };
         body.to_string()
+    }
+}
+
+impl Shortfall {
+    /// What was spent, what is left, what this would have needed and why, and what to set.
+    fn tell(&self, which: Exhausted) -> String {
+        let model = printable(self.model.as_bytes());
+        let (what, spent, left, key) = match which {
+            Exhausted::Tokens => (
+                "token",
+                format!("{} tokens", self.standing.spent_tokens),
+                format!("{} tokens", self.standing.left_tokens.unwrap_or(0)),
+                "resource_limits.max_tokens",
+            ),
+            Exhausted::Cost => (
+                "money",
+                self.standing.spent_cost.to_string(),
+                self.standing.left_cost.unwrap_or_default().to_string(),
+                "resource_limits.max_cost_usd",
+            ),
+        };
+        let there =
+            format!("the {what} budget of this run does not cover it: {spent} spent, {left} left");
+        let Some(need) = self.need else {
+            return format!(
+                "{there}; the answer of {model} went on beyond what it could be set aside for, and was cut"
+            );
+        };
+        let length = match (need.is_bounded, need.output) {
+            (_, 0) => String::new(),
+            (true, output) => format!(" and answers of up to {output} tokens, as it asks"),
+            (false, output) => {
+                format!(" and answers of up to {output} tokens, as it sets no max_tokens")
+            }
+        };
+        let (whole, alone, enough) = match which {
+            Exhausted::Tokens => {
+                let whole = need.input.saturating_add(need.output);
+                let least = self.standing.spent_tokens.saturating_add(need.input);
+                (
+                    format!("{whole} tokens"),
+                    format!("{} tokens", need.input),
+                    format!("more than {least}"),
+                )
+            }
+            Exhausted::Cost => {
+                let least = self.standing.spent_cost.plus(need.input_cost);
+                (
+                    need.cost.to_string(),
+                    need.input_cost.to_string(),
+                    format!("more than {:.6}", least.as_usd()),
+                )
+            }
+        };
+        format!(
+            "{there}; this call to {model} could come to {whole} (a prompt of up to {} tokens{length}), and its prompt alone to \
+             {alone}, which is set aside before it is made. Set {key} to {enough}",
+            need.input
+        )
     }
 }

@@ -38,6 +38,11 @@ pub(crate) fn kind<'a>(api: LlmApi, method: &Method, path: &'a str) -> Kind<'a> 
     if *method != Method::POST || !belljar_policy::is_plain_path(path) {
         return Kind::Unmetered;
     }
+    // What begins like a call and is answered later, or is made by an agent of the provider's.
+    let later = ["async", "batch", "batches", "agents", "threads", "deferred"];
+    if path.split('/').any(|part| later.contains(&part)) {
+        return Kind::Unmetered;
+    }
     let path = path.trim_end_matches('/');
     let ends = |end: &str| path.ends_with(end);
     match api {
@@ -64,7 +69,12 @@ fn gemini_call(path: &str) -> Option<(&str, &str)> {
     let (above, model) = whole.rsplit_once('/')?;
     match above.rsplit_once('/').map_or(above, |(_, kind)| kind) {
         "models" => Some((model, action)),
-        kind => Some((&whole[whole.len() - kind.len() - 1 - model.len()..], action)),
+        // `kind/model`.
+        kind => {
+            let length = kind.len().saturating_add(model.len()).saturating_add(1);
+            let from = whole.len().checked_sub(length)?;
+            Some((whole.get(from..)?, action))
+        }
     }
 }
 
@@ -103,6 +113,9 @@ mod tests {
         );
         check(LlmApi::OpenAi, Method::GET, "/v1/models", Kind::Free);
         check(LlmApi::OpenAi, post(), "/v1/batches", Kind::Unmetered);
+        for path in ["/async/chat/completions", "/v1/agents/completions"] {
+            check(LlmApi::OpenAi, post(), path, Kind::Unmetered);
+        }
         check(
             LlmApi::OpenAi,
             post(),

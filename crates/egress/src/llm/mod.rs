@@ -9,10 +9,14 @@ mod budget;
 mod contents;
 mod denial;
 mod endpoint;
+#[cfg(test)]
+mod fuzz;
+mod json;
 mod money;
 mod observer;
 mod prices;
 mod prompt;
+mod unmetered;
 mod usage;
 
 use std::sync::Arc;
@@ -20,6 +24,7 @@ use std::sync::Arc;
 use belljar_policy::{Host, LlmApi, LlmEndpointRule as LlmEndpoint};
 use hyper::header::HeaderMap;
 use hyper::{Method, StatusCode};
+use tokio::sync::Semaphore;
 
 pub use bill::Charge;
 pub use budget::{LlmBudget, LlmUsage, ModelUsage};
@@ -32,11 +37,12 @@ pub(crate) use observer::{Cut, Observer};
 
 use bill::Bill;
 use budget::Wish;
-use denial::Why;
+use denial::{Need, Shortfall, Why};
 use endpoint::{Action, Kind, kind};
 use prompt::Prompt;
 
 use crate::gate::Gate;
+use crate::record::printable;
 
 /// What calls to models may cost, and where they go.
 #[derive(Clone, Debug)]
@@ -52,7 +58,11 @@ pub struct LlmPolicy {
 /// Meters calls.
 pub(crate) struct Llm {
     policy: LlmPolicy,
+    reading_on: Arc<Semaphore>,
 }
+
+/// Answers that are read to their end at once although the agent left.
+const MOST_READ_ON: usize = 64;
 
 /// What to do with a request to a host that serves models.
 pub(crate) enum Metering {
@@ -78,7 +88,10 @@ pub(crate) struct Call {
 
 impl Llm {
     pub(crate) fn new(policy: LlmPolicy) -> Self {
-        Self { policy }
+        Self {
+            policy,
+            reading_on: Arc::new(Semaphore::new(MOST_READ_ON)),
+        }
     }
 
     pub(crate) fn usage(&self) -> LlmUsage {
@@ -87,6 +100,11 @@ impl Llm {
 
     pub(crate) fn is_about(&self, host: &Host, port: u16) -> bool {
         self.endpoint(host, port).is_some()
+    }
+
+    /// Whether what goes there is metered under a ceiling.
+    pub(crate) fn is_limiting(&self, host: &Host, port: u16) -> bool {
+        self.is_about(host, port) && self.policy.budget.is_limited()
     }
 
     fn endpoint(&self, host: &Host, port: u16) -> Option<&LlmEndpoint> {
@@ -110,16 +128,20 @@ impl Llm {
             return Metering::None;
         };
         let limited = self.policy.budget.is_limited();
-        let refuse = |what| Metering::Refuse(Denial::new(endpoint.api, Why::Unmetered(what)));
+        let refuse = |why| Metering::Refuse(Denial::new(endpoint.api, why));
         if upgrading && limited {
-            return refuse("a WebSocket");
+            return refuse(Why::WebSocket);
         }
         if overridden && limited {
-            return refuse("a request with two methods");
+            let what = "a request with two methods".to_owned();
+            return refuse(Why::Unmetered(what));
         }
         match kind(endpoint.api, method, path) {
             Kind::Free => Metering::None,
-            Kind::Unmetered if limited => refuse("this endpoint"),
+            Kind::Unmetered if limited => {
+                let path = printable(path.as_bytes());
+                refuse(Why::Unmetered(format!("the endpoint {method} {path}")))
+            }
             Kind::Unmetered => Metering::None,
             Kind::Call(action, model) => Metering::Meter(Metered {
                 endpoint: endpoint.clone(),
@@ -142,13 +164,14 @@ impl Llm {
             model,
         } = metered;
         let deny = |why| Denial::new(endpoint.api, why);
-        let prompt =
-            Prompt::read(action, model.as_deref(), body).ok_or_else(|| deny(Why::Unreadable))?;
+        let mut prompt = Prompt::read(action, model.as_deref(), body)
+            .map_err(|why| deny(Why::Unreadable(why)))?;
         let budget = &self.policy.budget;
-        if let Some(what) = prompt.unmetered
-            && budget.is_limited()
+        let is_limited = budget.is_limited();
+        if let Some(what) = &prompt.unmetered
+            && is_limited
         {
-            return Err(deny(Why::Unmetered(what)));
+            return Err(deny(Why::Unmetered(what.clone())));
         }
         let price = self
             .policy
@@ -158,6 +181,9 @@ impl Llm {
         if price.is_none() && budget.limits_cost() {
             return Err(deny(Why::UnknownModel(prompt.model)));
         }
+        if budget.limits_cost() {
+            prompt.serve_as_usual(&endpoint.provider);
+        }
         let wish = Wish {
             input: prompt.most_input(price.as_ref()),
             output: prompt.wanted_output(price.as_ref()),
@@ -166,10 +192,14 @@ impl Llm {
                 .as_ref()
                 .map(|price| (price.dearest_input(), price.dearest_output())),
         };
-        let reservation = budget
-            .reserve(wish)
-            .await
-            .map_err(|exhausted| deny(Why::Exhausted(exhausted)))?;
+        let reservation = budget.reserve(wish).await.map_err(|exhausted| {
+            let shortfall = Shortfall {
+                standing: budget.standing(),
+                model: prompt.model.clone(),
+                need: Some(need(&wish, &prompt)),
+            };
+            deny(Why::Exhausted(exhausted, Box::new(shortfall)))
+        })?;
         let granted = reservation.output();
         let bill = Bill {
             reservation,
@@ -179,9 +209,25 @@ impl Llm {
             price,
             gate,
             provider: endpoint.provider,
+            is_limited,
+            reading_on: Arc::clone(&self.reading_on),
         };
         let bytes = prompt.write(&bill.provider, granted, bill.price.as_ref());
         Ok((bytes, Call { bill: Some(bill) }))
+    }
+}
+
+/// What a call could come to.
+fn need(wish: &Wish, prompt: &Prompt) -> Need {
+    let output = wish.output.saturating_mul(wish.answers);
+    let (input_rate, output_rate) = wish.rates.unwrap_or_default();
+    let input_cost = input_rate.times(wish.input);
+    Need {
+        input: wish.input,
+        input_cost,
+        output,
+        cost: input_cost.plus(output_rate.times(output)),
+        is_bounded: prompt.is_bounded(),
     }
 }
 

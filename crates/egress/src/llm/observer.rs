@@ -4,12 +4,14 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
 use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::LlmApi;
 use super::bill::Bill;
-use super::budget::{Exhausted, Source};
-use super::denial::{Denial, Why};
-use super::usage::{Tokens, take_usage, text_bytes};
+use super::budget::Source;
+use super::denial::Denial;
+use super::json::{at, is_given, within};
+use super::usage::{Told, take_usage, text_bytes};
 
 /// The largest answer that is read whole to find its usage; a larger one is charged what was set aside.
 const LARGEST_ANSWER: usize = 8 * 1024 * 1024;
@@ -24,8 +26,11 @@ pub(crate) struct Observer {
     bill: Option<Bill>,
     form: Form,
     hides_usage: bool,
-    tokens: Tokens,
+    told: Told,
     reported: bool,
+    /// The model said why it stopped. What it used may still be to come.
+    stopped: bool,
+    /// The answer ended as answers do: what was reported by then is all of it.
     complete: bool,
     pieces: u64,
     text: u64,
@@ -85,8 +90,9 @@ impl Observer {
             hides_usage: bill.hides_usage() && matches!(form, Form::Events(_)),
             bill: Some(bill),
             form,
-            tokens: Tokens::default(),
+            told: Told::default(),
             reported: false,
+            stopped: false,
             complete: false,
             pieces: 0,
             text: 0,
@@ -98,7 +104,7 @@ impl Observer {
         match &mut self.form {
             Form::Free | Form::Unreadable => Ok(data),
             Form::Whole(seen) => {
-                if seen.len() + data.len() > LARGEST_ANSWER {
+                if seen.len().saturating_add(data.len()) > LARGEST_ANSWER {
                     self.form = Form::Unreadable;
                 } else {
                     seen.extend_from_slice(&data);
@@ -126,16 +132,15 @@ impl Observer {
         }
         // Too long to be read, too long to be held back: it can't be one that tells the usage.
         if event.bytes.len() > LARGEST_EVENT {
-            self.text += event.bytes.len() as u64;
-            self.pieces += 1;
+            self.saw(event.bytes.len() as u64);
             shown.append(&mut event.bytes);
         }
         self.form = Form::Events(event);
         let output = self.output();
         if let Some(bill) = &mut self.bill
-            && let Err(exhausted) = bill.cover(output)
+            && let Err(denial) = bill.cover(output)
         {
-            return Err(self.cut(exhausted));
+            return Err(self.cut(denial));
         }
         Ok(if self.hides_usage {
             Bytes::from(shown)
@@ -144,8 +149,7 @@ impl Observer {
         })
     }
 
-    fn cut(&mut self, exhausted: Exhausted) -> Cut {
-        let denial = Denial::new(self.api, Why::Exhausted(exhausted));
+    fn cut(&mut self, denial: Denial) -> Cut {
         let name = if self.api == LlmApi::Anthropic {
             "event: error\n"
         } else {
@@ -153,6 +157,26 @@ impl Observer {
         };
         let last_words = Bytes::from(format!("{name}data: {}\n\n", denial.body()));
         Cut { denial, last_words }
+    }
+
+    /// What is known may be wrong: all that was set aside is charged.
+    pub(crate) fn distrust(&mut self) {
+        self.form = Form::Unreadable;
+    }
+
+    /// Leave to go on reading although the agent left: what the call used is still to be told.
+    pub(crate) fn read_on(&self) -> Option<OwnedSemaphorePermit> {
+        match self.form {
+            Form::Whole(_) | Form::Events(_) if !(self.reported && self.complete) => {
+                self.bill.as_ref()?.read_on()
+            }
+            _ => None,
+        }
+    }
+
+    fn saw(&mut self, bytes: u64) {
+        self.text = self.text.saturating_add(bytes);
+        self.pieces = self.pieces.saturating_add(u64::from(bytes > 0));
     }
 
     /// Reads one event; `true` when it tells the usage and nothing else.
@@ -164,20 +188,19 @@ impl Observer {
         }
         let Ok(message) = serde_json::from_slice::<Value>(&data) else {
             // Whatever it is, it is part of the answer.
-            self.text += data.len() as u64;
-            self.pieces += u64::from(!data.is_empty());
+            self.saw(data.len() as u64);
             return false;
         };
-        let told = take_usage(self.api, &message, &mut self.tokens);
+        let told = take_usage(self.api, &message, &mut self.told);
         self.reported |= told;
-        self.complete |= matches!(
-            message["type"].as_str(),
-            Some("message_stop" | "response.completed" | "response.incomplete" | "response.failed")
-        );
-        let text = text_bytes(&message);
-        self.text += text;
-        self.pieces += u64::from(text > 0);
-        told && message["choices"].as_array().is_some_and(Vec::is_empty)
+        let only_usage = told
+            && at(&message, "choices")
+                .as_array()
+                .is_some_and(Vec::is_empty);
+        self.complete |= only_usage || ends(&message);
+        self.stopped |= says_why_it_stopped(&message);
+        self.saw(text_bytes(&message));
+        only_usage
     }
 
     /// Tokens of the answers so far, as far as anyone can tell.
@@ -188,9 +211,9 @@ impl Observer {
             .max(self.text.div_ceil(BYTES_PER_TOKEN));
         // A report that came at the end is exact; an earlier one may lag behind.
         if self.reported && self.complete {
-            self.tokens.output
+            self.told.tokens.output
         } else {
-            self.tokens.output.max(guessed)
+            self.told.tokens.output.max(guessed)
         }
     }
 
@@ -202,8 +225,9 @@ impl Observer {
                 let seen = std::mem::take(seen);
                 match serde_json::from_slice::<Value>(&seen) {
                     Ok(message) => {
-                        self.reported = take_usage(self.api, &message, &mut self.tokens);
+                        self.reported = take_usage(self.api, &message, &mut self.told);
                         self.text = text_bytes(&message);
+                        self.complete = true;
                     }
                     Err(_) => self.text = seen.len() as u64,
                 }
@@ -212,7 +236,8 @@ impl Observer {
             Form::Free | Form::Unreadable => Vec::new(),
         };
         let hidden = !rest.is_empty() && self.see_event(&rest) && self.hides_usage;
-        self.complete = true;
+        // Some say why they stopped, and then nothing more.
+        self.complete |= self.stopped;
         self.settle();
         if self.hides_usage && !hidden {
             Bytes::from(rest)
@@ -227,27 +252,41 @@ impl Observer {
         };
         match self.form {
             Form::Free => return bill.free(),
-            // Broken off, or not to be read: the usage was to come, and could have been all of it.
+            // Not to be read: it could have been all of it.
             Form::Unreadable => return bill.lost(),
-            Form::Whole(_) if !self.complete => return bill.lost(),
             Form::Whole(_) | Form::Events(_) => {}
         }
-        let mut tokens = self.tokens;
-        tokens.output = self.output();
-        // OpenAI tells it once, at the end; so it is exact although the agent may not have waited for the rest.
-        let exact = self.reported && (self.complete || self.api == LlmApi::OpenAi);
-        if !self.reported {
-            tokens.input = bill.most_input();
+        let mut told = self.told;
+        told.tokens.output = self.output();
+        if self.reported && self.complete {
+            bill.settle(&told, Source::Reported);
+        } else {
+            bill.unreported(&told, false);
         }
-        bill.settle(
-            tokens,
-            if exact {
-                Source::Reported
-            } else {
-                Source::Estimated
-            },
-        );
     }
+}
+
+/// Whether this is the last event of an answer.
+fn ends(message: &Value) -> bool {
+    match at(message, "type").as_str() {
+        Some("message_stop" | "response.completed" | "response.incomplete" | "response.failed") => {
+            true
+        }
+        Some("message_delta") => !within(message, &["delta", "stop_reason"]).is_null(),
+        _ => !within(message, &["promptFeedback", "blockReason"]).is_null(),
+    }
+}
+
+/// Whether an answer in this event says why it ends.
+fn says_why_it_stopped(message: &Value) -> bool {
+    let lists = [("choices", "finish_reason"), ("candidates", "finishReason")];
+    lists.iter().any(|(list, why)| {
+        let answers = at(message, list).as_array();
+        answers
+            .into_iter()
+            .flatten()
+            .any(|answer| is_given(answer, why))
+    })
 }
 
 impl Drop for Observer {
@@ -266,7 +305,7 @@ impl Event {
             b'\n' if returned => false,
             b'\n' | b'\r' => std::mem::take(&mut self.on_line) == 0,
             _ => {
-                self.on_line += 1;
+                self.on_line = self.on_line.saturating_add(1);
                 false
             }
         }

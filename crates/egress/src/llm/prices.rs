@@ -100,7 +100,7 @@ impl Price {
                     .unwrap_or(rates.input)
                     .times(tokens.cache_read),
             )
-            .plus(write.times(tokens.cache_write - long))
+            .plus(write.times(tokens.cache_write.saturating_sub(long)))
             .plus(
                 self.cache_write_long
                     .unwrap_or(write)

@@ -2,9 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::contents::{Found, unmetered};
+use super::contents::Found;
 use super::endpoint::Action;
+use super::json::{at, is_given};
 use super::prices::Price;
+use super::unmetered::unmetered;
 
 /// Providers turn tools and roles into text of their own.
 const OVERHEAD: u64 = 2048;
@@ -19,11 +21,13 @@ const MOST_ANSWERS: u64 = 128;
 const MOST_VALUES: usize = 2_000_000;
 /// Words by which some servers let an answer be limited, beside those of the API.
 const OTHER_LIMITS: [&str; 3] = ["n_predict", "max_new_tokens", "max_length"];
+/// The two spellings of one field of Gemini's.
+const GENERATION: [&str; 2] = ["generationConfig", "generation_config"];
 
 /// A call that was read.
 #[derive(Debug)]
 pub(crate) struct Prompt {
-    body: Value,
+    fields: Map<String, Value>,
     action: Action,
     pub(crate) model: String,
     /// Whether the answer comes in pieces.
@@ -37,48 +41,57 @@ pub(crate) struct Prompt {
     /// How many answers.
     pub(crate) answers: u64,
     /// What would be charged for but not reported.
-    pub(crate) unmetered: Option<&'static str>,
+    pub(crate) unmetered: Option<String>,
 }
 
+/// Why a call can't be read.
+pub(crate) type Unread = &'static str;
+
 impl Prompt {
-    /// Reads a call. `None` when it is not one.
-    pub(crate) fn read(action: Action, model: Option<&str>, bytes: &[u8]) -> Option<Self> {
+    /// Reads a call.
+    ///
+    /// # Errors
+    /// What keeps it from being one.
+    pub(crate) fn read(action: Action, model: Option<&str>, bytes: &[u8]) -> Result<Self, Unread> {
         if count_values(bytes) > MOST_VALUES {
-            return None;
+            return Err("it holds too many values");
         }
-        let mut body: Value = serde_json::from_slice(bytes).ok()?;
-        drop_odd_limits(&mut body);
-        let fields = body.as_object()?;
+        let body: Value = serde_json::from_slice(bytes).map_err(|_| "it is not JSON")?;
+        let Value::Object(mut fields) = body else {
+            return Err("it is not an object");
+        };
+        check_shape(action, &fields)?;
+        drop_odd_limits(&mut fields);
         let model = match model {
             Some(model) => model.to_owned(),
-            None => fields.get("model")?.as_str()?.to_owned(),
+            None => at(&fields, "model")
+                .as_str()
+                .ok_or("`model` is not a text")?
+                .to_owned(),
         };
         let streams = match action {
             Action::GeminiStream => true,
             Action::Gemini | Action::Embeddings => false,
-            _ => fields
-                .get("stream")
-                .and_then(Value::as_bool)
-                .unwrap_or(false),
+            _ => at(&fields, "stream").as_bool().unwrap_or(false),
         };
-        let told = fields
-            .get("stream_options")
-            .is_some_and(|options| options["include_usage"] == true);
+        let told = at(&fields, "stream_options")
+            .get("include_usage")
+            .is_some_and(|told| told == true);
         let mut found = Found::default();
-        found.look_at_call(fields);
+        found.look_at_call(&fields);
         let plain = (bytes.len() as u64)
             .saturating_add(OVERHEAD)
-            .saturating_add(found.pictures * PER_PICTURE);
-        Some(Self {
-            unmetered: unmetered(action, fields).or(found.audio.then_some("audio")),
+            .saturating_add(found.pictures.saturating_mul(PER_PICTURE));
+        Ok(Self {
+            unmetered: unmetered(action, &model, &fields).or(found.dear.map(str::to_owned)),
             input: if found.elsewhere { u64::MAX } else { plain },
-            asked: asked(action, fields),
-            answers: answers(action, fields)?,
+            asked: asked(action, &fields),
+            answers: answers(action, &fields)?,
             hide_usage: streams && matches!(action, Action::Chat | Action::Completions) && !told,
             streams,
             model,
             action,
-            body,
+            fields,
         })
     }
 
@@ -100,6 +113,11 @@ impl Prompt {
         }
     }
 
+    /// Whether the call itself says how long its answers may be.
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.asked.is_some()
+    }
+
     /// The call to send, with answers of at most `granted` tokens where that is less than wanted.
     pub(crate) fn write(mut self, provider: &str, granted: u64, price: Option<&Price>) -> Vec<u8> {
         let known = price.is_some_and(|price| price.most_output.is_some());
@@ -111,51 +129,127 @@ impl Prompt {
         }
         if granted < LONGEST_OUTPUT {
             for word in OTHER_LIMITS {
-                if !self.body[word].is_null() {
-                    self.body[word] = json!(granted);
+                if is_given(&self.fields, word) {
+                    self.fields.insert(word.to_owned(), json!(granted));
                 }
             }
         }
         if self.streams && matches!(self.action, Action::Chat | Action::Completions) {
-            self.body["stream_options"]["include_usage"] = json!(true);
+            set_within(
+                &mut self.fields,
+                "stream_options",
+                "include_usage",
+                json!(true),
+            );
         }
-        self.body.to_string().into_bytes()
+        Value::Object(self.fields).to_string().into_bytes()
+    }
+
+    /// Has the call served at the price of the table, where the account's own setting could choose a dearer one.
+    pub(crate) fn serve_as_usual(&mut self, provider: &str) {
+        let takes = matches!(self.action, Action::Chat | Action::Responses);
+        let tier = at(&self.fields, "service_tier");
+        if provider == "openai" && takes && (tier.is_null() || tier == "auto") {
+            self.fields
+                .insert("service_tier".to_owned(), json!("default"));
+        }
     }
 
     fn limit(&mut self, provider: &str, granted: u64) {
-        let granted = json!(granted);
+        let mut set = |key: &str| self.fields.insert(key.to_owned(), json!(granted));
         match self.action {
+            Action::Completions | Action::Messages => drop(set("max_tokens")),
+            Action::Responses => drop(set("max_output_tokens")),
             Action::Chat => {
-                let given = |body: &Value, key: &str| !body[key].is_null();
-                let old = given(&self.body, "max_tokens");
-                let new = given(&self.body, "max_completion_tokens");
+                let old = is_given(&self.fields, "max_tokens");
+                let new = is_given(&self.fields, "max_completion_tokens");
+                let mut set = |key: &str| self.fields.insert(key.to_owned(), json!(granted));
                 // Newer models of OpenAI refuse the old word; others may not know the new one.
                 if new || (!old && provider == "openai") {
-                    self.body["max_completion_tokens"] = granted.clone();
+                    set("max_completion_tokens");
                 }
                 if old || (!new && provider != "openai") {
-                    self.body["max_tokens"] = granted;
+                    set("max_tokens");
                 }
             }
-            Action::Completions | Action::Messages => self.body["max_tokens"] = granted,
-            Action::Responses => self.body["max_output_tokens"] = granted,
             Action::Gemini | Action::GeminiStream => {
-                let snake = self.body["generation_config"].is_object();
-                let key = if snake {
-                    "generation_config"
+                let [camel, snake] = GENERATION;
+                let key = if is_given(&self.fields, snake) {
+                    snake
                 } else {
-                    "generationConfig"
+                    camel
                 };
-                let word = if self.body[key]["max_output_tokens"].is_null() {
-                    "maxOutputTokens"
-                } else {
-                    "max_output_tokens"
+                let config = at(&self.fields, key);
+                let word = match config.get("max_output_tokens") {
+                    None | Some(Value::Null) => "maxOutputTokens",
+                    Some(_) => "max_output_tokens",
                 };
-                self.body[key][word] = granted;
+                set_within(&mut self.fields, key, word, json!(granted));
             }
             Action::Embeddings => {}
         }
     }
+}
+
+/// Sets a field of an object within the call; what is there and is none gives way.
+fn set_within(fields: &mut Map<String, Value>, key: &str, word: &str, value: Value) {
+    let mut inner = match fields.remove(key) {
+        Some(Value::Object(inner)) => inner,
+        _ => Map::new(),
+    };
+    inner.insert(word.to_owned(), value);
+    fields.insert(key.to_owned(), Value::Object(inner));
+}
+
+/// What is read here must have the shape it is read in: what another would make of the rest nobody can tell.
+fn check_shape(action: Action, fields: &Map<String, Value>) -> Result<(), Unread> {
+    let is = |key: &str, fits: fn(&Value) -> bool| {
+        let value = at(fields, key);
+        value.is_null() || fits(value)
+    };
+    if !is("tools", |tools| {
+        tools
+            .as_array()
+            .is_some_and(|list| list.iter().all(Value::is_object))
+    }) {
+        return Err("`tools` is not a list of objects");
+    }
+    if !is("service_tier", Value::is_string) || !is("serviceTier", Value::is_string) {
+        return Err("`service_tier` is not a text");
+    }
+    match action {
+        Action::Gemini | Action::GeminiStream => {
+            let [camel, snake] = GENERATION;
+            if !is(camel, Value::is_object) {
+                return Err("`generationConfig` is not an object");
+            }
+            if !is(snake, Value::is_object) {
+                return Err("`generation_config` is not an object");
+            }
+            if fields.contains_key(camel) && fields.contains_key(snake) {
+                return Err("`generationConfig` is there in two spellings");
+            }
+            let config = generation_config(fields);
+            let twice = |one: &str, other: &str| {
+                config.is_some_and(|config| config.contains_key(one) && config.contains_key(other))
+            };
+            if twice("maxOutputTokens", "max_output_tokens")
+                || twice("candidateCount", "candidate_count")
+            {
+                return Err("a field of `generationConfig` is there in two spellings");
+            }
+        }
+        Action::Embeddings => {}
+        Action::Chat | Action::Completions | Action::Responses | Action::Messages => {
+            if !is("stream", Value::is_boolean) {
+                return Err("`stream` is neither true nor false");
+            }
+            if !is("stream_options", Value::is_object) {
+                return Err("`stream_options` is not an object");
+            }
+        }
+    }
+    Ok(())
 }
 
 fn asked(action: Action, fields: &Map<String, Value>) -> Option<u64> {
@@ -177,50 +271,45 @@ fn asked(action: Action, fields: &Map<String, Value>) -> Option<u64> {
 }
 
 fn generation_config(fields: &Map<String, Value>) -> Option<&Map<String, Value>> {
-    fields
-        .get("generationConfig")
-        .or_else(|| fields.get("generation_config"))?
-        .as_object()
+    GENERATION
+        .iter()
+        .find_map(|key| fields.get(*key)?.as_object())
 }
 
-/// How many answers a call asks for. `None` when nobody can say: some servers read `5.0` or `"5"` as a number, too.
-fn answers(action: Action, fields: &Map<String, Value>) -> Option<u64> {
-    let number = |key: &str| match fields.get(key) {
-        None | Some(Value::Null) => Some(1),
-        Some(value) => value.as_u64(),
+/// How many answers a call asks for. An error when nobody can say: some servers read `5.0` or `"5"` as a number, too.
+fn answers(action: Action, fields: &Map<String, Value>) -> Result<u64, Unread> {
+    let read = |value: &Value, otherwise: Unread| match value {
+        Value::Null => Ok(1),
+        value => value.as_u64().ok_or(otherwise),
     };
+    let number = |key: &str| read(at(fields, key), "`n` or `best_of` is not a whole number");
     let count = match action {
         Action::Chat => number("n")?,
         Action::Completions => {
-            let prompts = fields
-                .get("prompt")
-                .and_then(Value::as_array)
-                .map_or(1, |list| {
-                    // A list of numbers is one prompt, given as tokens.
-                    if list.iter().all(Value::is_number) {
-                        1
-                    } else {
-                        list.len() as u64
-                    }
-                });
+            let prompts = at(fields, "prompt").as_array().map_or(1, |list| {
+                // A list of numbers is one prompt, given as tokens.
+                if list.iter().all(Value::is_number) {
+                    1
+                } else {
+                    list.len() as u64
+                }
+            });
             number("n")?.max(number("best_of")?).saturating_mul(prompts)
         }
         Action::Gemini | Action::GeminiStream => {
-            let config = generation_config(fields);
-            let count = |key: &str| match config.and_then(|config| config.get(key)) {
-                None | Some(Value::Null) => Some(1),
-                Some(value) => value.as_u64(),
-            };
+            let none = Map::new();
+            let config = generation_config(fields).unwrap_or(&none);
+            let count = |key: &str| read(at(config, key), "`candidateCount` is not a whole number");
             count("candidateCount")?.max(count("candidate_count")?)
         }
         Action::Responses | Action::Messages | Action::Embeddings => 1,
     };
     // More than that no provider gives; a number from outside must not overflow what is counted with it.
-    Some(count.clamp(1, MOST_ANSWERS * 64))
+    Ok(count.clamp(1, MOST_ANSWERS * 64))
 }
 
 /// Takes out limits that are no whole numbers, such as `-1` or `1e9`: they limit nothing, and what is granted takes their place.
-fn drop_odd_limits(body: &mut Value) {
+fn drop_odd_limits(fields: &mut Map<String, Value>) {
     const LIMITS: [&str; 5] = [
         "max_tokens",
         "max_completion_tokens",
@@ -228,29 +317,30 @@ fn drop_odd_limits(body: &mut Value) {
         "maxOutputTokens",
         "n_predict",
     ];
-    let drop = |fields: Option<&mut Map<String, Value>>| {
-        let Some(fields) = fields else { return };
+    let drop = |fields: &mut Map<String, Value>| {
         for key in LIMITS {
             if fields.get(key).is_some_and(|value| !value.is_u64()) {
                 fields.remove(key);
             }
         }
     };
-    drop(body.as_object_mut());
-    for key in ["generationConfig", "generation_config"] {
-        drop(body.get_mut(key).and_then(Value::as_object_mut));
+    drop(fields);
+    for key in GENERATION {
+        if let Some(config) = fields.get_mut(key).and_then(Value::as_object_mut) {
+            drop(config);
+        }
     }
 }
 
 /// About how many values a JSON text holds, without reading it.
 fn count_values(bytes: &[u8]) -> usize {
-    let (mut count, mut quoted, mut escaped) = (0, false, false);
+    let (mut count, mut quoted, mut escaped) = (0_usize, false, false);
     for byte in bytes {
         match byte {
             _ if escaped => escaped = false,
             b'\\' => escaped = quoted,
             b'"' => quoted = !quoted,
-            b',' | b'[' | b'{' if !quoted => count += 1,
+            b',' | b'[' | b'{' if !quoted => count = count.saturating_add(1),
             _ => {}
         }
     }
@@ -347,7 +437,7 @@ mod tests {
     fn numbers_that_servers_read_differently_are_not_left_to_them() {
         let check = |action, text: &str, expect: Option<(u64, &str)>| {
             let prompt = Prompt::read(action, Some("m"), text.as_bytes());
-            let found = prompt.map(|prompt| {
+            let found = prompt.ok().map(|prompt| {
                 let answers = prompt.answers;
                 let sent = String::from_utf8(prompt.write("local", 7, None)).unwrap();
                 (answers, sent)
@@ -383,7 +473,7 @@ mod tests {
     fn a_call_that_would_grow_when_it_is_read_is_not_read() {
         let check = |text: String, expect: bool| {
             let read = Prompt::read(Action::Embeddings, Some("m"), text.as_bytes());
-            assert_eq!(read.is_some(), expect, "{} bytes", text.len());
+            assert_eq!(read.is_ok(), expect, "{} bytes", text.len());
         };
         let list = |count: usize| format!("{{\"input\": [{}1]}}", "1,".repeat(count));
         check(list(100_000), true);
@@ -413,8 +503,8 @@ mod tests {
             read(Action::Chat, json!({"model": "m", "n": u64::MAX})).answers,
             MOST_ANSWERS * 64
         );
-        assert!(Prompt::read(Action::Chat, None, b"[]").is_none());
-        assert!(Prompt::read(Action::Chat, None, b"{}").is_none());
+        assert!(Prompt::read(Action::Chat, None, b"[]").is_err());
+        assert!(Prompt::read(Action::Chat, None, b"{}").is_err());
         // The last of two is the one that is sent, and the one that is charged.
         let twice = Prompt::read(Action::Chat, None, br#"{"model": "a", "model": "b"}"#).unwrap();
         assert_eq!(twice.model, "b");

@@ -72,6 +72,7 @@ pub struct Server {
     pub port: u16,
     pub seen: Arc<Mutex<Vec<Seen>>>,
     pub root_pem: String,
+    pub acceptor: TlsAcceptor,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -94,6 +95,7 @@ impl Server {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let (root_pem, acceptor) = trusted(name, wire);
         let kept = Arc::clone(&seen);
+        let own = acceptor.clone();
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, answer, kept) =
@@ -139,6 +141,7 @@ impl Server {
             port,
             seen,
             root_pem,
+            acceptor: own,
             task,
         }
     }

@@ -13,8 +13,7 @@ use super::http::*;
 use super::*;
 
 /// A token of a prompt costs 1, one of an answer 10, a cached one nothing much.
-pub const PRICES: &str =
-    "own\tm\t1\t10\t-\t-\t-\t100000\t1000\t-\nown\tcached\t100\t10\t10\t125\t-\t100000\t1000\t-\n";
+pub const PRICES: &str = "own\tm\t1\t10\t-\t-\t-\t100000\t1000\t-\nown\tbig\t1\t10\t-\t-\t-\t100000\t100000\t-\nown\tdear\t10000000\t50000000\t-\t-\t-\t200000\t100000\t-\nown\tcached\t100\t10\t10\t125\t-\t100000\t1000\t-\n";
 
 pub struct Provider {
     pub server: Server,

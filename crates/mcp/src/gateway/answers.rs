@@ -1,5 +1,6 @@
 //! What the server says.
 
+use super::methods::is_told_by_servers;
 use super::pending::{Asked, What};
 use super::{Action, Held, SERVER_BROKEN, Session, Towards, denied};
 use crate::judge::{Ask, Denial, HoldTicket, Listed, Ruling};
@@ -217,6 +218,10 @@ impl Session {
         let method = message.method();
         if !method.starts_with("notifications/") {
             let why = format!("the server asks {method} without an id");
+            return self.judge.malformed(&self.server, &why);
+        }
+        if !is_told_by_servers(method) {
+            let why = format!("the server tells {method}, which is nothing that a server tells");
             return self.judge.malformed(&self.server, &why);
         }
         if method == "notifications/progress"

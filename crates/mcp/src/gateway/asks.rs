@@ -1,8 +1,9 @@
 //! What the client says.
 
+use super::methods::is_told_by_clients;
 use super::pending::What;
-use super::{Action, Held, Question, Session, TOO_MANY, Towards, at_once, denied, question};
-use crate::judge::{Ask, Denial, Finished, Ruling};
+use super::{Action, Held, Question, Session, TOO_MANY, Towards, denied, question};
+use crate::judge::{DENIED, Denial, Finished, Ruling};
 use crate::message::{INVALID_PARAMS, INVALID_REQUEST, Id, Kind, Message};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -31,6 +32,9 @@ impl Session {
             Ok(question) => question,
             Err(why) => return todo.push(Action::ToClient(self.bad(&id, INVALID_PARAMS, why))),
         };
+        if let Question::Unknown(method) = question {
+            return todo.push(Action::ToClient(self.unknown(&id, method)));
+        }
         let tool = match question {
             Question::Task { task, .. } => task.and_then(|task| self.tasks.tool(task, now)),
             _ => None,
@@ -69,6 +73,31 @@ impl Session {
                 self.hold(ticket, held, todo);
             }
         }
+    }
+
+    /// What a method of no known meaning gets: no rule could say anything about it.
+    fn unknown(&self, id: &Id, method: &str) -> Message {
+        self.judge.finished(Finished {
+            server: &self.server,
+            tool: method,
+            arguments: &Value::Null,
+            verdict: "deny",
+            duration: Duration::ZERO,
+            result_bytes: 0,
+            is_error: true,
+        });
+        let denial = Denial {
+            code: DENIED,
+            reason: "deny_method_unknown".into(),
+            message: format!(
+                "denied: {}: `{}` is no method of MCP that goes from a client to a server",
+                self.server,
+                method.escape_default().take(128).collect::<String>()
+            ),
+            rule: "built-in".into(),
+            hint: Some("offer it as a tool: rules are about tools, resources and prompts".into()),
+        };
+        denied(id, &denial)
     }
 
     fn tell_denied(&self, what: &What, _denial: &Denial) {
@@ -120,6 +149,10 @@ impl Session {
                 format!("{method} without an id: nothing would be answered, and it would be done");
             return self.judge.malformed(&self.server, &why);
         }
+        if !is_told_by_clients(method) {
+            let why = format!("the client tells {method}, which is nothing that a client tells");
+            return self.judge.malformed(&self.server, &why);
+        }
         if self.bridge.drops(method) {
             return;
         }
@@ -152,16 +185,8 @@ impl Session {
             | "notifications/roots/list_changed" => {
                 todo.push(Action::ToServer(message));
             }
-            method => {
-                let ask = Ask::Other {
-                    server: &self.server,
-                    method,
-                };
-                // Nobody is told: a notification has no answer.
-                if at_once(self.judge.judge(&ask)).is_ok() {
-                    todo.push(Action::ToServer(message));
-                }
-            }
+            // Those above are all that a client may tell.
+            _ => {}
         }
     }
 

@@ -176,8 +176,8 @@ fn welcome(hello: &Value, found: &Value) -> Option<Value> {
         "capabilities": capabilities,
         "serverInfo": info.cloned().unwrap_or_else(nameless),
     });
-    if let Some(text) = found.get("instructions") {
-        result["instructions"] = text.clone();
+    if let (Some(text), Some(fields)) = (found.get("instructions"), result.as_object_mut()) {
+        fields.insert("instructions".to_owned(), text.clone());
     }
     Some(result)
 }

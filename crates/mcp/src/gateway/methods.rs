@@ -31,8 +31,46 @@ pub enum Question<'a> {
         /// Which; nothing for the list.
         task: Option<&'a str>,
     },
-    /// All else.
+    /// What is known to name nothing.
     Other(&'a str),
+    /// All else: nobody could say what it asks for.
+    Unknown(&'a str),
+}
+
+/// Requests that name no tool, resource or prompt.
+const NAMELESS: [&str; 2] = ["logging/setLevel", "subscriptions/listen"];
+
+/// What a client may tell its server.
+const CLIENT_TELLS: [&str; 4] = [
+    "notifications/cancelled",
+    "notifications/initialized",
+    "notifications/progress",
+    "notifications/roots/list_changed",
+];
+
+/// What a server may tell its client.
+const SERVER_TELLS: [&str; 11] = [
+    "notifications/cancelled",
+    "notifications/elicitation/complete",
+    "notifications/message",
+    "notifications/progress",
+    "notifications/prompts/list_changed",
+    "notifications/resources/list_changed",
+    "notifications/resources/updated",
+    "notifications/subscriptions/acknowledged",
+    "notifications/tasks",
+    "notifications/tasks/status",
+    "notifications/tools/list_changed",
+];
+
+/// Whether a client may tell its server this.
+pub(super) fn is_told_by_clients(method: &str) -> bool {
+    CLIENT_TELLS.contains(&method)
+}
+
+/// Whether a server may tell its client this.
+pub(super) fn is_told_by_servers(method: &str) -> bool {
+    SERVER_TELLS.contains(&method)
 }
 
 const NULL: &Value = &Value::Null;
@@ -108,7 +146,22 @@ pub fn question(message: &Message) -> Result<Question<'_>, &'static str> {
         {
             return Err("a method that is spelled otherwise");
         }
-        other => Question::Other(other),
+        // It would name resources that nobody judged.
+        "subscriptions/listen" if listens_to_resources(message) => {
+            return Err(
+                "resources in `subscriptions/listen`: subscribe with `resources/subscribe`",
+            );
+        }
+        known if NAMELESS.contains(&known) => Question::Other(known),
+        other => Question::Unknown(other),
+    })
+}
+
+fn listens_to_resources(message: &Message) -> bool {
+    let told = message.param("notifications");
+    let named = told.and_then(|told| told.get("resourceSubscriptions"));
+    named.is_some_and(|named| {
+        !named.is_null() && named.as_array().is_none_or(|list| !list.is_empty())
     })
 }
 
@@ -153,7 +206,7 @@ impl<'a> Question<'a> {
                 task,
                 tool,
             },
-            Self::Other(method) => Ask::Other { server, method },
+            Self::Other(method) | Self::Unknown(method) => Ask::Other { server, method },
         })
     }
 }

@@ -3,6 +3,16 @@
 //! A [`Session`] does no input and no output and has no clock: its driver hands it bytes and the time, and carries its
 //! [`Action`]s out. Questions go on under ids of the session's own, so that an answer belongs to one question or to none.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::string_slice,
+        clippy::unwrap_used,
+        clippy::expect_used
+    )
+)]
+
 mod answers;
 mod asks;
 mod bridge;
@@ -12,7 +22,7 @@ mod tasks;
 
 pub use methods::{Question, question};
 
-use crate::judge::{Denial, Finished, HOLD_REFUSED, HoldAnswer, HoldTicket, Judge, Ruling};
+use crate::judge::{Denial, Finished, HOLD_REFUSED, HoldAnswer, HoldTicket, Judge};
 use crate::message::{Id, Malformed, Message};
 use bridge::Bridge;
 use pending::{Asked, Pending, What};
@@ -401,25 +411,10 @@ impl Session {
 #[must_use]
 pub fn denied(id: &Id, denial: &Denial) -> Message {
     let mut data = json!({"reason": denial.reason, "rule": denial.rule});
-    if let Some(hint) = &denial.hint {
-        data["hint"] = hint.as_str().into();
+    if let (Some(hint), Some(fields)) = (&denial.hint, data.as_object_mut()) {
+        fields.insert("hint".to_owned(), hint.as_str().into());
     }
     Message::error(Some(id), denial.code, &denial.message, Some(data))
-}
-
-/// What a ruling says to one who may not wait.
-fn at_once(ruling: Ruling) -> Result<(), Denial> {
-    match ruling {
-        Ruling::Allow => Ok(()),
-        Ruling::Deny(denial) => Err(denial),
-        Ruling::Hold(_) => Err(Denial {
-            code: HOLD_REFUSED,
-            reason: "hold_notification".into(),
-            message: "nothing that takes no answer can wait for one".into(),
-            rule: String::new(),
-            hint: None,
-        }),
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::judge::{Ask, DENIED, Listed};
+use crate::judge::{Ask, DENIED, Listed, Ruling};
 use serde_json::Value;
 use std::sync::Mutex;
 
@@ -191,6 +191,60 @@ fn disguises_of_a_denied_call_reach_nobody() {
             );
         }
     }
+}
+
+#[test]
+fn what_nobody_knows_reaches_nobody() {
+    let mut table = Table::new();
+    let ask = |method: &str| {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{"name":"bad","uri":"bad"}}}}"#
+        )
+    };
+    for method in [
+        "x/y",
+        "tools/callAll",
+        "sampling/createMessage",
+        "elicitation/create",
+        "roots/list",
+        "resources/write",
+        "experimental/run",
+        "\\u0000",
+    ] {
+        let said = table.client(&ask(method));
+        assert!(
+            said.iter()
+                .all(|line| line.starts_with("< ") && line.contains("error"))
+                && said.len() == 1,
+            "{method}: {said:?}"
+        );
+    }
+    let listen = r#"{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"resourceSubscriptions":["bad"]}}}"#;
+    assert!(table.client(listen)[0].starts_with("< "));
+    let tell = |method: &str| format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{}}}}"#);
+    for method in [
+        "notifications/x",
+        "notifications/tools/list_changed",
+        "notifications/message",
+        "x/y",
+    ] {
+        assert_eq!(table.client(&tell(method)), [""; 0], "{method}");
+    }
+    for method in [
+        "notifications/x",
+        "notifications/initialized",
+        "notifications/roots/list_changed",
+        "x/y",
+    ] {
+        assert_eq!(table.server(&tell(method)), [""; 0], "{method}");
+    }
+    for line in table.server(&ask("x/y")) {
+        assert!(line.starts_with("> ") && line.contains("-32601"), "{line}");
+    }
+    // What is known still passes.
+    assert!(table.client(&ask("logging/setLevel"))[0].starts_with("> "));
+    assert!(table.client(&tell("notifications/roots/list_changed"))[0].starts_with("> "));
+    assert!(table.server(&tell("notifications/message"))[0].starts_with("< "));
 }
 
 #[test]

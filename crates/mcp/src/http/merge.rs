@@ -298,7 +298,11 @@ async fn list(
                 if !is_name(&exposed) {
                     continue;
                 }
-                thing[name] = exposed.into();
+                // What is no object has no name, and is none of what was asked for.
+                let Some(fields) = thing.as_object_mut() else {
+                    continue;
+                };
+                fields.insert(name.to_owned(), exposed.into());
             } else if let Some(uri) = thing.get("uri").and_then(Value::as_str) {
                 // Two servers with one resource: the first that the operator named has it.
                 let mut resources = client.resources.borrow_mut();

@@ -61,8 +61,11 @@ impl Events {
                 return;
             }
             let (field, value) = match line.iter().position(|byte| *byte == b':') {
-                Some(colon) => (&line[..colon], &line[colon + 1..]),
-                None => (line, &line[..0]),
+                Some(colon) => {
+                    let (field, value) = line.split_at(colon);
+                    (field, value.strip_prefix(b":").unwrap_or(value))
+                }
+                None => (line, &[][..]),
             };
             let value = value.strip_prefix(b" ").unwrap_or(value);
             match field {

@@ -224,7 +224,10 @@ impl EgressTerms {
     /// Whether everything `other` lets through, these terms let through.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         let http = match (&self.http, &other.http) {
-            (None, _) => true,
+            // Where requests are looked at all the same, for a secret or a budget, no WebSocket passes that is not named.
+            (None, other) => other
+                .as_ref()
+                .is_none_or(|http| http.websocket == WebSocket::Refuse),
             (Some(_), None) => false,
             (Some(own), Some(other)) => own.covers(other),
         };
@@ -237,7 +240,10 @@ impl EgressTerms {
     /// The terms that let through what both do; `None` when that is nothing.
     pub(crate) fn meet(&self, other: &Self) -> Option<Self> {
         let http = match (&self.http, &other.http) {
-            (None, http) | (http, None) => http.clone(),
+            (None, http) | (http, None) => http.clone().map(|http| HttpTerms {
+                websocket: WebSocket::Refuse,
+                ..http
+            }),
             (Some(own), Some(other)) => Some(own.meet(other)?),
         };
         Some(Self {
