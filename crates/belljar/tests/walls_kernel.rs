@@ -279,6 +279,41 @@ fn the_agent_cannot_harm_its_init(who: Who) {
     }
 }
 
+/// The kernel sees one user in both, and lets users change what is theirs.
+fn pid_1_is_out_of_reach(who: Who) {
+    let jail = Jail::new(who);
+    let outcome = jail.inside(&["reach-init"]);
+    let attempts = outcome.attempts();
+    assert!(attempts.len() > 70, "{outcome:#?}");
+    assert_all_refused(&attempts);
+    assert_eq!(outcome.killed_by(), None, "{outcome:#?}");
+    let violations = outcome.violations();
+    for call in [
+        "prlimit64",
+        "setpriority",
+        "ioprio_set",
+        "sched_setaffinity",
+    ] {
+        assert!(violations.contains(&call), "{call}: {outcome:#?}");
+    }
+    // What a program does to itself and its children is its own affair.
+    assert_all_allowed(&jail.inside(&["change-own"]).attempts());
+}
+
+/// It goes on to answer, to reap and to tell, and ends with the last process.
+fn signals_do_nothing_to_pid_1(who: Who) {
+    let jail = Jail::new(who);
+    let probe = jail.probe_path();
+    let script = format!(
+        "'{0}' signal-init; '{0}' bpf; (exec true & exec true); '{0}' signal-init; exit 3",
+        probe.display()
+    );
+    let outcome = jail.run(&["/bin/sh", "-c", &script]);
+    assert_eq!(outcome.exit_code(), Some(3), "{outcome:#?}");
+    assert_eq!(outcome.killed_by(), None, "{outcome:#?}");
+    assert!(outcome.violations().contains(&"bpf"), "{outcome:#?}");
+}
+
 /// A process group is not bound to a process namespace: the agent must not share the keeper's.
 fn a_signal_to_its_own_group_does_not_leave_the_box(who: Who) {
     let jail = Jail::new(who);
@@ -369,6 +404,8 @@ for_each_user_and_tier!(
     processes_of_the_host_are_out_of_reach,
     only_the_boxs_processes_are_visible,
     the_agent_cannot_harm_its_init,
+    pid_1_is_out_of_reach,
+    signals_do_nothing_to_pid_1,
     a_signal_to_its_own_group_does_not_leave_the_box,
     crashes_leave_no_core_dump,
     shared_memory_of_the_host_is_out_of_reach,

@@ -10,6 +10,7 @@ use crate::reins::{BoxState, Reins};
 use crate::result::{KillCode, KilledBy, ResourceUsage, RunResult, Violation};
 use crate::stand_in::StandIn;
 use crate::starting::cannot_execute;
+use crate::urgency::{Addressee, Answer, Urgency};
 use belljar_policy::{Capability, Tier};
 use belljar_sandbox::Host;
 use belljar_sandbox::microvm::{self, Meaning};
@@ -31,8 +32,16 @@ pub(crate) struct Keeper<'a> {
     next_look: Option<Instant>,
     look_cost: Duration,
     signals: Option<SignalWatch>,
+    /// What those ask.
+    urgency: Urgency,
     captures: Option<[Capture; 2]>,
     status: Option<i32>,
+    /// When what the program left behind is worth a word.
+    lingers_at: Option<Instant>,
+    /// Its names.
+    left_behind: Vec<String>,
+    /// Why pid 1 can't go on.
+    broken: Option<String>,
     reins: &'a Reins,
     attendant: &'a mut dyn Attendant,
     /// When the attendant wants to know more.
@@ -82,8 +91,12 @@ impl<'a> Keeper<'a> {
             next_look: None,
             look_cost: Duration::ZERO,
             signals: None,
+            urgency: Urgency::default(),
             captures: None,
             status: None,
+            lingers_at: None,
+            left_behind: Vec::new(),
+            broken: None,
             reins,
             next_report: attendant.look_every().map(|wait| Instant::now() + wait),
             rests_at: started.checked_add(LONG_ENOUGH),
@@ -189,6 +202,8 @@ impl<'a> Keeper<'a> {
             self.next_look,
             self.next_report.filter(|_| !self.doomed),
             self.rests_at,
+            self.urgency.deadline().filter(|_| !self.doomed),
+            self.lingers_at,
         ]
         .into_iter()
         .flatten()
@@ -208,7 +223,12 @@ impl<'a> Keeper<'a> {
     fn hear(&mut self) {
         loop {
             match self.launched.next_event() {
-                Some(Event::MainEnded { status }) => self.status = Some(status),
+                Some(Event::MainEnded { status }) => self.note_main_ended(status),
+                Some(Event::Signalled) => self.urgency.heard(),
+                Some(Event::Broken { what, errno }) => {
+                    let why = std::io::Error::from(errno);
+                    self.broken = Some(format!("the box's pid 1 gave up: {what}: {why}"));
+                }
                 Some(Event::MainStopped) => {
                     let by_user = !self.reins.is_held();
                     if by_user && self.launched.holds_terminal() && self.signals.is_some() {
@@ -263,11 +283,29 @@ impl<'a> Keeper<'a> {
     fn pass_signals(&mut self) {
         while let Some(signal) = self.signals.as_ref().and_then(SignalWatch::next) {
             if signal == signals::CONTINUED {
-                self.launched.resume();
-            } else {
-                self.launched.signal(signal);
+                if self.status.is_none() {
+                    self.launched.resume();
+                }
+                continue;
+            }
+            let whose = match self.status {
+                None => Addressee::Program,
+                Some(_) => Addressee::LeftBehind,
+            };
+            match self.urgency.ask(signal, whose, Instant::now()) {
+                Answer::PassOn => self.launched.signal(signal),
+                Answer::Kill => self.kill(SIGNALLED),
             }
         }
+    }
+
+    /// The program's own end. Others of its box may go on, without it and without the terminal.
+    fn note_main_ended(&mut self, status: i32) {
+        self.status = Some(status);
+        let now = Instant::now();
+        self.urgency.program_ended(now);
+        self.lingers_at = now.checked_add(A_MOMENT);
+        self.launched.yield_terminal();
     }
 
     /// Ends the box if a limit is past; sets the time of the next look.
@@ -277,6 +315,16 @@ impl<'a> Keeper<'a> {
             self.kill(KilledBy::Timeout);
         }
         let is_due = |time: Option<Instant>| time.is_some_and(|time| now >= time);
+        if !self.doomed && is_due(self.urgency.deadline()) {
+            self.kill(SIGNALLED);
+        }
+        if is_due(self.lingers_at) {
+            self.lingers_at = None;
+            self.left_behind = self.launched.process_names();
+            if !self.doomed && !self.left_behind.is_empty() {
+                self.attendant.lingers(&self.left_behind);
+            }
+        }
         if is_due(self.rests_at) {
             self.rests_at = None;
             belljar_sandbox::give_back_code();
@@ -386,10 +434,12 @@ impl<'a> Keeper<'a> {
         }
         let out_of_memory =
             (spent.memory_kills > 0 || guest_out_of_memory).then_some(KilledBy::Memory);
-        let by_a_stranger = self.status.is_none().then_some(KilledBy::Killed {
-            by: KillCode::OPERATOR,
+        // Nobody here ordered it: somebody on the host, the kernel, or pid 1 itself.
+        let is_cut_short = self.status.is_none() || self.launched.is_cut_short();
+        let by_itself = is_cut_short.then_some(KilledBy::Killed {
+            by: KillCode::INIT_DIED,
         });
-        let killed_by = self.reins.ended_by().or(out_of_memory).or(by_a_stranger);
+        let killed_by = self.reins.ended_by().or(out_of_memory).or(by_itself);
         if let Some(limit) = self.process_limit
             && (spent.forks_refused > 0 || self.process_limit_seen)
         {
@@ -424,6 +474,7 @@ impl<'a> Keeper<'a> {
                 peak_processes: spent.peak_processes,
             },
             killed_by,
+            left_behind: self.left_behind,
             frozen_by: self.reins.frozen_by().map(FreezeMethod::as_str),
             violations: self.violations,
             network,
@@ -433,7 +484,7 @@ impl<'a> Keeper<'a> {
             degraded: degraded(host),
             limits_by: host.cgroups.name(),
             changes_kept,
-            notes: lowered.notes.clone(),
+            notes: lowered.notes.iter().cloned().chain(self.broken).collect(),
             stdout: stdout.text,
             stderr: stderr.text,
             stdout_truncated: stdout.truncated,
@@ -452,6 +503,12 @@ pub(crate) struct Setting<'a> {
     pub(crate) host: &'a Host,
 }
 
+/// What signals to its keeper end a box with.
+const SIGNALLED: KilledBy = KilledBy::Killed {
+    by: KillCode::SIGNALLED,
+};
+/// What a program leaves behind is mostly on its way out; after this it is worth a word.
+const A_MOMENT: Duration = Duration::from_secs(1);
 /// A box that lives so long will live on; its keeper has nothing to do but wait.
 const LONG_ENOUGH: Duration = Duration::from_secs(1);
 /// The wait status of a program that was killed.

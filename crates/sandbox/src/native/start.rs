@@ -207,7 +207,7 @@ fn clone_init(
         cgroup: cgroup.take(),
         sampler: None,
         terminal,
-        reaped: false,
+        reaped: None,
         used: sys::Usage::default(),
         emptied: false,
         forks_refused: 0,

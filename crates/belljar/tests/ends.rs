@@ -1,0 +1,192 @@
+//! How a box ends when its keeper is told to end, or its pid 1 is lost: whatever the program makes of it, and whatever it left
+//! behind.
+
+mod support;
+
+use std::fs;
+use std::process::Child;
+
+use rustix::process::{Pid, Signal, kill_process};
+use support::{Jail, Outcome, Who, eventually, finish, for_each_user};
+
+/// The box's pid 1, as its keeper's child.
+fn init_of(keeper: &Child) -> Option<Pid> {
+    let path = format!("/proc/{0}/task/{0}/children", keeper.id());
+    let children = fs::read_to_string(path).ok()?;
+    Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
+}
+
+/// A box whose program says in a file that it is up.
+struct Started {
+    keeper: Child,
+    init: Pid,
+}
+
+impl Started {
+    fn new(jail: &Jail, mark: &str, words: &[&str]) -> Started {
+        let keeper = jail.json_command(words).spawn().expect("start belljar");
+        eventually("the program is up", || {
+            fs::read(mark).ok().filter(|text| !text.is_empty())
+        });
+        let init = init_of(&keeper).expect("the box's pid 1");
+        Started { keeper, init }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.keeper), signal).expect("signal belljar");
+    }
+
+    fn is_over(&mut self) -> bool {
+        self.keeper.try_wait().expect("ask for its end").is_some()
+    }
+}
+
+/// Somebody on the host may do to it what the agent may not. Then there is no box any more, rather than one that nobody holds;
+/// and nobody is said to have ordered that.
+fn a_pid_1_that_is_lost_is_the_boxs_end_and_named(who: Who) {
+    // By its own user, who alone may.
+    let deafen = |jail: &Jail, init: Pid| {
+        let mut command = jail.outside("prlimit");
+        let init = init.as_raw_nonzero();
+        command.args([&format!("--pid={init}"), "--nofile=0:0"]);
+        let done = finish(command.spawn().expect("prlimit"));
+        assert_eq!(done.code(), 0, "{done:?}");
+    };
+    let kill = |_: &Jail, init: Pid| kill_process(init, Signal::KILL).expect("kill it");
+    type Harm<'a> = &'a dyn Fn(&Jail, Pid);
+    let cases: [(Harm<'_>, &[Signal], &str); 2] = [
+        // It is woken by what it is told to pass on.
+        (&deafen, &[Signal::USR1], "waiting"),
+        (&kill, &[], ""),
+    ];
+    for (harm, signals, why) in cases {
+        let jail = Jail::new(who);
+        let mark = jail.work_file("mark");
+        let program = jail.probe_path().to_string_lossy().into_owned();
+        let started = Started::new(&jail, &mark, &[&program, "ignore-signals", &mark]);
+        harm(&jail, started.init);
+        for signal in signals {
+            started.signal(*signal);
+        }
+        let outcome = jail.conclude(started.keeper);
+        assert_eq!(outcome.killed_by(), Some("init_died"), "{outcome:#?}");
+        assert!(
+            outcome.json["notes"].to_string().contains(why),
+            "{outcome:#?}"
+        );
+        let shown = finish(jail.belljar(&["audit", "show"]).spawn().expect("audit"));
+        assert!(shown.stdout().contains("init_died"), "{}", shown.stdout());
+    }
+}
+
+/// What a program may leave its keeper with, by a script that writes a file when it is so.
+const STUBBORN: &[&str] = &[
+    "trap '' TERM INT HUP QUIT; echo up >mark; while :; do sleep 61; done",
+    "sleep 61 >/dev/null 2>&1 & echo up >mark; exit 0",
+    "trap '' TERM INT HUP QUIT; sleep 61 >/dev/null 2>&1 & echo up >mark; exit 0",
+];
+
+fn a_second_signal_to_the_keeper_ends_any_box(who: Who) {
+    let jail = Jail::new(who);
+    let mark = jail.work_file("mark");
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
+        for script in STUBBORN {
+            fs::remove_file(&mark).ok();
+            let mut started = Started::new(&jail, &mark, &["/bin/sh", "-c", script]);
+            // One that comes soon after another is the same wish.
+            eventually("it has ended", || {
+                started.signal(signal);
+                started.is_over().then_some(())
+            });
+            jail.assert_nothing_left(None);
+        }
+    }
+}
+
+/// All of the ways at once, for a grace takes its time.
+fn a_signal_to_the_keeper_ends_any_box_within_a_grace(who: Who) {
+    let jail = Jail::new(who);
+    let mark = jail.work_file("mark");
+    let cases = [
+        (STUBBORN[0], Signal::TERM, false),
+        (STUBBORN[0], Signal::HUP, false),
+        (STUBBORN[1], Signal::INT, false),
+        (STUBBORN[2], Signal::TERM, false),
+        // Its pid 1 does not hear.
+        (STUBBORN[0], Signal::INT, true),
+        (STUBBORN[2], Signal::TERM, true),
+    ];
+    let boxes = cases.map(|(script, signal, is_stopped)| {
+        fs::remove_file(&mark).ok();
+        let started = Started::new(&jail, &mark, &["/bin/sh", "-c", script]);
+        if is_stopped {
+            kill_process(started.init, Signal::STOP).expect("stop its pid 1");
+        }
+        started.signal(signal);
+        (started, script, signal)
+    });
+    for (started, script, signal) in boxes {
+        let outcome = Outcome::from_json(finish(started.keeper));
+        assert!(
+            outcome.killed_by() == Some("signalled") || outcome.exit_code() == Some(0),
+            "{signal:?} {script}: {outcome:#?}"
+        );
+    }
+    jail.assert_nothing_left(None);
+}
+
+/// An interrupt is the program's to make something of, once and again, where nobody presses.
+fn one_interrupt_ends_nothing_that_handles_it(who: Who) {
+    let jail = Jail::new(who);
+    let mark = jail.work_file("mark");
+    let script = "trap 'echo caught >>mark' INT; echo up >mark; while ! test -e go; do sleep 0.1; done; exit 7";
+    let started = Started::new(&jail, &mark, &["/bin/sh", "-c", script]);
+    started.signal(Signal::INT);
+    eventually("it was caught", || {
+        let text = fs::read_to_string(&mark).ok()?;
+        text.contains("caught").then_some(())
+    });
+    jail.put(&jail.work.join("go"), "");
+    let outcome = jail.conclude(started.keeper);
+    assert_eq!(outcome.exit_code(), Some(7), "{outcome:#?}");
+    assert_eq!(outcome.killed_by(), None, "{outcome:#?}");
+}
+
+fn what_a_program_leaves_behind_is_named(who: Who) {
+    let jail = Jail::new(who);
+    // A name with something in it that a terminal obeys.
+    let script = "cp /bin/sleep \"$(printf 'na\\033me')\"; ./na?me 1.5 >/dev/null 2>&1 & exit 4";
+    let outcome = jail.run(&["/bin/sh", "-c", script]);
+    assert_eq!(outcome.exit_code(), Some(4), "{outcome:#?}");
+    assert_eq!(outcome.killed_by(), None, "{outcome:#?}");
+    assert_eq!(
+        outcome.json["left_behind"],
+        serde_json::json!(["na\u{1b}me"]),
+        "{outcome:#?}"
+    );
+    let said = outcome.finished.stderr();
+    assert!(
+        said.matches("waits for what it left behind").count() == 1 && !said.contains('\u{1b}'),
+        "{said:?}"
+    );
+    // At a terminal that is the keeper's again: an interrupt reaches what is left.
+    let belljar = jail.belljar_path().to_string_lossy().into_owned();
+    let (probe, mark) = (jail.probe_path(), jail.work_file("caught"));
+    let script = format!("'{}' catch {mark} 2 & exit 5", probe.display());
+    let mut typed = jail.outside(&probe);
+    typed
+        .args(["on-terminal", "-e", "left behind: probe", "-s", "\\c"])
+        .args(["--", &belljar, "run", "--", "sh", "-c", &script]);
+    let typed = finish(typed.spawn().expect("a terminal"));
+    assert_eq!(typed.code(), 5, "{}", typed.stdout());
+    assert!(typed.stdout().contains("caught: allowed 2"), "{typed:?}");
+    jail.assert_nothing_left(None);
+}
+
+for_each_user!(
+    a_pid_1_that_is_lost_is_the_boxs_end_and_named,
+    a_second_signal_to_the_keeper_ends_any_box,
+    a_signal_to_the_keeper_ends_any_box_within_a_grace,
+    one_interrupt_ends_nothing_that_handles_it,
+    what_a_program_leaves_behind_is_named,
+);
