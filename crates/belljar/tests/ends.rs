@@ -7,7 +7,7 @@ use std::fs;
 use std::process::Child;
 
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Jail, Outcome, Who, eventually, finish, for_each_user};
+use support::{Family, Host, Jail, Outcome, Who, eventually, finish, for_each_user};
 
 /// The box's pid 1, as its keeper's child.
 fn init_of(keeper: &Child) -> Option<Pid> {
@@ -89,22 +89,87 @@ const STUBBORN: &[&str] = &[
 fn a_second_signal_to_the_keeper_ends_any_box(who: Who) {
     let jail = Jail::new(who);
     let mark = jail.work_file("mark");
+    let mut boxes = Vec::new();
     for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
         for script in STUBBORN {
             fs::remove_file(&mark).ok();
-            let mut started = Started::new(&jail, &mark, &["/bin/sh", "-c", script]);
-            // One that comes soon after another is the same wish.
-            eventually("it has ended", || {
-                started.signal(signal);
-                started.is_over().then_some(())
-            });
-            jail.assert_nothing_left(None);
+            let started = Started::new(&jail, &mark, &["/bin/sh", "-c", script]);
+            boxes.push((started, signal));
         }
+    }
+    // One that comes soon after another is the same wish.
+    eventually("all have ended", || {
+        boxes.retain_mut(|(started, _)| !started.is_over());
+        boxes
+            .iter()
+            .for_each(|(started, signal)| started.signal(*signal));
+        boxes.is_empty().then_some(())
+    });
+    jail.assert_nothing_left(None);
+}
+
+/// A family whose root's pid 1 does not hear: it was told to hold still.
+struct Unheld(Family);
+
+impl Unheld {
+    /// None where the host's kernel holds boxes still, without their pid 1.
+    fn begin(who: Who, host: Host) -> Option<Unheld> {
+        let mut family = Family::prepare(
+            who,
+            "max_depth: 1\nmax_replicas: 1\nheartbeat_timeout_seconds: 600\n",
+        )
+        .host(host);
+        family.start_puppet();
+        for init in inits_of(&family.jail) {
+            kill_process(init, Signal::STOP).expect("stop its pid 1");
+        }
+        let root = family.root_id();
+        let told = family.operator(&["quarantine", &root]);
+        if told["state"] == "quarantined" {
+            return None;
+        }
+        assert_eq!(told["state"], "freezing", "{told}");
+        // Whoever looks is told the same.
+        assert_eq!(family.workers()[0]["state"], "freezing");
+        if host == Host::Supervisor {
+            let status = family.belljar(&["supervisor", "status"]);
+            assert!(status.stdout().contains(" freezing "), "{status:?}");
+        }
+        Some(Unheld(family))
+    }
+
+    fn await_end(&self) {
+        eventually("it was killed", || {
+            self.0.logged(&["not_frozen"]).then_some(())
+        });
+        assert!(!self.0.logged(&["operator_kill"]));
     }
 }
 
+/// The pid 1 of each box of this jail: of the processes that are the first of their namespace, those that are marked.
+fn inits_of(jail: &Jail) -> Vec<Pid> {
+    let of = |pid: u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let numbers = status.lines().find(|line| line.starts_with("NSpid:"))?;
+        let is_first = numbers.split_whitespace().count() > 2 && numbers.ends_with("\t1");
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+        let state = fs::read(format!("/proc/{}/environ", parent.trim())).ok()?;
+        let place = jail.base.to_str()?.as_bytes();
+        let is_ours = state.windows(place.len()).any(|window| window == place);
+        (is_first && is_ours).then(|| Pid::from_raw(pid as i32))?
+    };
+    let entries = fs::read_dir("/proc").expect("/proc").flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(of).collect()
+}
+
 /// All of the ways at once, for a grace takes its time.
-fn a_signal_to_the_keeper_ends_any_box_within_a_grace(who: Who) {
+fn what_does_not_end_or_hold_still_in_time_is_killed(who: Who) {
+    let unheld = std::thread::scope(|scope| {
+        let begun =
+            [Host::Run, Host::Supervisor].map(|host| scope.spawn(move || Unheld::begin(who, host)));
+        begun.map(|thread| thread.join().expect("a family"))
+    });
     let jail = Jail::new(who);
     let mark = jail.work_file("mark");
     let cases = [
@@ -133,6 +198,7 @@ fn a_signal_to_the_keeper_ends_any_box_within_a_grace(who: Who) {
         );
     }
     jail.assert_nothing_left(None);
+    unheld.iter().flatten().for_each(Unheld::await_end);
 }
 
 /// An interrupt is the program's to make something of, once and again, where nobody presses.
@@ -186,7 +252,12 @@ fn what_a_program_leaves_behind_is_named(who: Who) {
 for_each_user!(
     a_pid_1_that_is_lost_is_the_boxs_end_and_named,
     a_second_signal_to_the_keeper_ends_any_box,
-    a_signal_to_the_keeper_ends_any_box_within_a_grace,
     one_interrupt_ends_nothing_that_handles_it,
     what_a_program_leaves_behind_is_named,
 );
+
+/// As a user only: it takes its time, and there is mostly no control group that would do it.
+#[test]
+fn as_user_what_does_not_end_or_hold_still_in_time_is_killed() {
+    what_does_not_end_or_hold_still_in_time_is_killed(Who::User);
+}

@@ -341,6 +341,9 @@ impl<'a> Keeper<'a> {
         if self.launched.is_sampled() {
             self.look_closer(spent.memory);
         }
+        if self.reins.is_overdue() {
+            return self.kill(NOT_FROZEN);
+        }
         // Signals can be undone from inside.
         if self.reins.needs_holding()
             && (self.reins.state() == BoxState::Freezing || !self.launched.is_seen_still())
@@ -506,6 +509,10 @@ pub(crate) struct Setting<'a> {
 /// What signals to its keeper end a box with.
 const SIGNALLED: KilledBy = KilledBy::Killed {
     by: KillCode::SIGNALLED,
+};
+/// What becomes of a box that does not hold still when it is to.
+const NOT_FROZEN: KilledBy = KilledBy::Killed {
+    by: KillCode::NOT_FROZEN,
 };
 /// What a program leaves behind is mostly on its way out; after this it is worth a word.
 const A_MOMENT: Duration = Duration::from_secs(1);

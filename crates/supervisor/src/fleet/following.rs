@@ -281,6 +281,11 @@ impl Following {
                 self.post.gate.note_box(worker, why);
                 apart.watch.refused(worker, &refusal);
             }
+            Word::Stilled { freezes } => {
+                if self.session.line().stilled(freezes) {
+                    apart.watch.frozen(worker);
+                }
+            }
             Word::Carved { child, purse } => self.session.line().carved(&child, purse),
             Word::Violated(breach) => apart.watch.violated(worker, &breach),
             // Said to whoever adopts, and handled there.

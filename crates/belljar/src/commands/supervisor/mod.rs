@@ -77,7 +77,9 @@ pub(crate) fn supervisor(command: Supervisor) -> Result<u8, Failure> {
             let agent = reached.find(&on.agent)?;
             let because = because(&on)?;
             let view = reached.client.call_on::<Quarantine>(&agent.id, &because)?;
-            show(&on, &view, || format!("{} is in quarantine\n", agent.name));
+            show(&on, &view, || {
+                super::replication::held(agent.name.as_str(), view.state) + "\n"
+            });
         }
         Supervisor::Release(on) => {
             let mut reached = Reached::usual()?;
