@@ -79,6 +79,39 @@ fn a_pid_1_that_is_lost_is_the_boxs_end_and_named(who: Who) {
     }
 }
 
+/// Whoever kills the keeper leaves no run without an end on record: whoever looks first puts it there, once.
+fn a_lost_keepers_run_has_an_end_on_record(who: Who) {
+    for looks in [&["ps"][..], &["audit", "show"], &["run", "--", "true"]] {
+        let jail = Jail::new(who);
+        let mark = jail.work_file("mark");
+        let program = jail.probe_path().to_string_lossy().into_owned();
+        let mut started = Started::new(&jail, &mark, &[&program, "ignore-signals", &mark]);
+        started.signal(Signal::KILL);
+        started.keeper.wait().expect("its end");
+        let belljar = |words: &[&str]| {
+            let done = finish(jail.belljar(words).spawn().expect("belljar"));
+            assert_eq!(done.code(), 0, "{words:?}: {done:?}");
+            done.stdout()
+        };
+        // Two at once and one after the other.
+        let both = [looks, looks].map(|words| jail.belljar(words).spawn().expect("belljar"));
+        for child in both {
+            assert_eq!(finish(child).code(), 0);
+        }
+        belljar(looks);
+        let log = belljar(&["audit", "show", "--output", "json"]);
+        let count = |word: &str| log.lines().filter(|line| line.contains(word)).count();
+        assert_eq!(count("keeper_lost"), 1, "{looks:?}: {log}");
+        assert_eq!(count("run_launched"), count("run_ended"), "{log}");
+        belljar(&["audit", "verify"]);
+        eventually("the box is gone", || {
+            support::processes_marked(&jail.base)
+                .is_empty()
+                .then_some(())
+        });
+    }
+}
+
 /// What a program may leave its keeper with, by a script that writes a file when it is so.
 const STUBBORN: &[&str] = &[
     "trap '' TERM INT HUP QUIT; echo up >mark; while :; do sleep 61; done",
@@ -251,6 +284,7 @@ fn what_a_program_leaves_behind_is_named(who: Who) {
 
 for_each_user!(
     a_pid_1_that_is_lost_is_the_boxs_end_and_named,
+    a_lost_keepers_run_has_an_end_on_record,
     a_second_signal_to_the_keeper_ends_any_box,
     one_interrupt_ends_nothing_that_handles_it,
     what_a_program_leaves_behind_is_named,
