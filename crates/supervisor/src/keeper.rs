@@ -44,6 +44,8 @@ pub(crate) struct Keeper<'a> {
     broken: Option<String>,
     reins: &'a Reins,
     attendant: &'a mut dyn Attendant,
+    /// When the memory of sockets is looked at, where no limit holds it.
+    next_sockets: Option<Instant>,
     /// When the attendant wants to know more.
     next_report: Option<Instant>,
     /// When what only the start needed is given back.
@@ -98,6 +100,7 @@ impl<'a> Keeper<'a> {
             left_behind: Vec::new(),
             broken: None,
             reins,
+            next_sockets: None,
             next_report: attendant.look_every().map(|wait| Instant::now() + wait),
             rests_at: started.checked_add(LONG_ENOUGH),
             attendant,
@@ -113,6 +116,9 @@ impl<'a> Keeper<'a> {
             process_limit_seen: false,
         };
         keeper.plan_look(Duration::ZERO);
+        if keeper.memory_limit.is_some() && keeper.launched.socket_memory().is_some() {
+            keeper.next_sockets = Some(Instant::now());
+        }
         keeper
     }
 
@@ -203,6 +209,7 @@ impl<'a> Keeper<'a> {
             self.next_report.filter(|_| !self.doomed),
             self.rests_at,
             self.urgency.deadline().filter(|_| !self.doomed),
+            self.next_sockets.filter(|_| !self.doomed),
             self.lingers_at,
         ]
         .into_iter()
@@ -329,6 +336,9 @@ impl<'a> Keeper<'a> {
             self.rests_at = None;
             belljar_sandbox::give_back_code();
         }
+        if is_due(self.next_sockets) {
+            self.look_at_sockets(now);
+        }
         let (look, report) = (is_due(self.next_look), is_due(self.next_report));
         if self.doomed || !(look || report) {
             return;
@@ -363,6 +373,17 @@ impl<'a> Keeper<'a> {
         self.plan_look(spent.cpu);
     }
 
+    /// Without any memory of its own a box can have the kernel hold as much in sockets as it likes.
+    fn look_at_sockets(&mut self, now: Instant) {
+        let held = self.launched.socket_memory();
+        self.next_sockets = now.checked_add(SELDOMEST);
+        if let (Some(held), Some(limit)) = (held, self.memory_limit)
+            && held > limit
+        {
+            self.kill(KilledBy::Memory);
+        }
+    }
+
     /// What control groups would do, done by looking.
     fn look_closer(&mut self, resident: u64) {
         if self
@@ -378,7 +399,6 @@ impl<'a> Keeper<'a> {
 
     /// No limit can be passed before all cores have worked on it until then.
     fn plan_look(&mut self, cpu: Duration) {
-        const SELDOMEST: Duration = Duration::from_millis(250);
         let for_cpu = self
             .cpu_limit
             .map(|limit| (limit.saturating_sub(cpu) / self.cores).max(SHORTEST_LOOK));
@@ -520,6 +540,8 @@ const A_MOMENT: Duration = Duration::from_secs(1);
 const LONG_ENOUGH: Duration = Duration::from_secs(1);
 /// The wait status of a program that was killed.
 const KILLED: i32 = 9;
+/// What has to be looked at is looked at as often as this.
+const SELDOMEST: Duration = Duration::from_millis(250);
 /// Nothing is looked at more often.
 const SHORTEST_LOOK: Duration = Duration::from_millis(2);
 

@@ -125,6 +125,11 @@ impl Launched {
         self.cgroup.as_ref().and_then(Cgroup::memory_events)
     }
 
+    /// Bytes in sockets' buffers, where no limit holds them together with the rest of the memory.
+    pub fn socket_memory(&self) -> Option<u64> {
+        self.cgroup.as_ref().and_then(Cgroup::socket_memory)
+    }
+
     /// Pid 1 of the box, in the keeper's pid namespace.
     pub fn pid(&self) -> i32 {
         self.pid
