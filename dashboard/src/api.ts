@@ -35,7 +35,7 @@ export type AgentList = {
 };
 
 /** What an agent is doing. */
-export type AgentPhase = "starting" | "running" | "quarantined" | "stopping" | "waiting" | "crash_loop" | "ended";
+export type AgentPhase = "starting" | "running" | "freezing" | "quarantined" | "stopping" | "waiting" | "crash_loop" | "ended";
 
 /** An agent as a list shows it. */
 export type AgentView = {
@@ -238,6 +238,8 @@ export type ContractView = {
 export type Counts = {
   /** Gone, and still remembered. */
   ended?: number;
+  /** Told to hold still, and not seen to yet. */
+  freezing?: number;
   /** Frozen. */
   quarantined?: number;
   /** At work. */
@@ -1033,7 +1035,7 @@ export type WorkerList = {
 };
 
 /** What a worker is doing. */
-export type WorkerState = "starting" | "running" | "quarantined" | "ended";
+export type WorkerState = "starting" | "running" | "freezing" | "quarantined" | "ended";
 
 /** A worker as an operator sees it. */
 export type WorkerView = {
@@ -1101,7 +1103,7 @@ export const ROLES = {
 
 /** Every word of the types that are words. */
 export const WORDS = {
-  AgentPhase: ["starting","running","quarantined","stopping","waiting","crash_loop","ended"],
+  AgentPhase: ["starting","running","freezing","quarantined","stopping","waiting","crash_loop","ended"],
   AlertKind: ["HighResourceUsage","SuspiciousToolUsage","UnauthorizedAccess","NetworkAnomaly","PrivilegeEscalation","AgentCrashed","AgentQuarantined","BudgetExceeded","ReplicationDenied","KillSwitchEngaged","LedgerFailure"],
   AlertState: ["open","acknowledged","resolved"],
   ClockState: ["steady","went_back"],
@@ -1118,5 +1120,5 @@ export const WORDS = {
   RestartPolicy: ["never","on_failure","always"],
   Severity: ["info","warning","critical"],
   StageVerdict: ["pass","fail","not_asked"],
-  WorkerState: ["starting","running","quarantined","ended"],
+  WorkerState: ["starting","running","freezing","quarantined","ended"],
 } as const;

@@ -94,6 +94,25 @@ fn memory_in_a_grandchild_is_limited(who: Who) {
     }
 }
 
+/// What the kernel holds for a box in connections is its memory too, where a control group counts.
+fn memory_in_sockets_is_limited(who: Who) {
+    let mut jail = Jail::new(who);
+    jail.limits(&["max_memory_mb: 64"])
+        .option(&["--timeout", "20"]);
+    // A kernel of its own has its sockets in memory that is counted.
+    if differs(Difference::OwnProcesses) || !by_cgroup(&jail.run(&["true"])) {
+        return;
+    }
+    let reached = jail.work_file("reached");
+    let outcome = jail.inside(&["hold-sockets", "2000", &reached]);
+    // Version 2 counts them with the rest, and makes it wait or kills; version 1 is looked at, and a look may be late.
+    if outcome.limits_by() == "cgroup v1" {
+        outcome.assert_killed("memory", LIMIT_HIT);
+    }
+    let held = progress(&reached);
+    assert!((1..800).contains(&held), "held {held} MB: {outcome:#?}");
+}
+
 fn memory_within_the_limit_is_free(who: Who) {
     let mut jail = Jail::new(who);
     jail.limits(&["max_memory_mb: 64"]);
@@ -545,6 +564,7 @@ fn a_limit_is_named_in_text_with_what_to_change(who: Who) {
 for_each_user_and_tier!(
     the_result_says_how_limits_are_held,
     memory_in_a_grandchild_is_limited,
+    memory_in_sockets_is_limited,
     memory_within_the_limit_is_free,
     many_small_processes_are_one_large_one,
     private_directories_do_not_escape_the_memory_limit,

@@ -279,6 +279,51 @@ fn the_agent_cannot_harm_its_init(who: Who) {
     }
 }
 
+/// The kernel sees one user in both, and lets users change what is theirs. Nothing does anything to pid 1: it goes on to answer,
+/// to reap and to tell, and ends with the last process.
+fn pid_1_is_out_of_reach(who: Who) {
+    let jail = Jail::new(who);
+    // gVisor's kernel does not survive news as signals, whoever they are for.
+    let news = match differs(Difference::OpenInit) {
+        false => "news-to-init",
+        true => "signal-init",
+    };
+    let script = format!(
+        "for what in reach-init signal-init {news} bpf change-own; do '{}' $what; done; (exec true & exec true); exit 3",
+        jail.probe_path().display()
+    );
+    let outcome = jail.run(&["/bin/sh", "-c", &script]);
+    assert_eq!(outcome.exit_code(), Some(3), "{outcome:#?}");
+    assert_eq!(outcome.killed_by(), None, "{outcome:#?}");
+    let violations = outcome.violations();
+    for call in [
+        "prlimit64",
+        "setpriority",
+        "ioprio_set",
+        "sched_setaffinity",
+        "bpf",
+    ] {
+        assert!(violations.contains(&call), "{call}: {outcome:#?}");
+    }
+    let (mut sent, mut own, mut reach) = (Vec::new(), Vec::new(), Vec::new());
+    for attempt in outcome.attempts() {
+        match attempt.name.as_str() {
+            name if name.ends_with("-to-init") => sent.push(attempt),
+            // What a program does to itself and its children is its own affair.
+            name if name.starts_with("own-") || name.starts_with("childs-") => own.push(attempt),
+            _ => reach.push(attempt),
+        }
+    }
+    if differs(Difference::OpenInit) {
+        reach.retain(|attempt| !attempt.name.ends_with("oom_score_adj"));
+        // Its kernel knows fewer schedulers.
+        own.retain(|own| !["own-ioprio", "own-scheduler"].contains(&own.name.as_str()));
+    }
+    assert!(reach.len() > 70 && sent.len() == 2, "{outcome:#?}");
+    assert_all_refused(&reach);
+    assert_all_allowed(&own);
+}
+
 /// A process group is not bound to a process namespace: the agent must not share the keeper's.
 fn a_signal_to_its_own_group_does_not_leave_the_box(who: Who) {
     let jail = Jail::new(who);
@@ -369,6 +414,7 @@ for_each_user_and_tier!(
     processes_of_the_host_are_out_of_reach,
     only_the_boxs_processes_are_visible,
     the_agent_cannot_harm_its_init,
+    pid_1_is_out_of_reach,
     a_signal_to_its_own_group_does_not_leave_the_box,
     crashes_leave_no_core_dump,
     shared_memory_of_the_host_is_out_of_reach,

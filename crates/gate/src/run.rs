@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use belljar_ledger::{Durability, Ledger, Recovery, Released, Wait};
+use belljar_ledger::{Durability, Ledger, Reader, Recovery, Released, Wait};
 
 use crate::clock::now;
 use crate::keyring::{Edition, KeyDir, KeyError, KeySource, Keyring};
@@ -224,6 +224,24 @@ impl RunGate {
         )
     }
 
+    /// Records the ends of runs whose keepers are gone and had not done it. Of the others of these nothing is: the log is looked
+    /// through and written under one lock, so each end is there once. Gives how many were recorded.
+    pub fn lost(&mut self, runs: &[String], durability: Durability) -> Result<usize, LogError> {
+        let directory = LogKind::Runs.directory(&self.state);
+        // Whoever never came to the gate has no log.
+        if runs.is_empty() || !directory.exists() {
+            return Ok(0);
+        }
+        let (mut ledger, recovery) = self.open()?;
+        let open = open_runs(&directory, runs)?;
+        let events: Vec<RunEvent> = open.into_iter().map(keeper_lost).collect();
+        let count = events.len();
+        if count > 0 {
+            append(&mut ledger, recovery, events, durability)?;
+        }
+        Ok(count)
+    }
+
     /// Records anything else that belongs with the runs.
     pub fn note(&mut self, event: RunEvent, durability: Durability) -> Result<u64, LogError> {
         self.write(event, durability)
@@ -314,6 +332,53 @@ impl std::fmt::Debug for RunGate {
             .finish_non_exhaustive()
     }
 }
+
+/// Those of these runs that the log lets start and does not end.
+fn open_runs(directory: &Path, runs: &[String]) -> Result<Vec<String>, LogError> {
+    let fault = |entry| {
+        move |source: belljar_ledger::Fault| LogError::Content {
+            kind: LogKind::Runs,
+            entry,
+            source: Box::new(source),
+        }
+    };
+    let reader = Reader::open(directory).map_err(fault(0))?;
+    let mut entries = reader.entries(0);
+    let mut open: Vec<String> = Vec::new();
+    while let Some(next) = entries.next_borrowed() {
+        let (_, bytes) = next.map_err(fault(0))?;
+        // Most are about others; and what another version wrote is none of ours.
+        let is_about = |run: &&String| {
+            let run = run.as_bytes();
+            bytes.windows(run.len()).any(|window| window == run)
+        };
+        if runs.iter().find(is_about).is_none() {
+            continue;
+        }
+        match serde_json::from_slice::<Entry<RunEvent>>(bytes).map(|entry| entry.what) {
+            Ok(RunEvent::RunLaunched { run, .. }) if runs.contains(&run) => open.push(run),
+            Ok(RunEvent::RunEnded { run, .. }) => open.retain(|known| *known != run),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(open)
+}
+
+fn keeper_lost(run: String) -> RunEvent {
+    RunEvent::RunEnded {
+        run,
+        exit_code: None,
+        signal: None,
+        killed_by: Some(KEEPER_LOST.to_owned()),
+        duration_ms: 0,
+        cpu_ms: 0,
+        peak_memory_mb: 0,
+        network: None,
+    }
+}
+
+/// What is on record of a run whose keeper was killed. Nobody knows what it used.
+const KEEPER_LOST: &str = "keeper_lost";
 
 fn append(
     ledger: &mut Ledger,

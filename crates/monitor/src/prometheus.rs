@@ -88,6 +88,7 @@ const AGENT_SERIES: &[AgentSeries] = &[
 const PHASES: &[(AgentPhase, &str)] = &[
     (AgentPhase::Starting, "starting"),
     (AgentPhase::Running, "running"),
+    (AgentPhase::Freezing, "freezing"),
     (AgentPhase::Quarantined, "quarantined"),
     (AgentPhase::Stopping, "stopping"),
     (AgentPhase::Waiting, "waiting"),

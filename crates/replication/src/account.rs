@@ -217,6 +217,20 @@ impl Account {
         excess
     }
 
+    /// All that can still be used up: what a charge of this leaves is nothing.
+    pub(crate) fn rest(&self) -> Usage {
+        let free = |d| self.free_of(d).number().unwrap_or(0);
+        let own_cpu = self.own.cpu_ms.number().unwrap_or(0);
+        Usage {
+            cpu_ms: match self.granted.cpu_ms.number() {
+                Some(_) => own_cpu.saturating_add(free(Dimension::CpuMs)),
+                None => 0,
+            },
+            tokens: free(Dimension::Tokens),
+            micro_usd: free(Dimension::MicroUsd),
+        }
+    }
+
     /// Moves up to `amount` of what the box holds to what is used up; `taken` counts it either way.
     fn own_part(&mut self, dimension: Dimension, amount: u64) -> u64 {
         if dimension != Dimension::CpuMs {

@@ -47,7 +47,7 @@ mod open {
         LatchSurvivesRestart, LatchKills, SubtreeKill, SingleUse, Mismatch, Epoch, EpochEnds, RevokedAtRegister, RevokeEnds,
         ClockAtIssue, ClockAtRegister, ClockDrift, ClockAcrossRestart, StopAtIssue, StopAtRegister,
         StopError, StopPanic, StopKills, StopQuarantines, BudgetOfParent, BudgetOfRoots, BudgetReserved, BudgetSpent,
-        BudgetOverdraft, ParentExitKills, GrantsEndWithParent, LostAtRestart, QuotaAtRoot, Duplicate, ThawOnlyByOperator,
+        BudgetOverdraft, ParentExitKills, GrantsEndWithParent, LostAtRestart, LostIsSpent, QuotaAtRoot, Duplicate, ThawOnlyByOperator,
     }
 
     thread_local! {

@@ -8,15 +8,21 @@ use rustix::io::Errno;
 #[derive(Debug)]
 pub struct SignalWatch(OwnedFd);
 
+/// SIGTERM.
+pub const TERMINATE: i32 = libc::SIGTERM;
+/// SIGINT.
+pub const INTERRUPT: i32 = libc::SIGINT;
+/// SIGHUP.
+pub const HANG_UP: i32 = libc::SIGHUP;
+/// SIGQUIT.
+pub const QUIT: i32 = libc::SIGQUIT;
+/// SIGUSR1.
+pub const USER_1: i32 = libc::SIGUSR1;
+/// SIGUSR2.
+pub const USER_2: i32 = libc::SIGUSR2;
+
 /// What a keeper passes on to its box.
-pub const FORWARDED: &[i32] = &[
-    libc::SIGTERM,
-    libc::SIGINT,
-    libc::SIGHUP,
-    libc::SIGQUIT,
-    libc::SIGUSR1,
-    libc::SIGUSR2,
-];
+pub const FORWARDED: &[i32] = &[TERMINATE, INTERRUPT, HANG_UP, QUIT, USER_1, USER_2];
 
 /// What tells a keeper that it was continued after a stop.
 pub const CONTINUED: i32 = libc::SIGCONT;

@@ -174,6 +174,11 @@ pub trait Attendant {
         let _ = facts;
     }
 
+    /// The program has ended, and processes that it left behind are waited for. These are their names, chosen by the agent.
+    fn lingers(&mut self, names: &[String]) {
+        let _ = names;
+    }
+
     /// How often to look at what the box uses, if at all. Asked after every look.
     fn look_every(&self) -> Option<Duration> {
         None

@@ -14,6 +14,7 @@ use crate::reins::{BoxState, Reins};
 use crate::result::{KillCode, KilledBy, ResourceUsage, RunResult, Violation};
 use crate::stand_ins::BoxStandIns;
 use crate::starting::cannot_execute;
+use crate::urgency::{Addressee, Answer, Urgency};
 use belljar_policy::{Capability, Tier};
 use belljar_sandbox::Host;
 use belljar_sandbox::microvm::{self, Meaning};
@@ -35,10 +36,20 @@ pub(crate) struct Keeper<'a> {
     next_look: Option<Instant>,
     look_cost: Duration,
     signals: Option<SignalWatch>,
+    /// What those ask.
+    urgency: Urgency,
     captures: Option<[Capture; 2]>,
     status: Option<i32>,
+    /// When what the program left behind is worth a word.
+    lingers_at: Option<Instant>,
+    /// Its names.
+    left_behind: Vec<String>,
+    /// Why pid 1 can't go on.
+    broken: Option<String>,
     reins: &'a Reins,
     attendant: &'a mut dyn Attendant,
+    /// When the memory of sockets is looked at, where no limit holds it.
+    next_sockets: Option<Instant>,
     /// When the attendant wants to know more.
     next_report: Option<Instant>,
     /// When what only the start needed is given back.
@@ -92,9 +103,14 @@ impl<'a> Keeper<'a> {
             next_look: None,
             look_cost: Duration::ZERO,
             signals: None,
+            urgency: Urgency::default(),
             captures: None,
             status: None,
+            lingers_at: None,
+            left_behind: Vec::new(),
+            broken: None,
             reins,
+            next_sockets: None,
             next_report: attendant.look_every().map(|wait| Instant::now() + wait),
             rests_at: started.checked_add(LONG_ENOUGH),
             attendant,
@@ -113,6 +129,9 @@ impl<'a> Keeper<'a> {
             process_limit_seen: false,
         };
         keeper.plan_look(Duration::ZERO);
+        if keeper.memory_limit.is_some() && keeper.launched.socket_memory().is_some() {
+            keeper.next_sockets = Some(Instant::now());
+        }
         keeper
     }
 
@@ -228,6 +247,9 @@ impl<'a> Keeper<'a> {
             self.next_report.filter(|_| !self.doomed),
             self.rests_at,
             self.covers_look,
+            self.urgency.deadline().filter(|_| !self.doomed),
+            self.next_sockets.filter(|_| !self.doomed),
+            self.lingers_at,
         ]
         .into_iter()
         .flatten()
@@ -247,7 +269,12 @@ impl<'a> Keeper<'a> {
     fn hear(&mut self) {
         loop {
             match self.launched.next_event() {
-                Some(Event::MainEnded { status }) => self.status = Some(status),
+                Some(Event::MainEnded { status }) => self.note_main_ended(status),
+                Some(Event::Signalled) => self.urgency.heard(),
+                Some(Event::Broken { what, errno }) => {
+                    let why = std::io::Error::from(errno);
+                    self.broken = Some(format!("the box's pid 1 gave up: {what}: {why}"));
+                }
                 Some(Event::MainStopped) => {
                     let by_user = !self.reins.is_held();
                     if by_user && self.launched.holds_terminal() && self.signals.is_some() {
@@ -308,11 +335,29 @@ impl<'a> Keeper<'a> {
     fn pass_signals(&mut self) {
         while let Some(signal) = self.signals.as_ref().and_then(SignalWatch::next) {
             if signal == signals::CONTINUED {
-                self.launched.resume();
-            } else {
-                self.launched.signal(signal);
+                if self.status.is_none() {
+                    self.launched.resume();
+                }
+                continue;
+            }
+            let whose = match self.status {
+                None => Addressee::Program,
+                Some(_) => Addressee::LeftBehind,
+            };
+            match self.urgency.ask(signal, whose, Instant::now()) {
+                Answer::PassOn => self.launched.signal(signal),
+                Answer::Kill => self.kill(SIGNALLED),
             }
         }
+    }
+
+    /// The program's own end. Others of its box may go on, without it and without the terminal.
+    fn note_main_ended(&mut self, status: i32) {
+        self.status = Some(status);
+        let now = Instant::now();
+        self.urgency.program_ended(now);
+        self.lingers_at = now.checked_add(A_MOMENT);
+        self.launched.yield_terminal();
     }
 
     /// Ends the box if a limit is past; sets the time of the next look.
@@ -322,9 +367,22 @@ impl<'a> Keeper<'a> {
             self.kill(KilledBy::Timeout);
         }
         let is_due = |time: Option<Instant>| time.is_some_and(|time| now >= time);
+        if !self.doomed && is_due(self.urgency.deadline()) {
+            self.kill(SIGNALLED);
+        }
+        if is_due(self.lingers_at) {
+            self.lingers_at = None;
+            self.left_behind = self.launched.process_names();
+            if !self.doomed && !self.left_behind.is_empty() {
+                self.attendant.lingers(&self.left_behind);
+            }
+        }
         if is_due(self.rests_at) {
             self.rests_at = None;
             belljar_sandbox::give_back_code();
+        }
+        if is_due(self.next_sockets) {
+            self.look_at_sockets(now);
         }
         let (look, report) = (is_due(self.next_look), is_due(self.next_report));
         if self.doomed || !(look || report) {
@@ -337,6 +395,9 @@ impl<'a> Keeper<'a> {
         }
         if self.launched.is_sampled() {
             self.look_closer(spent.memory);
+        }
+        if self.reins.is_overdue() {
+            return self.kill(NOT_FROZEN);
         }
         // Signals can be undone from inside.
         if self.reins.needs_holding()
@@ -357,6 +418,17 @@ impl<'a> Keeper<'a> {
         self.plan_look(spent.cpu);
     }
 
+    /// Without any memory of its own a box can have the kernel hold as much in sockets as it likes.
+    fn look_at_sockets(&mut self, now: Instant) {
+        let held = self.launched.socket_memory();
+        self.next_sockets = now.checked_add(SELDOMEST);
+        if let (Some(held), Some(limit)) = (held, self.memory_limit)
+            && held > limit
+        {
+            self.kill(KilledBy::Memory);
+        }
+    }
+
     /// What control groups would do, done by looking.
     fn look_closer(&mut self, resident: u64) {
         if self
@@ -372,7 +444,6 @@ impl<'a> Keeper<'a> {
 
     /// No limit can be passed before all cores have worked on it until then.
     fn plan_look(&mut self, cpu: Duration) {
-        const SELDOMEST: Duration = Duration::from_millis(250);
         let for_cpu = self
             .cpu_limit
             .map(|limit| (limit.saturating_sub(cpu) / self.cores).max(SHORTEST_LOOK));
@@ -431,10 +502,12 @@ impl<'a> Keeper<'a> {
         }
         let out_of_memory =
             (spent.memory_kills > 0 || guest_out_of_memory).then_some(KilledBy::Memory);
-        let by_a_stranger = self.status.is_none().then_some(KilledBy::Killed {
-            by: KillCode::OPERATOR,
+        // Nobody here ordered it: somebody on the host, the kernel, or pid 1 itself.
+        let is_cut_short = self.status.is_none() || self.launched.is_cut_short();
+        let by_itself = is_cut_short.then_some(KilledBy::Killed {
+            by: KillCode::INIT_DIED,
         });
-        let killed_by = self.reins.ended_by().or(out_of_memory).or(by_a_stranger);
+        let killed_by = self.reins.ended_by().or(out_of_memory).or(by_itself);
         if let Some(limit) = self.process_limit
             && (spent.forks_refused > 0 || self.process_limit_seen)
         {
@@ -472,6 +545,7 @@ impl<'a> Keeper<'a> {
                 peak_processes: spent.peak_processes,
             },
             killed_by,
+            left_behind: self.left_behind,
             frozen_by: self.reins.frozen_by().map(FreezeMethod::as_str),
             violations: self.violations,
             network,
@@ -481,7 +555,7 @@ impl<'a> Keeper<'a> {
             degraded: degraded(host),
             limits_by: host.cgroups.name(),
             changes_kept,
-            notes: [&lowered.notes[..], &self.notes[..]].concat(),
+            notes: [&lowered.notes[..], &self.notes[..], self.broken.as_slice()].concat(),
             stdout: stdout.text,
             stderr: stderr.text,
             stdout_truncated: stdout.truncated,
@@ -500,10 +574,22 @@ pub(crate) struct Setting<'a> {
     pub(crate) host: &'a Host,
 }
 
+/// What signals to its keeper end a box with.
+const SIGNALLED: KilledBy = KilledBy::Killed {
+    by: KillCode::SIGNALLED,
+};
+/// What becomes of a box that does not hold still when it is to.
+const NOT_FROZEN: KilledBy = KilledBy::Killed {
+    by: KillCode::NOT_FROZEN,
+};
+/// What a program leaves behind is mostly on its way out; after this it is worth a word.
+const A_MOMENT: Duration = Duration::from_secs(1);
 /// A box that lives so long will live on; its keeper has nothing to do but wait.
 const LONG_ENOUGH: Duration = Duration::from_secs(1);
 /// The wait status of a program that was killed.
 const KILLED: i32 = 9;
+/// What has to be looked at is looked at as often as this.
+const SELDOMEST: Duration = Duration::from_millis(250);
 /// Nothing is looked at more often.
 const SHORTEST_LOOK: Duration = Duration::from_millis(2);
 

@@ -45,6 +45,7 @@ mod stand_ins;
 mod starting;
 mod state;
 pub mod tools;
+mod urgency;
 mod view;
 
 pub use attend::{
@@ -61,7 +62,7 @@ pub use environment::{
     NO_COLOR, STATE_DIR, SUPERVISOR, TOKEN, guest_kernel, key_source, runsc,
 };
 pub use error::RunError;
-pub use lone::{Recording, run, run_told};
+pub use lone::{Recording, run, run_attended, run_told};
 pub use lower::Command;
 pub use manager::{SandboxId, SandboxManager};
 pub use network::{HostUse, NetworkUsage, RefusalGroup, answered_port, server_header};

@@ -43,15 +43,25 @@ pub fn run(
     state: &StateDir,
     recording: &Recording,
 ) -> Result<RunResult, RunError> {
-    run_told(
-        id,
-        capability,
-        command,
-        output,
-        state,
-        recording,
-        &mut |_| {},
-    )
+    run_attended(id, capability, command, output, state, recording, &mut ())
+}
+
+/// The same, and says when the program starts, and when it has ended and left others behind.
+pub fn run_attended(
+    id: &SandboxId,
+    capability: &Capability,
+    command: &Command,
+    output: Output,
+    state: &StateDir,
+    recording: &Recording,
+    attendant: &mut dyn Attendant,
+) -> Result<RunResult, RunError> {
+    let host = Host::probe();
+    state.sweep(&host.cgroups);
+    let assignment = Assignment::new(id, capability, command, state)
+        .output(output)
+        .alone();
+    Recorded::new(id, capability, command, state, recording).attend(&host, assignment, attendant)
 }
 
 /// The same, and says when the program starts.
@@ -64,12 +74,24 @@ pub fn run_told(
     recording: &Recording,
     started: &mut dyn FnMut(&Facts<'_>),
 ) -> Result<RunResult, RunError> {
-    let host = Host::probe();
-    state.sweep(&host.cgroups);
-    let assignment = Assignment::new(id, capability, command, state)
-        .output(output)
-        .alone();
-    Recorded::new(id, capability, command, state, recording).attend(&host, assignment, started)
+    run_attended(
+        id,
+        capability,
+        command,
+        output,
+        state,
+        recording,
+        &mut Starts(started),
+    )
+}
+
+/// Whoever wants to know of the start only.
+struct Starts<'a>(&'a mut dyn FnMut(&Facts<'_>));
+
+impl Attendant for Starts<'_> {
+    fn started(&mut self, facts: &Facts<'_>) {
+        (self.0)(facts);
+    }
 }
 
 /// The same for a box that others may hold by these reins: it starts when its walls stand and nobody objects.
@@ -90,7 +112,7 @@ pub(crate) fn run_held(
     Recorded::new(id, capability, command, state, recording).attend(
         &Host::probe(),
         assignment,
-        started,
+        &mut Starts(started),
     )
 }
 
@@ -108,7 +130,7 @@ pub(crate) fn attend_recorded(
     Recorded::new(id, capability, command, state, &Recording::default()).attend(
         &Host::probe(),
         assignment,
-        &mut |_| {},
+        &mut (),
     )
 }
 
@@ -145,12 +167,12 @@ impl<'a> Recorded<'a> {
         self,
         host: &Host,
         assignment: Assignment<'_>,
-        started: &mut dyn FnMut(&Facts<'_>),
+        listener: &mut dyn Attendant,
     ) -> Result<RunResult, RunError> {
         let mut ask = |asking: &Asking<'_>| self.admit(asking);
         let mut scribe = Scribe {
             run: &self,
-            started,
+            listener,
             missed: None,
         };
         let result = attend_on(host, assignment, Leave::Asked(&mut ask), &mut scribe);
@@ -206,14 +228,18 @@ impl<'a> Recorded<'a> {
 /// Puts on record what the box is refused while it runs, and its end as soon as that is known.
 struct Scribe<'a> {
     run: &'a Recorded<'a>,
-    started: &'a mut dyn FnMut(&Facts<'_>),
+    listener: &'a mut dyn Attendant,
     /// That something could not be.
     missed: Option<String>,
 }
 
 impl Attendant for Scribe<'_> {
     fn started(&mut self, facts: &Facts<'_>) {
-        (self.started)(facts);
+        self.listener.started(facts);
+    }
+
+    fn lingers(&mut self, names: &[String]) {
+        self.listener.lingers(names);
     }
 
     fn ended(&mut self, result: &mut RunResult) {

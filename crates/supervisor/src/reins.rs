@@ -6,6 +6,7 @@ use belljar_sandbox::native::{FreezeError, FreezeMethod, Grip, Motion};
 use rustix::event::EventfdFlags;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// What ends a box in tow: the one that it was for has ended.
 const WITH_LEADER: KillCode = KillCode::new("agent_ended");
@@ -203,6 +204,11 @@ impl Reins {
         }
     }
 
+    /// Whether the box was told to hold still and some of it may still run. One whose program has not started is held.
+    pub(crate) fn is_freezing(&self) -> bool {
+        self.is_held() && matches!(self.state(), BoxState::Running | BoxState::Freezing)
+    }
+
     /// Notes what is wanted of the box; its grip, if it runs, and what is in tow. Whatever is done with that may take a moment, and is not
     /// done here, so that a kill never waits for it.
     fn wish(&self, wish: Wish) -> Result<(Option<Arc<Grip>>, Vec<Reins>), FreezeError> {
@@ -291,6 +297,14 @@ impl Reins {
     /// Whether that takes looking after.
     pub(crate) fn needs_holding(&self) -> bool {
         self.is_held() && self.running().is_some_and(|grip| grip.needs_holding())
+    }
+
+    /// Looks whether the box holds still, if it is to; whether that took too long.
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.is_held()
+            && self
+                .running()
+                .is_some_and(|grip| grip.is_overdue(Instant::now()))
     }
 
     /// Becomes readable when the keeper should look at the box.

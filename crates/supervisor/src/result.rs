@@ -58,6 +58,12 @@ impl KillCode {
     pub const REAPED: Self = Self("reaped");
     /// Its parent ended.
     pub const PARENT_EXIT: Self = Self("parent_exit");
+    /// Its keeper was told to end, by a signal, and it did not end in time, or the signal came again.
+    pub const SIGNALLED: Self = Self("signalled");
+    /// It was to hold still, and did not in time.
+    pub const NOT_FROZEN: Self = Self("not_frozen");
+    /// Its pid 1 died, and nobody had ordered it.
+    pub const INIT_DIED: Self = Self("init_died");
 
     /// A code of the caller's own.
     ///
@@ -126,6 +132,9 @@ pub struct RunResult {
     pub resource_usage: ResourceUsage,
     /// The limit or person that ended it, if one did.
     pub killed_by: Option<KilledBy>,
+    /// Processes that the program left behind when it ended, by name, if they were waited for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_behind: Vec<String>,
     /// How it was frozen, if it was: `cgroup`, `tracing` or `signals`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frozen_by: Option<&'static str>,

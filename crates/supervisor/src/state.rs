@@ -8,6 +8,7 @@ use crate::error::RunError;
 use crate::manager::SandboxId;
 use crate::stand_in::{self, PutStandIn};
 use belljar_gate::record::UsedImage;
+use belljar_gate::{Durability, LogError, RunGate};
 use belljar_sandbox::cgroup::Cgroups;
 use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
@@ -227,13 +228,36 @@ impl StateDir {
             .collect()
     }
 
-    /// Clears away what keepers that were killed could not.
+    /// Puts on record the ends of runs whose keepers were killed, each once, whoever looks first.
+    pub fn record_lost(&self) -> Result<(), LogError> {
+        self.record(&self.lost())
+    }
+
+    fn record(&self, lost: &[(PathBuf, Option<RunRecord>)]) -> Result<(), LogError> {
+        let runs = lost.iter().filter_map(|(_, record)| record.as_ref());
+        let runs: Vec<String> = runs.map(|record| record.sandbox_id.clone()).collect();
+        let mut gate = RunGate::of(self.path(), environment::key_source());
+        gate.lost(&runs, Durability::Crash).map(drop)
+    }
+
+    /// What was written by keepers that are gone.
+    fn lost(&self) -> Vec<(PathBuf, Option<RunRecord>)> {
+        // Without content it may be one that is being written this moment.
+        let is_lost = |path: &Path, alive: bool, record: &Option<RunRecord>| {
+            !alive && (record.is_some() || !is_young(path))
+        };
+        let records = self.records().into_iter();
+        records
+            .filter(|(path, alive, record)| is_lost(path, *alive, record))
+            .map(|(path, _, record)| (path, record))
+            .collect()
+    }
+
+    /// Clears away what keepers that were killed could not, and puts on record that they were.
     pub fn sweep(&self, cgroups: &Cgroups) {
-        for (path, alive, record) in self.records() {
-            // Without content it may be one that is being written this moment.
-            if alive || record.is_none() && is_young(&path) {
-                continue;
-            }
+        let lost = self.lost();
+        let is_recorded = self.record(&lost).is_ok();
+        for (path, record) in lost {
             if let Some(record) = record {
                 cgroups.remove_leftover(&record.sandbox_id);
                 let notes = self.stand_in_notes();
@@ -243,7 +267,10 @@ impl StateDir {
                     places.for_each(|path| stand_in::sweep_unnoted(path, &notes));
                 }
             }
-            let _ = fs::remove_file(&path);
+            // What could not be put on record is there for whoever looks next.
+            if is_recorded {
+                let _ = fs::remove_file(&path);
+            }
         }
         stand_in::sweep(&[], &self.stand_in_notes());
         self.drop_old_pool();

@@ -20,6 +20,7 @@ export interface Wanted {
 // What needs a person comes first.
 const PHASE_ORDER: Record<AgentPhase, number> = {
   crash_loop: 0,
+  freezing: 1,
   quarantined: 1,
   stopping: 2,
   waiting: 3,
@@ -106,7 +107,7 @@ export function totals(agents: Iterable<AgentView>): Totals {
     processes: 0,
     tokens: 0,
     micro_usd: 0,
-    phases: { starting: 0, running: 0, quarantined: 0, stopping: 0, waiting: 0, crash_loop: 0, ended: 0 },
+    phases: { starting: 0, running: 0, freezing: 0, quarantined: 0, stopping: 0, waiting: 0, crash_loop: 0, ended: 0 },
   };
   for (const agent of agents) {
     sum.agents += 1;

@@ -62,6 +62,8 @@ pub struct Counts {
     pub starting: u64,
     /// At work.
     pub running: u64,
+    /// Told to hold still, and not seen to yet.
+    pub freezing: u64,
     /// Frozen.
     pub quarantined: u64,
     /// Gone, and still remembered.
@@ -146,6 +148,8 @@ pub enum WorkerState {
     Starting,
     /// At work.
     Running,
+    /// Told to hold still, and not seen to yet: some of it may still run. One that does not in time is killed.
+    Freezing,
     /// Frozen, evidence kept, until an operator releases or kills it.
     Quarantined,
     /// Gone.

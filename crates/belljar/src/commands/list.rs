@@ -9,6 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 pub(crate) fn ps(format: &Format) -> Result<u8, Failure> {
     let state = StateDir::find()?;
+    // Whoever may not write there may look all the same.
+    let _ = state.record_lost();
     let running = state.running();
     let waiting = Overlay::waiting(&state);
     if format.output == OutputFormat::Json {

@@ -386,11 +386,22 @@ fn show(format: OutputFormat, value: &impl serde::Serialize, text: impl FnOnce()
     }
 }
 
+/// How one that was to be frozen is.
+pub(crate) fn held(name: &str, state: WorkerState) -> String {
+    match state {
+        WorkerState::Freezing => format!(
+            "{name} was told to hold still and does not yet: some of it may still run. It is killed if it does not in time"
+        ),
+        _ => format!("{name} is in quarantine"),
+    }
+}
+
 /// A worker's state as a word.
 pub(crate) fn state_word(state: WorkerState) -> &'static str {
     match state {
         WorkerState::Starting => "starting",
         WorkerState::Running => "running",
+        WorkerState::Freezing => "freezing",
         WorkerState::Quarantined => "quarantined",
         WorkerState::Ended => "ended",
     }

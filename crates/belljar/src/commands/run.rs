@@ -10,7 +10,8 @@ use belljar_policy::{Capability, Origin, PathRule, Rule, Workspace};
 use belljar_supervisor::fleet::{Fleet, FleetSetup};
 use belljar_supervisor::tools::ServerFiles;
 use belljar_supervisor::{
-    Command, Facts, KilledBy, NetworkUsage, Output, Recording, RunResult, SandboxId, StateDir,
+    Attendant, Command, Facts, KillCode, KilledBy, NetworkUsage, Output, Recording, RunResult,
+    SandboxId, StateDir,
 };
 use serde_json::json;
 use std::io::IsTerminal;
@@ -92,27 +93,74 @@ fn attempt(arguments: Run) -> Result<RunResult, Failure> {
         },
         keys: belljar_supervisor::key_source(),
     };
-    let quiet = arguments.quiet;
-    let mut started = |facts: &Facts<'_>| {
-        for (port, at) in facts.published {
-            if !quiet {
-                let what = format!("port {} of the box is open at {at}", port.in_box);
-                print::line(Line::Note, &what);
-            }
-        }
+    let mut onlooker = Onlooker {
+        is_quiet: arguments.quiet,
     };
-    let result = belljar_supervisor::run_told(
+    let result = belljar_supervisor::run_attended(
         &id,
         &capability,
         &command,
         output,
         &state,
         &recording,
-        &mut started,
+        &mut onlooker,
     );
     // The servers' boxes end with the one they are for.
     drop(way);
     Ok(result?)
+}
+
+/// Says on standard error what whoever sits there wants to know meanwhile.
+struct Onlooker {
+    is_quiet: bool,
+}
+
+impl Attendant for Onlooker {
+    fn started(&mut self, facts: &Facts<'_>) {
+        for (port, at) in facts.published {
+            if !self.is_quiet {
+                let what = format!("port {} of the box is open at {at}", port.in_box);
+                print::line(Line::Note, &what);
+            }
+        }
+    }
+
+    fn lingers(&mut self, names: &[String]) {
+        if !self.is_quiet {
+            let what = format!(
+                "the program has ended, and belljar waits for what it left behind: {}",
+                listed(names)
+            );
+            print::line(Line::Note, &what);
+            let hint =
+                "Ctrl-C, or SIGTERM to belljar, ends these too; a box ends with its last process";
+            print::line(Line::Hint, hint);
+        }
+    }
+}
+
+/// The names of processes, each once.
+fn listed(names: &[String]) -> String {
+    const MOST: usize = 5;
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for name in names {
+        match counts.iter_mut().find(|(known, _)| known == name) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((name, 1)),
+        }
+    }
+    let shown = counts.iter().take(MOST).map(|(name, count)| {
+        let name = print::harmless(name);
+        match count {
+            1 => name.into_owned(),
+            count => format!("{name} ({count})"),
+        }
+    });
+    let mut text = shown.collect::<Vec<_>>().join(", ");
+    if counts.len() > MOST {
+        text.push_str(", …");
+    }
+    text
 }
 
 /// Runs the first of a family, with its controller in this process; the last box's end is the end.
@@ -349,6 +397,20 @@ fn explain(by: KilledBy, result: &RunResult) -> (String, Option<&'static str>) {
             "lost_cover: a protected or hidden path was replaced on the host, and could not be covered again"
                 .to_owned(),
             Some("use workspace: overlay where you work beside an agent"),
+        ),
+        KilledBy::Killed {
+            by: KillCode::SIGNALLED,
+        } => (
+            "signalled: the box was told to end by a signal, and had not ended 10 s later or when it was told again"
+                .to_owned(),
+            None,
+        ),
+        KilledBy::Killed {
+            by: KillCode::INIT_DIED,
+        } => (
+            "init_died: the box's pid 1 ended before its program did, and nobody here ordered it"
+                .to_owned(),
+            Some("somebody on the host may have killed it, or the kernel for want of memory"),
         ),
         _ => (
             format!("{}: the box was killed from outside", by.as_str()),

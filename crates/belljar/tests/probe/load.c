@@ -4,7 +4,9 @@
 #include <sys/ipc.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <netinet/in.h>
 #include <sys/shm.h>
+#include <sys/socket.h>
 #include <sys/time.h>
 #include <pthread.h>
 #include <time.h>
@@ -428,7 +430,45 @@ static int raise_limit(int argc, char **argv)
 	return report("raise-limit", setrlimit((int)number(argv[1]), &limit));
 }
 
+/* Has the kernel hold MB in connections to itself, which nobody reads, and lives on. */
+static int hold_sockets(int argc, char **argv)
+{
+	static char text[1 << 16];
+	struct sockaddr_in place = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t length = sizeof place;
+	struct rlimit files;
+	long held = 0, wanted = number(argv[1]) << 20;
+	int server = socket(AF_INET, SOCK_STREAM, 0);
+
+	getrlimit(RLIMIT_NOFILE, &files);
+	files.rlim_cur = files.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &files);
+	if (bind(server, (struct sockaddr *)&place, length) < 0 || listen(server, 64) < 0)
+		broken("listen");
+	getsockname(server, (struct sockaddr *)&place, &length);
+	if (argc > 2)
+		open_progress(argv[2]);
+	while (held < wanted) {
+		int client = socket(AF_INET, SOCK_STREAM, 0);
+		if (client < 0 || connect(client, (struct sockaddr *)&place, length) < 0)
+			break;
+		int peer = accept(server, NULL, NULL);
+		int ends[] = { client, peer };
+		for (int at = 0; at < 2; at++) {
+			ssize_t wrote;
+			fcntl(ends[at], F_SETFL, O_NONBLOCK);
+			while ((wrote = write(ends[at], text, sizeof text)) > 0)
+				held += wrote;
+		}
+		note(held >> 20);
+	}
+	allowed("hold-sockets", "%ld", held >> 20);
+	pause();
+	return ALLOWED;
+}
+
 const struct command load_commands[] = {
+	{ "hold-sockets", "MB [PROGRESS]", 1, hold_sockets },
 	{ "alloc", "anonymous|memfd|memfd-written|sysv MB [PROGRESS]", 2, alloc },
 	{ "alloc-grandchild", "anonymous|memfd|memfd-written|sysv MB [PROGRESS]", 2, alloc_grandchild },
 	{ "alloc-many", "CHILDREN MB", 2, alloc_many },

@@ -5,7 +5,7 @@
 
 static const struct command *const tables[] = {
 	file_commands, socket_commands, kernel_commands, syscall_commands,
-	process_commands, load_commands, host_commands,
+	process_commands, load_commands, host_commands, init_commands,
 };
 
 int allowed(const char *name, const char *format, ...)

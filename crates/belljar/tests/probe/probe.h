@@ -37,6 +37,7 @@ extern const struct command syscall_commands[];
 extern const struct command process_commands[];
 extern const struct command load_commands[];
 extern const struct command host_commands[];
+extern const struct command init_commands[];
 
 /* Report one attempt. `result` is what the system call returned; errno is read when it is negative. */
 int report(const char *name, long result);

@@ -80,10 +80,16 @@ impl Difference {
     /// In which tiers, and why, as docs/tiers.md tells users.
     pub(crate) fn reasons(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Difference::OpenInit => &[(
-                GVISOR,
-                "`/proc/1/environ` and `/proc/1/maps` can be read: that init has nothing of the keeper's in either",
-            )],
+            Difference::OpenInit => &[
+                (
+                    GVISOR,
+                    "`/proc/1/environ` and `/proc/1/maps` can be read: that init has nothing of the keeper's in either",
+                ),
+                (
+                    GVISOR,
+                    "`/proc/1/oom_score_adj` can be written: nothing there reads it",
+                ),
+            ],
             Difference::UncountedProcesses => &[(
                 GVISOR,
                 "Processes beyond `max_processes` are refused without being counted among the violations",

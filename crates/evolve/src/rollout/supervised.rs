@@ -361,7 +361,7 @@ fn how(agent: &AgentView) -> String {
     match (agent.phase, &agent.end) {
         (AgentPhase::CrashLoop, _) => "it crashes again and again".to_owned(),
         (_, Some(end)) => format!("it has ended ({})", end.cause.as_str()),
-        (AgentPhase::Quarantined, None) => "it is in quarantine".to_owned(),
+        (AgentPhase::Freezing | AgentPhase::Quarantined, None) => "it is in quarantine".to_owned(),
         (_, None) => "it is asked to end".to_owned(),
     }
 }

@@ -406,6 +406,15 @@ impl FleetGate {
         });
     }
 
+    /// A worker's keeper is gone, and its box with it: it is charged all that it could have used.
+    pub fn lost(&self, worker: WorkerId) {
+        let _ = self.desk.ask(move |desk| {
+            let at = crate::clock::now();
+            let _ = desk.turn(|controller| controller.lose(at, worker));
+            desk.forget(worker);
+        });
+    }
+
     /// A worker's box could not be started, or ended in a way worth telling.
     pub fn failed(&self, worker: WorkerId, why: String) {
         self.note_box(worker, why);

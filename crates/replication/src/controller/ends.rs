@@ -9,7 +9,7 @@ use crate::outcome::{Command, NotAlive, Outcome};
 use crate::state::Fault;
 use crate::stop::Depends;
 use crate::tree::FLEET;
-use crate::{Code, Jti, Now, WorkerId};
+use crate::{Code, Jti, Now, Usage, WorkerId};
 
 impl Controller {
     /// A worker ends: its box exited, could not be started, or an operator wants it gone. Those below it follow
@@ -30,6 +30,23 @@ impl Controller {
         };
         self.settle(&mut turn);
         turn.finish(result)
+    }
+
+    /// Takes a worker out whose keeper is gone: nobody knows what it used, so all counts as used that it could, its replicas'
+    /// parts aside. Strict, not generous: whoever can end its keeper must not be paid for it.
+    pub fn lose(&mut self, now: Now, worker: WorkerId) -> Outcome<Result<(), NotAlive>> {
+        let Some(slot) = self.state.tree.find(worker) else {
+            return self.begin(now).finish(Err(NotAlive(worker)));
+        };
+        let rest = match enforced!(LostIsSpent, true) {
+            true => self.state.tree.account(slot).rest(),
+            false => Usage::default(),
+        };
+        let charged = self.report_usage(now, worker, rest);
+        let mut ended = self.end(now, worker, Code::Lost);
+        ended.events.splice(0..0, charged.events);
+        ended.commands.splice(0..0, charged.commands);
+        ended
     }
 
     /// Ends everyone because the controller is about to stop.

@@ -152,7 +152,7 @@ impl Controller {
         }
         for worker in &lost {
             // One that ended with its parent a moment ago is told once.
-            let outcome = controller.end(now, *worker, Code::Lost);
+            let outcome = controller.lose(now, *worker);
             events.extend(outcome.events);
             commands.extend(outcome.commands);
         }

@@ -7,6 +7,7 @@ pub(super) const ALL: &[Threat] = &[
     ("give each sibling the whole budget", siblings_multiply),
     ("multiply the budget with roots", roots_multiply),
     ("end to get back what was used up", respawn),
+    ("end one's keeper to get back what was used up", lose_keeper),
     ("start again to get back what was used up", restart_budget),
     ("use more than one has", overdraft),
     ("outlive a parent to keep its budget twice", keep_twice),
@@ -54,6 +55,23 @@ fn respawn() -> Held {
     let child = bench.child_with(root, tokens(80))?;
     bench.usage(child, used_tokens(60));
     bench.end(child, Code::Exited);
+    refused(bench.grant_with(root, tokens(41)), Code::DenyBudget)?;
+    bench.grant_with(root, tokens(40))?;
+    Ok(())
+}
+
+/// What it used beyond what was told, nobody knows.
+fn lose_keeper() -> Held {
+    let mut bench = Bench::new(with_tokens(100))?;
+    let root = bench.root()?;
+    let child = bench.child_with(root, tokens(60))?;
+    bench.usage(child, used_tokens(10));
+    // What others were given of it is theirs, and comes back when they end.
+    let grandchild = bench.child_with(child, tokens(20))?;
+    bench.usage(grandchild, used_tokens(5));
+    bench.end(grandchild, Code::Exited);
+    bench.lose(child);
+    held(bench.ended(child) == Some(Code::Lost), "it counts as lost")?;
     refused(bench.grant_with(root, tokens(41)), Code::DenyBudget)?;
     bench.grant_with(root, tokens(40))?;
     Ok(())

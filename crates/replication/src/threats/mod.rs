@@ -178,6 +178,12 @@ impl Bench {
         let _ = self.keep(outcome);
     }
 
+    /// Its keeper is gone.
+    fn lose(&mut self, worker: WorkerId) {
+        let outcome = self.controller.lose(self.now(), worker);
+        let _ = self.keep(outcome);
+    }
+
     fn kill(&mut self, scope: Scope) -> usize {
         let outcome = self.controller.engage_kill_switch(self.now(), scope);
         self.keep(outcome)

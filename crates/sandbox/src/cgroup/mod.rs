@@ -190,6 +190,14 @@ impl Cgroup {
         }
     }
 
+    /// Bytes in sockets' buffers, where no limit holds them together with the rest of the memory.
+    pub fn socket_memory(&self) -> Option<u64> {
+        match self {
+            Cgroup::V2(_) => None,
+            Cgroup::V1(groups) => groups.socket_memory(),
+        }
+    }
+
     /// The accounts.
     pub fn spent(&self) -> Spending {
         match self {

@@ -166,6 +166,13 @@ impl Groups {
         self.out_of_memory.as_ref().map(|fd| fd.as_fd())
     }
 
+    /// What the kernel holds for it in buffers of TCP and UDP. The limit there makes senders wait, but each socket gets a little
+    /// past it, and there may be many.
+    pub(super) fn socket_memory(&self) -> Option<u64> {
+        let usage = self.memory.join("memory.kmem.tcp.usage_in_bytes");
+        std::fs::read_to_string(usage).ok()?.trim().parse().ok()
+    }
+
     pub(super) fn freezer(&self) -> Option<&v2::Group> {
         self.freezer.as_ref()
     }
@@ -173,7 +180,8 @@ impl Groups {
     pub(super) fn spent(&self) -> Spending {
         Spending {
             cpu: Duration::from_nanos(number(&self.cpuacct, "cpuacct.usage")),
-            memory: number(&self.memory, "memory.usage_in_bytes"),
+            memory: number(&self.memory, "memory.usage_in_bytes")
+                .saturating_add(number(&self.memory, "memory.kmem.tcp.usage_in_bytes")),
             peak_memory: number(&self.memory, "memory.max_usage_in_bytes"),
             memory_kills: field(&self.memory, "memory.oom_control", "oom_kill"),
             forks_refused: field(&self.pids, "pids.events", "max"),
@@ -190,10 +198,18 @@ impl Groups {
     }
 }
 
+/// How much of its memory, one part in so many, a box may have the kernel hold in sockets' buffers.
+const SOCKETS_SHARE: u64 = 4;
+
 fn limit_memory(group: &Path, bytes: u64) -> Result<(), CgroupError> {
     put(group, "memory.limit_in_bytes", &bytes.to_string())?;
     if group.join("memory.memsw.limit_in_bytes").exists() {
         put(group, "memory.memsw.limit_in_bytes", &bytes.to_string())?;
+    }
+    // What the kernel holds for TCP and UDP has a counter of its own here, which the one above does not hold. Senders wait there.
+    let sockets = "memory.kmem.tcp.limit_in_bytes";
+    if group.join(sockets).exists() {
+        put(group, sockets, &(bytes / SOCKETS_SHARE).to_string())?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use rustix::process::{Signal, pidfd_send_signal};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// How a box is frozen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +86,10 @@ struct Pace {
     frozen_by: Option<FreezeMethod>,
     /// How often init could stop all, but not hold all.
     doubts: u32,
+    /// Since when it is waited for stillness.
+    since: Instant,
+    /// How often it was looked for since.
+    looks: u32,
 }
 
 /// How long an order waits for a pid 1 that takes none.
@@ -92,6 +97,13 @@ const PATIENCE: Timespec = Timespec {
     tv_sec: 10,
     tv_nsec: 0,
 };
+
+/// How long a box may take to hold still. A process may be in the middle of a call that nothing interrupts, on a slow disk,
+/// and hosts are crowded.
+const FREEZE_PATIENCE: Duration = Duration::from_secs(20);
+/// It was looked for as often before that counts: a keeper that did not get to look, because the host was busy or asleep, has
+/// not seen it fail.
+const FREEZE_LOOKS: u32 = 100;
 
 /// After so many tries a box that can't be traced counts as frozen by signals alone. One try may fail by chance: a
 /// process can't be traced while it executes a new program.
@@ -115,6 +127,8 @@ impl Grip {
                 order: 0,
                 frozen_by: None,
                 doubts: 0,
+                since: Instant::now(),
+                looks: 0,
             }),
         }
     }
@@ -155,6 +169,7 @@ impl Grip {
             None => self.tell(Message::new(Kind::Stop, pace.order, 0))?,
         }
         pace.motion = Motion::Freezing;
+        (pace.since, pace.looks) = (Instant::now(), 0);
         Ok(())
     }
 
@@ -191,9 +206,20 @@ impl Grip {
         self.pace().frozen_by
     }
 
-    /// Whether freezing it takes looking after.
+    /// Whether freezing it takes looking after: always until it holds still.
     pub fn needs_holding(&self) -> bool {
-        self.group.is_none()
+        self.group.is_none() || self.motion() == Motion::Freezing
+    }
+
+    /// Looks once more whether it holds still. Whether that was waited for long enough: what can't be made to hold still must
+    /// not go on.
+    pub fn is_overdue(&self, now: Instant) -> bool {
+        let motion = self.motion();
+        let mut pace = self.pace();
+        pace.looks = pace.looks.saturating_add(1);
+        motion == Motion::Freezing
+            && pace.looks >= FREEZE_LOOKS
+            && now.saturating_duration_since(pace.since) >= FREEZE_PATIENCE
     }
 
     /// Stops again what may have been continued, or was not stopped yet, where no control group does it.
@@ -247,4 +273,42 @@ fn put_freeze(group: &Path, value: &str) -> Result<(), FreezeError> {
         group: group.to_owned(),
         source,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    /// A hold on a process of our own, whose pid 1 is us.
+    fn grip() -> (Grip, OwnedFd) {
+        let own = crate::native::init::own_handle().unwrap();
+        let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (ours, theirs) = socketpair(kind.0, kind.1, SocketFlags::CLOEXEC, None).unwrap();
+        (Grip::new(own, ours, None), theirs)
+    }
+
+    #[test]
+    fn what_does_not_hold_still_in_time_is_overdue_and_never_called_frozen() {
+        let (grip, _init) = grip();
+        let late = || Instant::now() + FREEZE_PATIENCE;
+        // Nobody wants it to.
+        assert!((0..=FREEZE_LOOKS).all(|_| !grip.is_overdue(late())));
+        grip.freeze().unwrap();
+        // A keeper that was away for a minute has seen nothing yet.
+        assert!((1..FREEZE_LOOKS).all(|_| !grip.is_overdue(late())));
+        assert!(!grip.is_overdue(Instant::now()));
+        assert!(grip.is_overdue(late()));
+        assert_eq!(grip.motion(), Motion::Freezing);
+        // A word about an earlier order is none about this one.
+        grip.note_stopped(0, FreezeMethod::Tracing);
+        assert_eq!(grip.motion(), Motion::Freezing);
+        grip.note_stopped(1, FreezeMethod::Tracing);
+        assert!(matches!(grip.motion(), Motion::Frozen(_)));
+        assert!(!grip.is_overdue(late()));
+        // The next order has its own time.
+        grip.thaw().unwrap();
+        grip.freeze().unwrap();
+        assert!(!grip.is_overdue(late()));
+    }
 }

@@ -150,6 +150,7 @@ fn prepare(start: &Start<'_>) -> Result<Foundation, Failure> {
     become_box_user(start)?;
     let _ = rustix::system::sethostname(b"belljar");
     sys::raise_loopback().map_err(at(Stage::Loopback))?;
+    bound_buffers();
     sys::bound_capabilities(start.rights).map_err(at(Stage::Capabilities))?;
     let foundation = Foundation::lay(start.private_size)?;
     if let Some(wiring) = start.wiring {
@@ -159,6 +160,20 @@ fn prepare(start: &Start<'_>) -> Result<Foundation, Failure> {
         ways::answer_at(port, start.control).map_err(at(Stage::Network))?;
     }
     Ok(foundation)
+}
+
+/// What one connection may hold in the kernel at most: all go to this host's own keeper, and none is long. A host whose
+/// `/proc/sys` nobody may write to keeps its own bounds, which are larger, and no less the host's.
+fn bound_buffers() {
+    const MOST: [(&CStr, &[u8]); 2] = [
+        (c"/proc/sys/net/ipv4/tcp_rmem", b"4096 131072 1048576"),
+        (c"/proc/sys/net/ipv4/tcp_wmem", b"4096 16384 1048576"),
+    ];
+    for (file, bounds) in MOST {
+        // The names lead to those of whoever opens them.
+        let opened = rustix::fs::open(file, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
+        let _ = opened.and_then(|file| rustix::io::write(file, bounds));
+    }
 }
 
 /// Before there is any process but this one. The keeper makes the groups while the view is built.

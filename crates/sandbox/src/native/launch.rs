@@ -7,6 +7,7 @@ use super::message::{Kind, LaunchError, Message, Stage};
 use super::mounts::BoxMounts;
 use super::script::Notes;
 use super::sight::Sightings;
+use super::stay::Source;
 use super::ways::{self, BoxSockets, Ways};
 use crate::cgroup::{Cgroup, Spending};
 use crate::plan::Identity;
@@ -60,6 +61,15 @@ pub enum Event {
 
     /// Every process holds still.
     Stilled,
+    /// A signal was passed on.
+    Signalled,
+    /// Pid 1 can't do its part any more and ends, and all with it.
+    Broken {
+        /// What failed.
+        what: &'static str,
+        /// Why.
+        errno: Errno,
+    },
     /// A wall was hit.
     Violation {
         /// The system call.
@@ -85,7 +95,8 @@ pub struct Launched {
     pub(super) cgroup: Option<Cgroup>,
     pub(super) sampler: Option<Sampler>,
     pub(super) terminal: Terminal,
-    pub(super) reaped: bool,
+    /// How pid 1 ended, once that is known.
+    pub(super) reaped: Option<i32>,
     /// What all processes used: from init's last words, or from the kernel.
     pub(super) used: Usage,
     /// Init said that it is the last.
@@ -114,6 +125,11 @@ impl Launched {
     /// Becomes readable when the kernel ran the box out of memory, where it can tell.
     pub fn memory_events(&self) -> Option<BorrowedFd<'_>> {
         self.cgroup.as_ref().and_then(Cgroup::memory_events)
+    }
+
+    /// Bytes in sockets' buffers, where no limit holds them together with the rest of the memory.
+    pub fn socket_memory(&self) -> Option<u64> {
+        self.cgroup.as_ref().and_then(Cgroup::socket_memory)
     }
 
     /// Pid 1 of the box, in the keeper's pid namespace.
@@ -175,6 +191,11 @@ impl Launched {
                 self.grip.note_stopped(message.a, method);
                 Some(Event::Stilled)
             }
+            Kind::Signalled => Some(Event::Signalled),
+            Kind::Broken => Some(Event::Broken {
+                what: Source::name(message.a),
+                errno: Errno::from_raw_os_error(message.b),
+            }),
             Kind::Mapped
             | Kind::Ready
             | Kind::Applied
@@ -255,6 +276,35 @@ impl Launched {
             .ok()
     }
 
+    /// The names of the processes that there are beside pid 1, some of them where there are many. The agent chose them.
+    pub fn process_names(&self) -> Vec<String> {
+        const MOST: usize = 64;
+        let mut names = Vec::new();
+        // What a kernel of the program's own consists of is nobody's affair.
+        if self.accounting == Accounting::OfItsKernel {
+            return names;
+        }
+        let mut waiting = vec![self.pid];
+        while let Some(parent) = waiting.pop() {
+            let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", parent));
+            for child in children.unwrap_or_default().split_whitespace() {
+                let Ok(child) = child.parse::<i32>() else {
+                    continue;
+                };
+                let name = std::fs::read(format!("/proc/{child}/comm")).unwrap_or_default();
+                let name = String::from_utf8_lossy(name.trim_ascii_end()).into_owned();
+                if !name.is_empty() {
+                    names.push(name);
+                }
+                if names.len() >= MOST {
+                    return names;
+                }
+                waiting.push(child);
+            }
+        }
+        names
+    }
+
     /// Kills every process of the box. Returns at once; [`Launched::handle`] tells when they are gone.
     pub fn kill(&self) {
         self.grip.kill();
@@ -294,11 +344,16 @@ impl Launched {
         Ok(spent)
     }
 
+    /// Whether pid 1 ended before all others had, as far as is known after [`Launched::accounts`].
+    pub fn is_cut_short(&self) -> bool {
+        !self.emptied && self.reaped.is_some_and(|status| status != 0)
+    }
+
     /// Until nothing of the box is left.
     pub fn wait(&mut self) -> Result<(), Errno> {
-        if !self.reaped {
+        if self.reaped.is_none() {
             let reaped = sys::reap(self.pid)?;
-            self.reaped = true;
+            self.reaped = Some(reaped.status);
             self.used = reaped.usage;
         }
         Ok(())
@@ -376,7 +431,7 @@ impl Launched {
             }
             _ => {
                 let status = sys::reap(self.pid).map(|reaped| reaped.status).unwrap_or(0);
-                self.reaped = true;
+                self.reaped = Some(status);
                 Err(LaunchError::Vanished(status))
             }
         }
@@ -404,7 +459,7 @@ fn give_terminal(group: i32) {
 
 impl Drop for Launched {
     fn drop(&mut self) {
-        if !self.reaped {
+        if self.reaped.is_none() {
             self.kill();
             let _ = sys::reap(self.pid);
         }

@@ -33,8 +33,12 @@ pub(crate) enum Kind {
     Violation = 6,
     /// Init → keeper: the program's own kernel refused a process `a` times so far, for there were as many as may be.
     ForksRefused = 19,
-    /// Keeper → init: send signal `a` to the program.
+    /// Keeper → init: send signal `a` to the program, or to all that it left behind.
     Signal = 7,
+    /// Init → keeper: signal `a` was passed on.
+    Signalled = 20,
+    /// Init → keeper: it can't do its part any more, for source `a` failed with errno `b`; it ends, and all with it.
+    Broken = 21,
     /// Keeper → init: the stand-ins are in place.
     Ready = 9,
     /// Init → keeper: all together used `a` seconds and `b` microseconds of CPU time.
@@ -96,6 +100,8 @@ impl Message {
             17 => Kind::KernelEnded,
             18 => Kind::Answered,
             19 => Kind::ForksRefused,
+            20 => Kind::Signalled,
+            21 => Kind::Broken,
             _ => return None,
         };
         Some(Self {

@@ -380,6 +380,7 @@ pub(crate) fn rules(spawn: Spawn, memory_is_sampled: bool) -> Vec<Rule> {
             "watches the whole file system"
         ),
     ];
+    rules.extend(pid_1_rules());
     rules.extend(architecture_rules());
     if spawn == Spawn::Refuse {
         const NO_SPAWN: &str = "permissions lacks spawn_subprocess";
@@ -416,6 +417,60 @@ pub(crate) fn rules(spawn: Spawn, memory_is_sampled: bool) -> Vec<Rule> {
             "its pages can't be counted here"
         ));
     }
+    rules
+}
+
+/// What would bear on the box's pid 1, which is the agent's user as far as the kernel looks: its limits, its turn on the
+/// processors, its input and output. The number is in a register and no namespace gives it another meaning, so nothing can
+/// change between the look and the call. Its signals are the kernel's to keep off, and its memory Landlock's.
+fn pid_1_rules() -> Vec<Rule> {
+    use Verdict::Report;
+    use When::OneOf;
+    const PERM: Errno = Errno::PERM;
+    const PID_1: &[u32] = &[1];
+    const PRIO_USER: &[u32] = &[libc::PRIO_USER];
+    const IOPRIO_WHO_USER: &[u32] = &[3];
+    let mut rules = vec![
+        rule!(
+            SYS_prlimit64,
+            OneOf(0, PID_1),
+            Report(PERM),
+            "the limits of the box's pid 1"
+        ),
+        rule!(
+            SYS_setpriority,
+            OneOf(0, PRIO_USER),
+            Report(PERM),
+            "means the box's pid 1 too: name processes"
+        ),
+        rule!(
+            SYS_ioprio_set,
+            OneOf(0, IOPRIO_WHO_USER),
+            Report(PERM),
+            "means the box's pid 1 too: name processes"
+        ),
+    ];
+    let by_second = [
+        (libc::SYS_setpriority, "setpriority"),
+        (libc::SYS_ioprio_set, "ioprio_set"),
+    ];
+    let by_first = [
+        (libc::SYS_sched_setparam, "sched_setparam"),
+        (libc::SYS_sched_setscheduler, "sched_setscheduler"),
+        (libc::SYS_sched_setattr, "sched_setattr"),
+        (libc::SYS_sched_setaffinity, "sched_setaffinity"),
+        (libc::SYS_migrate_pages, "migrate_pages"),
+        (libc::SYS_move_pages, "move_pages"),
+    ];
+    let places = by_second.iter().map(|call| (1, call));
+    let places = places.chain(by_first.iter().map(|call| (0, call)));
+    rules.extend(places.map(|(argument, (call, name))| Rule {
+        call: *call,
+        name,
+        when: OneOf(argument, PID_1),
+        verdict: Report(PERM),
+        why: "the turn of the box's pid 1 on the host",
+    }));
     rules
 }
 

@@ -23,6 +23,7 @@ use std::ffi::CString;
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// What is known of a box from the first: all of its plan that takes no look at the host's files.
 #[derive(Debug, Clone, PartialEq)]
@@ -207,7 +208,7 @@ fn clone_init(
         cgroup: cgroup.take(),
         sampler: None,
         terminal,
-        reaped: false,
+        reaped: None,
         used: sys::Usage::default(),
         emptied: false,
         forks_refused: 0,
@@ -411,6 +412,9 @@ impl Standing {
                 .map_err(LaunchError::at(Stage::Admission))?;
             if self.launched.is_deaf() {
                 break;
+            }
+            if grip.is_overdue(Instant::now()) {
+                return Err(LaunchError::at(Stage::Admission)(Errno::TIMEDOUT));
             }
         }
         Ok(())

@@ -22,7 +22,8 @@ use rustix::net::RecvFlags;
 struct Stay<'a> {
     control: BorrowedFd<'a>,
     script: &'a Script<'a>,
-    main: i32,
+    /// The program's process, until that has ended: its number may be another's then.
+    main: Option<i32>,
     listener: Option<OwnedFd>,
     /// Where sockets are asked for.
     sockets: Option<BorrowedFd<'a>>,
@@ -68,7 +69,7 @@ pub(super) fn stay(
     let mut stay = Stay {
         control: start.control,
         script,
-        main,
+        main: Some(main),
         listener,
         sockets: furnished.sockets,
         tally: Tally::new(),
@@ -97,8 +98,23 @@ pub(super) fn stay(
             PollFd::from_borrowed_fd(stay.sockets.unwrap_or(start.control), PollFlags::IN),
         ];
         let longest = told.and_then(Told::longest_wait);
-        let _ = poll(&mut sources, longest.as_ref());
+        match poll(&mut sources, longest.as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(errno) => stay.break_off(Source::Waiting, errno),
+        }
         let [child, news, control, asked, wanted] = sources.each_ref().map(PollFd::revents);
+        let is_closed = |flags: PollFlags| flags.contains(PollFlags::NVAL);
+        for (source, flags) in [
+            (Source::Control, control),
+            (Source::Children, child),
+            (Source::Calls, asked),
+            (Source::Sockets, wanted),
+        ] {
+            if is_closed(flags) {
+                stay.break_off(source, Errno::BADF);
+            }
+        }
         if !control.is_empty() {
             obey(&mut stay);
         }
@@ -110,16 +126,22 @@ pub(super) fn stay(
         }
         if let Some(channel) = stay.sockets
             && !wanted.is_empty()
-            && ways::answer(channel).is_err()
         {
-            // Nobody will ask any more.
-            stay.sockets = None;
+            match ways::answer(channel) {
+                Ok(()) | Err(Errno::AGAIN | Errno::INTR) => {}
+                // Nobody will ask any more.
+                Err(Errno::CONNRESET | Errno::PIPE) => stay.sockets = None,
+                Err(errno) => stay.break_off(Source::Sockets, errno),
+            }
         }
         if stay.told.is_some() && (longest.is_some() || !news.is_empty()) {
             stay.follow_told();
         }
         if !child.is_empty() {
-            let _ = sys::next_signal(children.as_fd());
+            match sys::take_signal(children.as_fd()) {
+                Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(errno) => stay.break_off(Source::Children, errno),
+            }
             stay.reap();
         }
     }
@@ -160,10 +182,15 @@ fn obey(stay: &mut Stay<'_>) {
             ..
         })) => {
             let signal = rustix::process::Signal::from_named_raw(a);
-            let pid = rustix::process::Pid::from_raw(stay.main);
-            if let (Some(signal), Some(pid)) = (signal, pid) {
-                let _ = rustix::process::kill_process(pid, signal);
+            match (signal, stay.main.and_then(rustix::process::Pid::from_raw)) {
+                (Some(signal), Some(pid)) => {
+                    let _ = rustix::process::kill_process(pid, signal);
+                }
+                // Whatever the program left behind is meant now.
+                (Some(signal), None) => sys::signal_all(signal.as_raw()),
+                (None, _) => {}
             }
+            let _ = Message::new(Kind::Signalled, a, 0).send(stay.control);
         }
         Ok(Some(Message {
             kind: Kind::Stop,
@@ -185,20 +212,53 @@ fn obey(stay: &mut Stay<'_>) {
             stillness::continue_all();
         }
         Ok(None) => sys::exit_now(1),
-        Ok(Some(_)) | Err(_) => {}
+        Ok(Some(_)) | Err(Errno::AGAIN | Errno::INTR) => {}
+        Err(errno) => stay.break_off(Source::Control, errno),
+    }
+}
+
+/// What init waits for. If it can't any more it ends, and the box with it: one that nobody can hold must not go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub(super) enum Source {
+    Waiting = 0,
+    Control = 1,
+    Children = 2,
+    Calls = 3,
+    Sockets = 4,
+}
+
+impl Source {
+    /// What failed, in words for people.
+    pub(super) fn name(number: i32) -> &'static str {
+        match number {
+            0 => "waiting",
+            1 => "hearing its keeper",
+            2 => "hearing of its children",
+            3 => "hearing of system calls",
+            4 => "hearing who wants a socket",
+            _ => "its work",
+        }
     }
 }
 
 impl Stay<'_> {
+    /// Ends init, and with it the box. Never returns.
+    fn break_off(&self, source: Source, errno: Errno) -> ! {
+        let _ = Message::new(Kind::Broken, source as i32, errno.raw_os_error()).send(self.control);
+        sys::exit_now(1)
+    }
+
     fn reap(&mut self) {
         loop {
             match sys::next_child_state() {
-                ChildState::Ended { pid, status } if pid == self.main => {
+                ChildState::Ended { pid, status } if self.main == Some(pid) => {
+                    self.main = None;
                     let _ = self.end_of_program(status).send(self.control);
                 }
                 ChildState::Stopped { pid, .. }
                     if self.pace == Pace::Move && stillness::release_late(pid) => {}
-                ChildState::Stopped { pid, signal, .. } if pid == self.main => {
+                ChildState::Stopped { pid, signal, .. } if self.main == Some(pid) => {
                     let _ = Message::new(Kind::MainStopped, signal, 0).send(self.control);
                 }
                 ChildState::Ended { .. } | ChildState::Stopped { .. } => {}
@@ -254,8 +314,11 @@ impl Stay<'_> {
         let Some(listener) = self.listener.as_ref().map(|fd| fd.as_fd()) else {
             return;
         };
-        let Ok(call) = Notification::receive(listener) else {
-            return;
+        let call = match Notification::receive(listener) {
+            Ok(call) => call,
+            // Whoever called has died meanwhile.
+            Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => return,
+            Err(errno) => self.break_off(Source::Calls, errno),
         };
         let rules = self.script.rules;
         let Some(number) = rule_of(rules, call.number, &call.args) else {

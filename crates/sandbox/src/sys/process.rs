@@ -372,10 +372,17 @@ pub(crate) fn watch_signals(signals: &[i32]) -> Result<OwnedFd, Errno> {
 
 /// The next reported signal, or `None` when there is none waiting.
 pub(crate) fn next_signal(watch: BorrowedFd<'_>) -> Option<i32> {
+    take_signal(watch).ok().flatten()
+}
+
+/// The same, telling "none waits" from an error.
+pub(crate) fn take_signal(watch: BorrowedFd<'_>) -> Result<Option<i32>, Errno> {
     let mut info = [0u8; size_of::<libc::signalfd_siginfo>()];
-    match rustix::io::read(watch, &mut info) {
-        Ok(n) if n == info.len() => Some(i32::from_ne_bytes([info[0], info[1], info[2], info[3]])),
-        _ => None,
+    match rustix::io::read(watch, &mut info)? {
+        n if n == info.len() => Ok(Some(i32::from_ne_bytes([
+            info[0], info[1], info[2], info[3],
+        ]))),
+        _ => Ok(None),
     }
 }
 

@@ -12,6 +12,7 @@ use belljar_api::{Call, Limits, Problem, Running, Server, Side, Status, Tag};
 use belljar_egress::{LlmBudget, PicoUsd};
 use belljar_gate::Crossing;
 use belljar_replication::Code;
+use belljar_sandbox::native::LONGEST_LOOK;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
 
@@ -163,6 +164,10 @@ pub(super) struct Switchboard {
     pub(super) stop_by: Option<Instant>,
     /// The daemon wants it to hold still.
     pub(super) is_quarantined: bool,
+    /// How often this daemon said so.
+    pub(super) freezes: u64,
+    /// It was told that the box does.
+    pub(super) is_seen_still: bool,
     /// What is set aside for replicas.
     pub(super) parts: HashMap<String, Arc<LlmBudget>>,
 }
@@ -186,6 +191,7 @@ impl Switchboard {
             if ready.visitor {
                 self.admit_visitor();
             }
+            self.look_for_stillness();
             self.tell();
             self.keep_time();
         }
@@ -200,7 +206,7 @@ impl Switchboard {
             PollFd::from_borrowed_fd(daemon, PollFlags::IN),
         ];
         let now = Instant::now();
-        let next = [self.stop_by, self.alone_until()]
+        let next = [self.stop_by, self.alone_until(), self.next_look(now)]
             .into_iter()
             .flatten()
             .min();
@@ -242,6 +248,8 @@ impl Switchboard {
             }
             Order::Freeze => {
                 self.is_quarantined = true;
+                self.freezes += 1;
+                self.is_seen_still = false;
                 self.freeze();
             }
             Order::Thaw => {
@@ -280,6 +288,20 @@ impl Switchboard {
         if self.reins.freeze().is_err() {
             self.reins
                 .kill(KillCode::new(Code::QuarantinedOperator.code()));
+        }
+    }
+
+    /// When to look again whether the box holds still, if it is to and nobody has seen it yet.
+    fn next_look(&self, now: Instant) -> Option<Instant> {
+        let is_wanted = self.is_quarantined && !self.is_seen_still;
+        is_wanted.then(|| now + LONGEST_LOOK)
+    }
+
+    fn look_for_stillness(&mut self) {
+        if self.is_quarantined && !self.is_seen_still && !self.reins.is_freezing() {
+            self.is_seen_still = true;
+            let freezes = self.freezes;
+            self.board.say(Word::Stilled { freezes });
         }
     }
 
@@ -355,13 +377,15 @@ impl Switchboard {
             pid: std::process::id(),
             started: said.started.clone(),
             sample: said.sample,
+            tells_stillness: true,
         };
-        // It is in the standing already.
+        // It is in the standing already; and of the last daemon's orders this one knows nothing.
         said.waiting
-            .retain(|word| !matches!(word, Word::Started(_)));
+            .retain(|word| !matches!(word, Word::Started(_) | Word::Stilled { .. }));
         said.sample_is_new = false;
         said.is_attended = true;
         drop(said);
+        (self.freezes, self.is_seen_still) = (0, true);
         // The door is the daemon's again before anybody is told.
         let alone = self.alone.take();
         if alone.is_some_and(|alone| alone.is_frozen) && !self.is_quarantined {

@@ -23,7 +23,12 @@ pub(crate) struct Line(Arc<Mutex<Held>>);
 struct Held {
     keeper: Option<Reached>,
     killed: Option<(KillCode, Instant)>,
+    /// Whether it is to hold still.
     is_still: bool,
+    /// How often this keeper was told so.
+    freezes: u64,
+    /// Whether it said that its box does.
+    is_seen_still: bool,
     /// Who waits to hear what was set aside, by replica.
     asking: HashMap<String, SyncSender<Purse>>,
 }
@@ -31,6 +36,8 @@ struct Held {
 /// A keeper that can be spoken to.
 #[derive(Debug)]
 struct Reached {
+    /// Whether it says when its box holds still.
+    tells_stillness: bool,
     wire: Wire,
     process: Arc<OwnedFd>,
 }
@@ -41,16 +48,26 @@ pub(crate) struct Unheard;
 
 impl Line {
     /// There is a keeper. One that was killed before it existed has no box to put up.
-    pub(super) fn connect(&self, wire: Wire, process: Arc<OwnedFd>) -> Result<(), KillCode> {
+    pub(super) fn connect(
+        &self,
+        wire: Wire,
+        process: Arc<OwnedFd>,
+        tells_stillness: bool,
+    ) -> Result<(), KillCode> {
         let mut held = self.held();
         if let Some((code, _)) = held.killed {
             return Err(code);
         }
         let is_still = held.is_still;
-        held.keeper = Some(Reached { wire, process });
+        held.keeper = Some(Reached {
+            tells_stillness,
+            wire,
+            process,
+        });
+        held.freezes = 0;
         drop(held);
         if is_still {
-            let _ = self.order(&Order::Freeze);
+            let _ = self.freeze();
         }
         Ok(())
     }
@@ -71,13 +88,37 @@ impl Line {
 
     /// Makes the box hold still.
     pub(crate) fn freeze(&self) -> Result<(), Unheard> {
-        self.held().is_still = true;
+        let mut held = self.held();
+        held.is_still = true;
+        held.is_seen_still = false;
+        held.freezes += 1;
+        drop(held);
         self.order(&Order::Freeze)
+    }
+
+    /// Whether the box was told to hold still and some of it may still run.
+    pub(crate) fn is_freezing(&self) -> bool {
+        let held = self.held();
+        let tells = held
+            .keeper
+            .as_ref()
+            .is_some_and(|keeper| keeper.tells_stillness);
+        held.is_still && !held.is_seen_still && tells
+    }
+
+    /// The keeper says that it holds still, as it was told for the so manieth time. Whether that is still what is wanted.
+    pub(crate) fn stilled(&self, freezes: u64) -> bool {
+        let mut held = self.held();
+        held.is_seen_still |= held.is_still && held.freezes == freezes;
+        held.is_seen_still
     }
 
     /// Lets it go on.
     pub(crate) fn thaw(&self) -> Result<(), Unheard> {
-        self.held().is_still = false;
+        let mut held = self.held();
+        held.is_still = false;
+        held.is_seen_still = false;
+        drop(held);
         self.order(&Order::Thaw)
     }
 

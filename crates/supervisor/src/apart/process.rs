@@ -206,6 +206,8 @@ fn prepare(
         alone: None,
         stop_by: None,
         is_quarantined: false,
+        freezes: 0,
+        is_seen_still: false,
         parts: HashMap::new(),
     };
     board.attended();

@@ -94,7 +94,7 @@ impl Session {
         };
         let order = Order::Keep(Box::new(task.clone()));
         let told = session.wire.send(&order, None, Manner::Patient);
-        if let Err(error) = told.and_then(|()| session.connect()) {
+        if let Err(error) = told.and_then(|()| session.connect(true)) {
             session.end_keeper();
             return Err(starting()(error));
         }
@@ -131,7 +131,7 @@ impl Session {
         if let Some(started) = &standing.started {
             session.note_started(started);
         }
-        session.connect()?;
+        session.connect(standing.tells_stillness)?;
         Ok(Adoptee {
             session,
             standing: *standing,
@@ -140,9 +140,11 @@ impl Session {
     }
 
     /// From here on it can be held by its line.
-    fn connect(&self) -> io::Result<()> {
+    fn connect(&self, tells_stillness: bool) -> io::Result<()> {
         let wire = self.wire.try_clone()?;
-        let connected = self.line.connect(wire, Arc::clone(&self.process));
+        let connected = self
+            .line
+            .connect(wire, Arc::clone(&self.process), tells_stillness);
         connected.map_err(|_| io::Error::other("it was killed before it started"))
     }
 

@@ -180,6 +180,10 @@ pub(crate) enum Word {
     Tools(Vec<ToolCalls>),
     Refused(RefusedHost),
     Violated(Breach),
+    /// The box holds still, as it was told for the so manieth time by this daemon.
+    Stilled {
+        freezes: u64,
+    },
     /// So much is set aside for a replica.
     Carved {
         child: String,
@@ -196,6 +200,9 @@ pub(crate) struct Standing {
     pub(crate) pid: u32,
     pub(crate) started: Option<Started>,
     pub(crate) sample: Option<Sample>,
+    /// Whether it says when its box holds still. Those of the first release don't.
+    #[serde(default)]
+    pub(crate) tells_stillness: bool,
 }
 
 /// The program runs.

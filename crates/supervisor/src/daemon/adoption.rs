@@ -11,7 +11,7 @@ use belljar_replication::{Status, WorkerId};
 use super::Inner;
 use crate::apart::words::{Card, Legacy, Task};
 use crate::apart::{Adoptee, Keepers, Line, Session, Trace};
-use crate::fleet::{Crew, Employed, Following, Hold, Over, keeper_thread, tell_legacy};
+use crate::fleet::{Crew, Employed, Following, Hold, Over, Watch as _, keeper_thread, tell_legacy};
 use crate::lower::Command;
 use crate::result::KillCode;
 use crate::state::StateDir;
@@ -147,8 +147,12 @@ impl Inner {
             post.gate.started(worker);
         }
         if status == Some(Status::Quarantined) {
-            self.roster.adopted_frozen(worker);
-            let _ = adoptee.session.line().freeze();
+            let line = adoptee.session.line();
+            self.roster.freezing(worker);
+            let _ = line.freeze();
+            if !line.is_freezing() {
+                self.roster.frozen(worker);
+            }
         }
         let following = Following::adopted(post, employed, tag, adoptee, known.told);
         // Without a thread it is dropped, and its keeper alone again.

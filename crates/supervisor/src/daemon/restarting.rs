@@ -37,7 +37,7 @@ impl Inner {
                 "restart its root",
             );
         }
-        if phase == AgentPhase::Quarantined {
+        if matches!(phase, AgentPhase::Freezing | AgentPhase::Quarantined) {
             return conflict(
                 "quarantined",
                 "it is held in quarantine",

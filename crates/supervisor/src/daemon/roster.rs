@@ -301,12 +301,6 @@ impl Roster {
         self.tell(text.event(Some(employed.worker), EventKind::Daemon, Severity::Info));
     }
 
-    pub(super) fn adopted_frozen(&self, worker: WorkerId) {
-        self.change(worker, |agent| {
-            turn(&mut agent.view, AgentPhase::Quarantined);
-        });
-    }
-
     /// An agent that ended while there was no daemon.
     pub(super) fn buried(&self, employed: &Arc<Employed>, card: &Card, over: &Over) {
         let worker = employed.worker;

@@ -210,10 +210,22 @@ impl Watch for Roster {
         }
     }
 
+    fn freezing(&self, worker: WorkerId) {
+        self.change(worker, |agent| turn(&mut agent.view, AgentPhase::Freezing));
+    }
+
     fn frozen(&self, worker: WorkerId) {
+        let mut is_news = false;
         self.change(worker, |agent| {
-            turn(&mut agent.view, AgentPhase::Quarantined)
+            // It may have been released meanwhile.
+            is_news = agent.view.phase == AgentPhase::Freezing;
+            if is_news {
+                turn(&mut agent.view, AgentPhase::Quarantined);
+            }
         });
+        if !is_news {
+            return;
+        }
         let said = self.said_of(worker);
         let text = Text::new(&format!("{} is in quarantine{said}", self.name_of(worker)));
         self.tell(text.event(Some(worker), EventKind::Quarantined, Severity::Critical));

@@ -70,7 +70,10 @@ pub(crate) fn worker(view: &belljar_replication::WorkerView, now: Now, crew: &Cr
         id: id(view.id),
         parent: view.parent.map(id),
         depth: view.depth,
-        state: status(view.status),
+        state: match status(view.status) {
+            WorkerState::Quarantined if crew.is_freezing(view.id) => WorkerState::Freezing,
+            state => state,
+        },
         started_at_ms: post
             .as_ref()
             .map_or(now.wall_ms.saturating_sub(age_ms), |post| {

@@ -58,6 +58,14 @@ impl Hold {
         }
     }
 
+    /// Whether it was told to hold still and some of it may still run.
+    fn is_freezing(&self) -> bool {
+        match self {
+            Self::Here(reins) => reins.is_freezing(),
+            Self::Apart(line) => line.is_freezing(),
+        }
+    }
+
     fn thaw(&self) {
         match self {
             Self::Here(reins) => drop(reins.thaw()),
@@ -255,6 +263,26 @@ impl Crew {
             .map(|member| member.hold.clone())
     }
 
+    /// Whether a worker's box was told to hold still and some of it may still run.
+    pub(crate) fn is_freezing(&self, worker: WorkerId) -> bool {
+        let members = self.members();
+        let member = members.by_worker.get(&worker);
+        let hold = member
+            .filter(|member| is_kept(member))
+            .map(|member| member.hold.clone());
+        drop(members);
+        hold.is_some_and(|hold| hold.is_freezing())
+    }
+
+    /// Waits until a worker's box holds still, or patience ends.
+    pub(crate) fn await_still(&self, worker: WorkerId, patience: Duration) {
+        const LOOK: Duration = Duration::from_millis(5);
+        let until = Instant::now() + patience;
+        while self.is_freezing(worker) && Instant::now() < until {
+            std::thread::sleep(LOOK);
+        }
+    }
+
     /// The line to a worker's keeper, where that is a process.
     pub(crate) fn line(&self, worker: WorkerId) -> Option<Line> {
         match self.hold(worker)? {
@@ -298,12 +326,18 @@ impl Hands for Grasp {
         let Some(hold) = self.crew.hold(worker) else {
             return;
         };
+        if let Some(watch) = &self.watch {
+            watch.freezing(worker);
+        }
         // Whoever can't be made to hold still may not go on either.
         if !hold.freeze() {
             self.crew
                 .kill(worker, KillCode::new(Code::QuarantinedOperator.code()));
         }
-        if let Some(watch) = &self.watch {
+        // Otherwise its keeper says when it does.
+        if let Some(watch) = &self.watch
+            && !hold.is_freezing()
+        {
             watch.frozen(worker);
         }
     }

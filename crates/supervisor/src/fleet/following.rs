@@ -209,12 +209,15 @@ impl Following {
         if matches!(over, Over::Lost) {
             post.clear_after(worker);
         }
-        // Of a keeper that was killed nobody knows what is left; then nothing is.
+        // Of a keeper that was killed nobody knows what is left; then nothing is. Unless it never got leave to run anything.
+        let never_ran = self.launch.is_some();
         if let Over::Ended(ending) = &over
             && let Some(unspent) = ending.unspent
         {
             post.give_back(&self.employed, unspent);
-        } else if let (Over::Failed(_), Some(purse)) = (&over, self.purse) {
+        } else if let Some(purse) = self.purse
+            && (matches!(over, Over::Failed(_)) || never_ran)
+        {
             post.give_back(&self.employed, purse);
         }
         // Its box is gone before its end is told, so that "killed" means dead.
@@ -222,6 +225,13 @@ impl Following {
         match &over {
             Over::Failed(_) if killed.is_some() => {
                 post.gate.ended(worker, Code::Exited, Usage::default());
+            }
+            Over::Lost if never_ran => {
+                post.gate.note_box(
+                    worker,
+                    "its keeper was killed before it ran anything".into(),
+                );
+                post.gate.ended(worker, Code::Lost, Usage::default());
             }
             over => tell_legacy(&post.gate, worker, over, self.told),
         }
@@ -281,6 +291,11 @@ impl Following {
                 self.post.gate.note_box(worker, why);
                 apart.watch.refused(worker, &refusal);
             }
+            Word::Stilled { freezes } => {
+                if self.session.line().stilled(freezes) {
+                    apart.watch.frozen(worker);
+                }
+            }
             Word::Carved { child, purse } => self.session.line().carved(&child, purse),
             Word::Violated(breach) => apart.watch.violated(worker, &breach),
             // Said to whoever adopts, and handled there.
@@ -296,7 +311,7 @@ pub(crate) fn tell_legacy(gate: &FleetGate, worker: WorkerId, over: &Over, told:
         Over::Failed(failed) => gate.failed(worker, failed.what.clone()),
         Over::Lost => {
             gate.note_box(worker, "its keeper was killed, and its box with it".into());
-            gate.ended(worker, Code::Lost, Usage::default());
+            gate.lost(worker);
         }
     }
 }

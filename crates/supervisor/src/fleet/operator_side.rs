@@ -17,6 +17,8 @@ use super::post::{Keeping, Post};
 
 /// How long a kill is waited for. What lives on after that is reported as a survivor.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long whoever has a box frozen waits to be told that it is. Its keeper goes on for longer.
+const STILLNESS: Duration = Duration::from_secs(5);
 
 impl Post {
     /// Answers an operator, `by` that name; gives back what is not a controller's to answer.
@@ -43,6 +45,8 @@ impl Post {
                         true => self.gate.quarantine_subtree(worker, act)?.map(drop),
                         false => self.gate.quarantine(worker, act)?.map(drop),
                     };
+                    // Mostly it is done in a moment, and whoever asked is told that it is.
+                    self.crew.await_still(worker, STILLNESS);
                     self.after(worker, done)
                 });
             }
@@ -197,12 +201,16 @@ impl Post {
 
     pub(crate) fn status(&self) -> Result<StatusView, Refused> {
         let (entries, failed) = self.gate.log_state()?;
-        let (counts, epoch, now) = self.gate.look(|state, now| {
+        let crew = Arc::clone(&self.crew);
+        let (counts, epoch, now) = self.gate.look(move |state, now| {
             let mut counts = Counts::default();
             for worker in state.workers() {
                 match worker.status {
                     belljar_replication::Status::Starting => counts.starting += 1,
                     belljar_replication::Status::Running => counts.running += 1,
+                    belljar_replication::Status::Quarantined if crew.is_freezing(worker.id) => {
+                        counts.freezing += 1;
+                    }
                     belljar_replication::Status::Quarantined => counts.quarantined += 1,
                 }
             }

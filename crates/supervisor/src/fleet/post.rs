@@ -23,7 +23,7 @@ use crate::image::BoxImage;
 use crate::lower::Command;
 use crate::manager::SandboxId;
 use crate::reins::Reins;
-use crate::result::{KilledBy, RunResult};
+use crate::result::{KillCode, KilledBy, RunResult};
 use crate::state::StateDir;
 use crate::tools::{Backstage, Way, Whose};
 
@@ -490,6 +490,17 @@ pub(super) fn tell_end(gate: &FleetGate, worker: WorkerId, ending: &Ending, told
         && LIMITS.iter().any(|limit| limit.as_str() == by)
     {
         gate.note_box(worker, format!("killed by its limit: {by}"));
+    }
+    // What no order of the controller's ended. The log says that itself of the others.
+    const BY_ITSELF: [KillCode; 3] = [
+        KillCode::INIT_DIED,
+        KillCode::NOT_FROZEN,
+        KillCode::SIGNALLED,
+    ];
+    if let Some(by) = &ending.killed_by
+        && BY_ITSELF.iter().any(|code| code.as_str() == by)
+    {
+        gate.note_box(worker, format!("its box was ended: {by}"));
     }
     gate.box_ended(worker, ending.into());
     gate.ended(worker, Code::Exited, less(used(ending), told));

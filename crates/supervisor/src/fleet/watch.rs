@@ -43,6 +43,8 @@ pub(crate) trait Watch: std::fmt::Debug + Send + Sync {
     /// It was ordered to be killed.
     fn doomed(&self, worker: WorkerId, code: &str);
     /// It was ordered to hold still.
+    fn freezing(&self, worker: WorkerId);
+    /// It was seen to.
     fn frozen(&self, worker: WorkerId);
     /// It was let go on.
     fn thawed(&self, worker: WorkerId);

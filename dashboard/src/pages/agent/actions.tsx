@@ -13,7 +13,7 @@ export function Actions({ agent }: { agent: AgentView }) {
   const [asking, setAsking] = useState<Action>();
   const [report, setReport] = useState<KillReport>();
   const [subtree, setSubtree] = useState(true);
-  const frozen = agent.phase === "quarantined";
+  const frozen = agent.phase === "quarantined" || agent.phase === "freezing";
   const gone = isLive(agent) ? undefined : "It is not running any more.";
   const boxless = hasBox(agent) ? undefined : "It has no running box now.";
   const close = () => setAsking(undefined);

@@ -141,6 +141,8 @@ pub enum AgentPhase {
     Starting,
     /// It is at work.
     Running,
+    /// It was told to hold still, and was not seen to yet: some of it may still run. One that does not in time is killed.
+    Freezing,
     /// It is frozen, until somebody releases or ends it.
     Quarantined,
     /// It was asked to end.

@@ -22,6 +22,14 @@ use std::time::Duration;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 pub(crate) fn audit(what: &Audit) -> Result<u8, Failure> {
+    if matches!(
+        what,
+        Audit::Show { .. } | Audit::Tail { .. } | Audit::Export { .. }
+    ) && let Ok(state) = StateDir::find()
+    {
+        // Whoever may not write there may look all the same.
+        let _ = state.record_lost();
+    }
     match what {
         Audit::Verify(arguments) => verify::verify(arguments),
         Audit::Show {

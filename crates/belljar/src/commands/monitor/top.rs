@@ -324,6 +324,7 @@ fn phase_word(phase: AgentPhase) -> &'static str {
     match phase {
         AgentPhase::Starting => "starting",
         AgentPhase::Running => "running",
+        AgentPhase::Freezing => "freezing",
         AgentPhase::Quarantined => "quarantined",
         AgentPhase::Stopping => "stopping",
         AgentPhase::Waiting => "waiting",

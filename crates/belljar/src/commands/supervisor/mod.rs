@@ -79,7 +79,9 @@ pub(crate) fn supervisor(command: Supervisor) -> Result<u8, Failure> {
             let view = reached
                 .client
                 .call_on::<Quarantine>(&agent.id, &because.into())?;
-            show(&on, &view, || format!("{} is in quarantine\n", agent.name));
+            show(&on, &view, || {
+                super::replication::held(agent.name.as_str(), view.state) + "\n"
+            });
         }
         Supervisor::Release(on) => {
             let mut reached = Reached::usual()?;

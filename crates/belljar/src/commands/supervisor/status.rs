@@ -47,8 +47,11 @@ pub(super) fn status(all: bool, format: OutputFormat) -> Result<u8, Failure> {
 }
 
 fn lives(phase: AgentPhase) -> bool {
-    use AgentPhase::{Quarantined, Running, Starting, Stopping};
-    matches!(phase, Starting | Running | Quarantined | Stopping)
+    use AgentPhase::{Freezing, Quarantined, Running, Starting, Stopping};
+    matches!(
+        phase,
+        Starting | Running | Freezing | Quarantined | Stopping
+    )
 }
 
 fn table(agents: &[AgentView]) -> String {
