@@ -6,6 +6,7 @@
 //! I/O, reads a clock or asks the network: the caller supplies every fact, so a decision made in a
 //! simulation is the decision made in production.
 
+mod agent_paths;
 mod attenuate;
 mod budget;
 mod builtin_paths;
