@@ -8,7 +8,7 @@ use serde_json::json;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub(crate) fn ps(format: &Format) -> Result<u8, Failure> {
-    let state = StateDir::find()?;
+    let state = StateDir::existing()?;
     let running = state.running();
     let waiting = Overlay::waiting(&state);
     if format.output == OutputFormat::Json {
@@ -55,7 +55,7 @@ pub(crate) fn inspect(arguments: &Inspect) -> Result<u8, Failure> {
         .or(arguments.sandbox_id.as_ref())
         .cloned()
         .unwrap_or_default();
-    let running = StateDir::find()?.running();
+    let running = StateDir::existing()?.running();
     let mut matching = running
         .iter()
         .filter(|record| !id.is_empty() && record.sandbox_id.starts_with(&id));
