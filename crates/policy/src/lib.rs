@@ -42,7 +42,7 @@ pub use egress::{
     SecretSource, TLS_PORTS, Upgrade, WebSocket, decide_host, host_ports, is_method, is_plain_path,
     is_provider, is_secret_name, is_variable_name,
 };
-pub use env::{EnvAllow, EnvPolicy, decide_env};
+pub use env::{EnvAllow, EnvPolicy, decide_env, is_credential, is_credential_name};
 pub use image::{ImageName, InvalidImageName};
 pub use limits::Limits;
 pub use origin::{Origin, Rule, Source};

@@ -201,6 +201,18 @@ impl PathTable {
         self.lookup(&normal(path)).access
     }
 
+    /// Whether nothing but its name hides a path. Such a file is hidden where a launch's search finds it; the table knows
+    /// the names only.
+    #[must_use]
+    pub fn is_hidden_by_name(&self, path: &Path) -> bool {
+        let path = normal(path);
+        self.entries
+            .longest_prefix(&path)
+            .is_some_and(|(at, entry)| {
+                entry.access >= Access::Read && self.hidden_by_name(&path, at, entry).is_some()
+            })
+    }
+
     /// What holds at a normal absolute path.
     pub(crate) fn lookup(&self, path: &Path) -> Entry {
         let Some((at, entry)) = self.entries.longest_prefix(path) else {

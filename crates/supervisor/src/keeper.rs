@@ -433,7 +433,7 @@ impl<'a> Keeper<'a> {
             degraded: degraded(host),
             limits_by: host.cgroups.name(),
             changes_kept,
-            notes: lowered.notes.clone(),
+            notes: [lowered.withheld.as_slice(), &lowered.notes].concat(),
             stdout: stdout.text,
             stderr: stderr.text,
             stdout_truncated: stdout.truncated,

@@ -118,7 +118,8 @@ impl StateDir {
         environment::state_dir().is_some()
     }
 
-    fn place() -> Result<PathBuf, RunError> {
+    /// Where it is or would be; nothing is made.
+    pub(crate) fn place() -> Result<PathBuf, RunError> {
         let variable = |name| {
             std::env::var_os(name)
                 .map(PathBuf::from)

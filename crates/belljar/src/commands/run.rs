@@ -92,7 +92,12 @@ fn attempt(arguments: Run) -> Result<RunResult, Failure> {
         keys: belljar_supervisor::key_source(),
     };
     let quiet = arguments.quiet;
+    let mut told = Vec::new();
     let mut started = |facts: &Facts<'_>| {
+        told = facts.withheld.to_vec();
+        if !quiet {
+            told.iter().for_each(|what| print::line(Line::Note, what));
+        }
         for (port, at) in facts.published {
             if !quiet {
                 let what = format!("port {} of the box is open at {at}", port.in_box);
@@ -111,7 +116,12 @@ fn attempt(arguments: Run) -> Result<RunResult, Failure> {
     );
     // The servers' boxes end with the one they are for.
     drop(way);
-    Ok(result?)
+    let mut result = result?;
+    if arguments.output == OutputFormat::Text {
+        // Once is enough.
+        result.notes.retain(|note| !told.contains(note));
+    }
+    Ok(result)
 }
 
 /// Runs the first of a family, with its controller in this process; the last box's end is the end.

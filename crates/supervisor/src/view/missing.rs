@@ -55,6 +55,27 @@ impl Builder<'_> {
         Ok(())
     }
 
+    /// What lies behind a link was placed before anybody knew that the link makes it writable: whatever is not to be
+    /// written or seen there is placed again.
+    pub(super) fn place_behind_links(&mut self) -> Result<(), RunError> {
+        let table = self.table;
+        let shut = |access| matches!(access, Access::Hidden | Access::Protected);
+        for (named, entry) in table.iter().filter(|(_, entry)| shut(entry.access)) {
+            let Some(real) = self.resolve_parent(named).filter(|real| real != named) else {
+                continue;
+            };
+            let is_there = fs::symlink_metadata(&real)
+                .is_ok_and(|metadata| !stand_in::is_marked(metadata.mode()));
+            let around = self.around(&real);
+            if !is_there && matches!(around, Around::HostWrite | Around::Overlay) {
+                self.place_missing(&real, entry.access, &entry.origin.source)?;
+            } else if is_there && around == Around::HostWrite {
+                self.pin_above(&real);
+            }
+        }
+        Ok(())
+    }
+
     /// A link that leads nowhere yet: whoever makes what it names makes what the rule speaks of.
     fn place_dangling(
         &mut self,
