@@ -402,7 +402,11 @@ fn random_policy(dice: &mut Dice, paths: &[String]) -> String {
         "read_write",
         "read_write",
     ]);
-    let (readable, hidden) = (some(dice), some(dice));
+    let (mut readable, hidden) = (some(dice), some(dice));
+    if mode == "none" {
+        // A box needs to see where it starts.
+        readable = format!("., {readable}");
+    }
     let writable = match dice.roll(3) {
         _ if mode != "read_write" => String::new(),
         0 => String::new(),
@@ -450,6 +454,10 @@ fn check_path_says_what_a_run_does(who: Who) {
         words.extend(paths.iter().map(|path| jail.home_file(path)));
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let outcome = jail.run(&words);
+        if outcome.error_code() == Some("refused") && policy.contains("~/project") {
+            // The policy hides where it starts.
+            continue;
+        }
         assert_eq!(
             outcome.exit_code(),
             Some(0),

@@ -70,10 +70,17 @@ impl PathCheck {
             written: self.table.decide(path, op),
             real: self.table.decide(&real, op),
             is_by_name: self.table.is_hidden_by_name(&real),
+            is_ours: rustix::fs::access(&real, rustix::fs::Access::READ_OK).is_ok(),
             op,
         };
         match (seen, op) {
             (Seen::Own, _) => said.real,
+            // Nothing of the host's is there, whatever rules say about it.
+            (Seen::Private, _) => Decision::Allow(Because {
+                reason: Reason::AllowPrivate,
+                origin: said.real.because().origin.clone(),
+                hint: None,
+            }),
             (Seen::Readable, FileOp::Read) | (Seen::Writable, _) => said.granted(
                 "it is where the search for files of this name does not look: name it in hidden_paths",
             ),
@@ -119,6 +126,8 @@ struct Said {
     real: Decision,
     /// Whether nothing but its name hides it.
     is_by_name: bool,
+    /// Whether its owner on the host lets us read it.
+    is_ours: bool,
     op: FileOp,
 }
 
@@ -131,10 +140,14 @@ impl Said {
         if self.written.is_allow() {
             return self.written;
         }
-        // Else the host's own permissions are what keeps it shut, and the view leaves it to them.
-        if !self.is_by_name {
+        // Where the host's own permissions keep it shut, the view leaves it to them.
+        if !self.is_by_name && !self.is_ours {
             return self.real;
         }
+        let hint = match self.is_by_name {
+            true => hint,
+            false => "a link that a rule names leads there",
+        };
         Decision::Allow(Because {
             reason: match self.op {
                 FileOp::Read => Reason::AllowReadable,

@@ -30,7 +30,9 @@ pub(crate) enum Seen {
         /// Whether it may be made.
         creatable: bool,
     },
-    /// A tree that is the box's own.
+    /// In a directory that is the box's own, and writable.
+    Private,
+    /// In a tree that is the box's own.
     Own,
 }
 
@@ -98,7 +100,9 @@ impl<'a> Answers<'a> {
             Some(_) => Step::Down,
             None if self.has_entries_below(next) => Step::Down,
             None => match self.0.around(next) {
-                Around::Own if self.is_private(next) => Step::End(Seen::Own),
+                Around::Own if self.is_private(next) => Step::End(Seen::Private),
+                // The host has it, and it is not among what is shown.
+                Around::Own if next.symlink_metadata().is_ok() => Step::End(Seen::Nothing),
                 Around::Own => Step::End(Seen::Absent { creatable: false }),
                 Around::Nothing | Around::Image => Step::End(Seen::Nothing),
                 around @ (Around::HostRead | Around::HostWrite | Around::Overlay) => {
@@ -149,7 +153,7 @@ fn of_entry(shows: &Shows) -> Seen {
             plan::Access::Write => Seen::Writable,
         },
         Shows::Overlay { .. } => Seen::Writable,
-        Shows::Private { .. } => Seen::Own,
+        Shows::Private { .. } => Seen::Private,
         Shows::Hidden(_) | Shows::StandIn(_) | Shows::Link(_) => Seen::Nothing,
     }
 }

@@ -48,11 +48,24 @@ impl Builder<'_> {
                 if let (Around::Own, Ok(to)) = (self.around(link), fs::read_link(link)) {
                     self.show(link, Shows::Link(to));
                 }
+                self.uncover_above(&target);
                 self.place_existing(&target, kind, access);
             }
             Access::Private | Access::Image => {}
         }
         Ok(())
+    }
+
+    /// What a link shows in a hidden directory needs a place there: one that nothing else is seen in.
+    fn uncover_above(&mut self, target: &Path) {
+        let covers = |path: &&Path| {
+            let shown = self.shown(path.as_os_str().as_bytes());
+            matches!(shown, Some(Shows::Hidden(Kind::Directory)))
+        };
+        if let Some(cover) = target.ancestors().skip(1).find(covers) {
+            let cover = cover.to_owned();
+            self.show(cover, Shows::Frame);
+        }
     }
 
     /// What lies behind a link was placed before anybody knew that the link makes it writable: whatever is not to be
