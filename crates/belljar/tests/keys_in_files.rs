@@ -383,7 +383,7 @@ fn random_tree(jail: &Jail, dice: &mut Dice) -> Vec<String> {
 }
 
 fn random_policy(dice: &mut Dice, paths: &[String]) -> String {
-    let mut some = |dice: &mut Dice| -> String {
+    let some = |dice: &mut Dice| -> String {
         let chosen: Vec<String> = (0..dice.roll(3))
             .map(|_| {
                 let path = &paths[dice.roll(paths.len())];

@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// How many files are shown with other contents, and their bytes in all; those beyond are hidden. A plan has room for few
 /// texts, and others need it too.
-const ALTERED: usize = 32;
+const ALTERED: usize = 40;
 const ALTERED_BYTES: usize = 2 << 20;
 
 /// What a file has to do with keys.

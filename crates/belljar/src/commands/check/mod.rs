@@ -9,7 +9,7 @@ use crate::print;
 use belljar_policy::{Decision, FileOp, Verdict, decide_env, decide_host};
 use belljar_supervisor::PathCheck;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 pub(crate) fn check(question: &Check) -> Result<u8, Failure> {
     match question {
