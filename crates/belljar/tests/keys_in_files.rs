@@ -230,6 +230,7 @@ fn what_agents_keep_stays_shut_in_a_listed_directory(who: Who) {
     let put = |path: &str, text: &str| jail.put(&jail.home.join(path), text);
     for (path, text) in [
         (".claude/.credentials.json", "the login"),
+        (".foo/bar/.env", "the login"),
         (".claude/settings.json", "{}"),
         (".claude/projects/x.jsonl", "state"),
         ("dotfiles/codex/auth.json", "the login"),
@@ -244,6 +245,7 @@ fn what_agents_keep_stays_shut_in_a_listed_directory(who: Who) {
     );
     let shut = [
         (".claude/.credentials.json", false),
+        (".foo/bar/.env", false),
         (".claude/settings.json", true),
         (".claude/settings.local.json", true),
         (".claude/CLAUDE.md", true),
