@@ -3,7 +3,7 @@
 //! No wall of the kernel goes by name, so the files are looked for when a box starts and covered one by one. The
 //! search is bounded, or a large home would make every start slow: so many levels, so many directories.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -65,6 +65,8 @@ pub(crate) fn search(
     let mut queue: VecDeque<(PathBuf, usize)> =
         starts.iter().map(|path| (path.clone(), 0)).collect();
     let mut dotted = VecDeque::new();
+    // One start may lie below another, and is searched as deep as any.
+    let mut known: HashSet<PathBuf> = starts.iter().cloned().collect();
     let mut budgets = [bounds.directories; 2];
     loop {
         let (next, budget) = match queue.pop_front() {
@@ -92,7 +94,7 @@ pub(crate) fn search(
                 found.files.push(entry.path());
             }
             let enter = kind.is_dir() && depth + 1 < bounds.levels && !SKIPPED.contains(&name);
-            if enter && !leave_out(&entry.path()) {
+            if enter && !leave_out(&entry.path()) && known.insert(entry.path()) {
                 let queue = match is_dotted || name.starts_with('.') {
                     true => &mut dotted,
                     false => &mut queue,

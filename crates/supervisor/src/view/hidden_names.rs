@@ -57,7 +57,7 @@ impl Builder<'_> {
         };
         starts.retain(|path| path.is_dir() && (from_parts(path) || self.sees(path)));
         starts.sort();
-        starts.dedup_by(|deeper, upper| deeper.starts_with(upper) && *deeper != work);
+        starts.dedup();
         let leave_out =
             |path: &Path| path == work && !everywhere || self.is_hidden_throughout(path);
         let wanted = |name: &str| names.contains(&name);
