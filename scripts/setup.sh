@@ -114,6 +114,9 @@ has_postgres() { compgen -G '/usr/lib/postgresql/*/bin/initdb'; }
 # What tests of the network are made of: programs to drive from inside boxes, and servers for them to reach.
 list_missing_clients() {
     want iproute2 has ip
+    # Login shells, whose start-up files a box is shown without keys.
+    want zsh has zsh
+    want fish has fish
     want util-linux has unshare
     want zstd has zstd
     want openssl has openssl

@@ -238,7 +238,9 @@ fn somebody_else_verifies_with_public_keys_alone_and_is_told_what_is_unknown() {
             .env_remove("BELLJAR_STATE_DIR")
             .env("HOME", family.record.beside("home"));
         command.env("XDG_STATE_HOME", family.record.beside("xdg"));
-        command.env("BELLJAR_STATE_DIR", family.record.beside("other"));
+        let other = family.record.beside("other");
+        fs::create_dir_all(&other).expect("a directory");
+        command.env("BELLJAR_STATE_DIR", other);
         finish(command.spawn().expect("start belljar"))
     };
     let (code, told) = answer(elsewhere(&keyset, &["--output", "json"]));

@@ -16,8 +16,8 @@ use crate::env::decide_name;
 use crate::limits::MIB;
 use crate::{
     Access, Capability, Decision, Degraded, EgressEffect, EgressRule, Emulation, EnvAllow,
-    EnvPolicy, LlmTerms, Origin, PathTable, Places, PublishedPort, Reason, Rule, SecretRule,
-    Source, ToolRules,
+    EnvPolicy, Filesystem, ImageName, Limits, LlmTerms, Origin, PathRule, PathTable, Permission,
+    Places, ProxyTerms, PublishedPort, Reason, Rule, SecretRule, Source, Tier, ToolRules,
 };
 
 /// One thing a child asks for that its parent does not have.
@@ -69,14 +69,39 @@ impl Capability {
             origin: Origin::whole(child.name.clone()),
             found: Vec::new(),
         };
-        report.isolation(self, child);
-        report.egress(&self.egress, &child.egress);
-        report.network(self, child);
+        // Taken apart whole, here and below: a field that nobody compares must not compile.
+        let Self {
+            name: _,
+            tier,
+            degraded,
+            emulation,
+            image,
+            workdir,
+            filesystem,
+            egress,
+            secrets,
+            ports,
+            llm,
+            upstream_proxy,
+            limits,
+            permissions,
+            env,
+            tools,
+        } = child;
+        report.isolation(self, (*tier, *degraded, *emulation));
+        report.image(self.image.as_ref(), image.as_ref());
+        report.workdir(self.workdir.as_ref(), workdir.as_ref());
+        report.workspace(&self.filesystem, filesystem);
+        report.egress(&self.egress, egress);
+        report.pieces("secrets", (&self.secrets, secrets), SecretRule::covers);
+        report.pieces("ports", (&self.ports, ports), PublishedPort::covers);
+        report.metering(&self.llm, llm, egress);
+        report.proxy(self.upstream_proxy.as_ref(), upstream_proxy.as_ref());
         report.paths(&self.path_table(places), &child.path_table(places));
-        report.limits(self, child);
-        report.permissions(self, child);
-        report.env(&self.env, &child.env);
-        report.tools(&self.tools, &child.tools);
+        report.limits(&self.limits, limits);
+        report.permissions(&self.permissions, permissions);
+        report.env(&self.env, env);
+        report.tools(&self.tools, tools);
         if report.found.is_empty() {
             Ok(())
         } else {
@@ -171,42 +196,62 @@ impl Report {
         });
     }
 
-    fn isolation(&mut self, parent: &Capability, child: &Capability) {
-        if child.tier.strength() < parent.tier.strength() {
-            self.add("sandbox_tier", parent.tier.as_str(), child.tier.as_str());
+    fn isolation(&mut self, parent: &Capability, child: (Tier, Degraded, Emulation)) {
+        let (tier, degraded, emulation) = child;
+        if tier.strength() < parent.tier.strength() {
+            self.add("sandbox_tier", parent.tier.as_str(), tier.as_str());
         }
-        if child.degraded > parent.degraded {
+        if degraded > parent.degraded {
             let shown = |degraded| degraded == Degraded::Accept;
-            self.add("degraded", shown(parent.degraded), shown(child.degraded));
+            self.add("degraded", shown(parent.degraded), shown(degraded));
         }
-        if child.emulation > parent.emulation {
+        if emulation > parent.emulation {
             let shown = |emulation| emulation == Emulation::Allow;
-            self.add(
-                "allow_emulation",
-                shown(parent.emulation),
-                shown(child.emulation),
-            );
+            self.add("allow_emulation", shown(parent.emulation), shown(emulation));
         }
-        // Another image is other files and other programs, which nobody granted. To have none is to see the host's: the
-        // paths tell.
-        if let Some(wanted) = &child.image
-            && parent.image.as_ref().map(|rule| &rule.value) != Some(&wanted.value)
+    }
+
+    /// Another image is other files and other programs, which nobody granted. To have none is to see the host's: the
+    /// paths tell.
+    fn image(&mut self, parent: Option<&Rule<ImageName>>, child: Option<&Rule<ImageName>>) {
+        self.same("image", parent, child);
+    }
+
+    fn workdir(&mut self, parent: Option<&Rule<PathRule>>, child: Option<&Rule<PathRule>>) {
+        self.same("root", parent, child);
+    }
+
+    fn proxy(&mut self, parent: Option<&Rule<ProxyTerms>>, child: Option<&Rule<ProxyTerms>>) {
+        self.same("upstream_proxy", parent, child);
+    }
+
+    /// What a child may leave out, and otherwise has as its parent has it.
+    fn same<T: Display + PartialEq>(
+        &mut self,
+        field: &'static str,
+        parent: Option<&Rule<T>>,
+        child: Option<&Rule<T>>,
+    ) {
+        if let Some(wanted) = child
+            && parent.map(|rule| &rule.value) != Some(&wanted.value)
         {
-            let has = parent.image.as_ref();
-            let has = has.map_or("none".to_owned(), |rule| rule.value.to_string());
-            self.add_at("image", has, &wanted.value, wanted.origin.clone());
+            let has = parent.map_or("none".to_owned(), |rule| rule.value.to_string());
+            self.add_at(field, has, &wanted.value, wanted.origin.clone());
         }
-        let (mine, theirs) = (&parent.workdir, &child.workdir);
-        if let Some(wanted) = theirs
-            && mine.as_ref().map(|rule| &rule.value) != Some(&wanted.value)
-        {
-            let parent = mine
-                .as_ref()
-                .map_or("none".to_owned(), |rule| rule.value.to_string());
-            self.add_at("root", parent, &wanted.value, wanted.origin.clone());
-        }
-        if child.filesystem.workspace > parent.filesystem.workspace {
-            let (parent, child) = (parent.filesystem.workspace, child.filesystem.workspace);
+    }
+
+    fn workspace(&mut self, parent: &Filesystem, child: &Filesystem) {
+        let Filesystem {
+            workspace,
+            // What these come to is compared as tables, see `paths`.
+            mode: _,
+            writable: _,
+            readable: _,
+            hidden: _,
+            protected: _,
+        } = child;
+        if *workspace > parent.workspace {
+            let (parent, child) = (parent.workspace, *workspace);
             self.add(
                 "filesystem_config.workspace",
                 parent.as_str(),
@@ -249,70 +294,82 @@ impl Report {
         }
     }
 
-    fn limits(&mut self, parent: &Capability, child: &Capability) {
-        let (p, c) = (&parent.limits, &child.limits);
+    fn limits(&mut self, parent: &Limits, child: &Limits) {
         let mib = |bytes: &u64| *bytes as f64 / MIB as f64;
+        let Limits {
+            memory_bytes,
+            cpu_time,
+            cpu_percent,
+            wall_time,
+            processes,
+            open_files,
+            file_size_bytes,
+            disk_bytes,
+            connections,
+            cost_usd,
+            tokens,
+        } = child;
         self.limit(
             "resource_limits.max_memory_mb",
-            &p.memory_bytes,
-            &c.memory_bytes,
+            &parent.memory_bytes,
+            memory_bytes,
             mib,
         );
         self.limit(
             "resource_limits.max_cpu_seconds",
-            &p.cpu_time,
-            &c.cpu_time,
+            &parent.cpu_time,
+            cpu_time,
             Duration::as_secs_f64,
         );
         self.limit(
             "resource_limits.max_cpu_percent",
-            &p.cpu_percent,
-            &c.cpu_percent,
+            &parent.cpu_percent,
+            cpu_percent,
             |v| *v,
         );
         self.limit(
             "resource_limits.max_wall_seconds",
-            &p.wall_time,
-            &c.wall_time,
+            &parent.wall_time,
+            wall_time,
             Duration::as_secs_f64,
         );
         self.limit(
             "resource_limits.max_processes",
-            &p.processes,
-            &c.processes,
+            &parent.processes,
+            processes,
             |v| *v,
         );
         self.limit(
             "resource_limits.max_open_files",
-            &p.open_files,
-            &c.open_files,
+            &parent.open_files,
+            open_files,
             |v| *v,
         );
         self.limit(
             "resource_limits.max_file_size_mb",
-            &p.file_size_bytes,
-            &c.file_size_bytes,
+            &parent.file_size_bytes,
+            file_size_bytes,
             mib,
         );
         self.limit(
             "resource_limits.max_disk_mb",
-            &p.disk_bytes,
-            &c.disk_bytes,
+            &parent.disk_bytes,
+            disk_bytes,
             mib,
         );
         self.limit(
             "resource_limits.max_connections",
-            &p.connections,
-            &c.connections,
+            &parent.connections,
+            connections,
             |v| *v,
         );
         self.limit(
             "resource_limits.max_cost_usd",
-            &p.cost_usd,
-            &c.cost_usd,
+            &parent.cost_usd,
+            cost_usd,
             |v| *v,
         );
-        self.limit("resource_limits.max_tokens", &p.tokens, &c.tokens, |v| *v);
+        self.limit("resource_limits.max_tokens", &parent.tokens, tokens, |v| *v);
     }
 
     /// No limit is more than any limit. What can't be compared (a NaN) is an excess.
@@ -331,9 +388,9 @@ impl Report {
         }
     }
 
-    fn permissions(&mut self, parent: &Capability, child: &Capability) {
-        let names: Vec<_> = parent.permissions.iter().map(|p| p.as_str()).collect();
-        for extra in child.permissions.difference(&parent.permissions) {
+    fn permissions(&mut self, parent: &BTreeSet<Permission>, child: &BTreeSet<Permission>) {
+        let names: Vec<_> = parent.iter().map(|p| p.as_str()).collect();
+        for extra in child.difference(parent) {
             self.add(
                 "permissions",
                 format!("[{}]", names.join(", ")),
@@ -343,10 +400,15 @@ impl Report {
     }
 
     fn env(&mut self, parent: &EnvPolicy, child: &EnvPolicy) {
+        let EnvPolicy {
+            allow,
+            // What a child withholds it has less of.
+            withheld: _,
+        } = child;
         // What holds a secret of the parent's must not become the child's to read.
         for name in parent.withheld.keys() {
             if decide_name(child, name).is_allow() {
-                let origin = match &child.allow {
+                let origin = match allow {
                     EnvAllow::Listed(names) => names.get(name).cloned(),
                     EnvAllow::Base | EnvAllow::All => None,
                 };
@@ -354,7 +416,7 @@ impl Report {
                 self.add_at("env_allowlist", "it withheld as a secret", name, origin);
             }
         }
-        match &child.allow {
+        match allow {
             EnvAllow::Base => {}
             EnvAllow::All if parent.allow != EnvAllow::All => {
                 self.add("env_allowlist", "a list", "every variable");
@@ -394,28 +456,6 @@ impl Report {
         }
     }
 
-    fn network(&mut self, parent: &Capability, child: &Capability) {
-        self.pieces(
-            "secrets",
-            (&parent.secrets, &child.secrets),
-            SecretRule::covers,
-        );
-        self.pieces(
-            "ports",
-            (&parent.ports, &child.ports),
-            PublishedPort::covers,
-        );
-        self.metering(parent, child);
-        if let Some(wanted) = &child.upstream_proxy
-            && parent.upstream_proxy.as_ref().map(|rule| &rule.value) != Some(&wanted.value)
-        {
-            let has = parent.upstream_proxy.as_ref();
-            let has = has.map_or("none".to_owned(), |rule| rule.value.to_string());
-            let origin = wanted.origin.clone();
-            self.add_at("upstream_proxy", has, &wanted.value, origin);
-        }
-    }
-
     /// Every piece of the child's must be covered by one of the parent's.
     fn pieces<T: Display>(
         &mut self,
@@ -432,16 +472,17 @@ impl Report {
     }
 
     /// A child that reaches anything must be charged for calls to models as its parent is.
-    fn metering(&mut self, parent: &Capability, child: &Capability) {
-        let (own, wanted) = (&parent.llm, &child.llm);
-        if wanted.on_budget > own.on_budget {
-            let (own, wanted) = (own.on_budget.as_str(), wanted.on_budget.as_str());
-            self.add("llm.on_budget", own, wanted);
+    fn metering(&mut self, own: &LlmTerms, wanted: &LlmTerms, egress: &[Rule<EgressRule>]) {
+        let LlmTerms {
+            on_budget,
+            // Compared where something can be reached.
+            endpoints: _,
+            prices: _,
+        } = wanted;
+        if *on_budget > own.on_budget {
+            self.add("llm.on_budget", own.on_budget.as_str(), on_budget.as_str());
         }
-        if of_effect(&child.egress, EgressEffect::Allow)
-            .next()
-            .is_none()
-        {
+        if of_effect(egress, EgressEffect::Allow).next().is_none() {
             return;
         }
         if !own.meters_the_same_hosts_as(wanted) {
@@ -484,11 +525,19 @@ impl EgressRule {
     /// Whether everything `other` matches this rule matches, at the same rate or more, on the same
     /// terms or easier ones. The rate and terms of a deny rule say nothing.
     fn covers(&self, other: &Self) -> bool {
-        let ports = ports::covers(&self.ports, &other.ports);
-        let rate = self.effect == EgressEffect::Deny
-            || other.rate_limit_per_min <= self.rate_limit_per_min;
-        let terms = self.effect == EgressEffect::Deny || self.terms.covers(&other.terms);
-        ports && rate && terms && self.domain.covers(&other.domain)
+        let Self {
+            domain,
+            ports,
+            rate_limit_per_min,
+            // Only rules of one effect are compared.
+            effect: _,
+            terms,
+        } = other;
+        let ports = ports::covers(&self.ports, ports);
+        let rate =
+            self.effect == EgressEffect::Deny || *rate_limit_per_min <= self.rate_limit_per_min;
+        let terms = self.effect == EgressEffect::Deny || self.terms.covers(terms);
+        ports && rate && terms && self.domain.covers(domain)
     }
 }
 

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
 
-use crate::env_patterns::{BASE, NamePattern, ONLY_WHEN_LISTED, SENSITIVE, TOKENS};
+use crate::env_patterns::{
+    BASE, CREDENTIAL_NAMES, NamePattern, ONLY_WHEN_LISTED, SENSITIVE, TOKENS,
+};
 use crate::{Decision, Origin, Reason};
 
 /// Which environment variables an agent sees.
@@ -45,7 +47,7 @@ impl Serialize for EnvAllow {
 #[must_use]
 pub fn decide_env(policy: &EnvPolicy, name: &str, value: &[u8]) -> Decision {
     let by_name = decide_name(policy, name);
-    if by_name.is_allow() && looks_secret(value) {
+    if by_name.is_allow() && is_credential(value) {
         let hint = "a value of this shape is a credential; let Belljar add it to requests instead";
         return Decision::deny(
             Reason::DenySensitiveEnvValue,
@@ -90,8 +92,15 @@ fn any_matches(patterns: &[NamePattern], name: &str) -> bool {
     patterns.iter().any(|pattern| pattern.matches(name))
 }
 
+/// Whether a name says that its value is a key. [`decide_env`] withholds more, such as what makes programs load code.
+#[must_use]
+pub fn is_credential_name(name: &str) -> bool {
+    any_matches(CREDENTIAL_NAMES, &name.to_ascii_uppercase())
+}
+
 /// Whether a value has the shape of a secret.
-fn looks_secret(value: &[u8]) -> bool {
+#[must_use]
+pub fn is_credential(value: &[u8]) -> bool {
     // What is not text is no token we know; lossy reading keeps the ASCII parts comparable.
     let text = String::from_utf8_lossy(value);
     (text.contains("-----BEGIN ") && text.contains("PRIVATE KEY"))

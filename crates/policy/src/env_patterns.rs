@@ -70,6 +70,19 @@ pub(crate) const SENSITIVE: &[NamePattern] = &[
     Is("ENV"),            // the same for sh
 ];
 
+/// Of these, the names of what is a key itself.
+pub(crate) const CREDENTIAL_NAMES: &[NamePattern] = &[
+    Has("API_KEY"),
+    Has("APIKEY"),
+    Ends("_KEY"),
+    Has("SECRET"),
+    Has("TOKEN"),
+    Has("PASSW"),
+    Has("PASSPHRASE"),
+    Has("CREDENTIAL"),
+    Ends("_PAT"),
+];
+
 /// Names that make a runtime load code: `read_env` does not pass them, naming them does.
 pub(crate) const ONLY_WHEN_LISTED: &[NamePattern] = &[
     Is("NODE_OPTIONS"),      // --require

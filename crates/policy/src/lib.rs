@@ -6,6 +6,7 @@
 //! I/O, reads a clock or asks the network: the caller supplies every fact, so a decision made in a
 //! simulation is the decision made in production.
 
+mod agent_paths;
 mod attenuate;
 mod budget;
 mod builtin_paths;
@@ -42,7 +43,7 @@ pub use egress::{
     SecretSource, TLS_PORTS, Upgrade, WebSocket, decide_host, host_ports, is_method, is_plain_path,
     is_provider, is_secret_name, is_variable_name,
 };
-pub use env::{EnvAllow, EnvPolicy, decide_env};
+pub use env::{EnvAllow, EnvPolicy, decide_env, is_credential, is_credential_name};
 pub use harmless::{harmless, harmless_bytes, harmless_path, harmless_text, is_harmful};
 pub use image::{ImageName, InvalidImageName};
 pub use limits::Limits;

@@ -7,6 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::agent_paths::{AGENTS, AgentDirectory, is_hidden_whole};
 use crate::builtin_paths::{
     HIDDEN_HOME, HIDDEN_NAMES, HIDDEN_SYSTEM, OWN_TREES, PRIVATE, PRIVATE_HOME, PROTECTED_HOME,
     PROTECTED_WORK, RUNTIME,
@@ -200,6 +201,18 @@ impl PathTable {
         self.lookup(&normal(path)).access
     }
 
+    /// Whether nothing but its name hides a path. Such a file is hidden where a launch's search finds it; the table knows
+    /// the names only.
+    #[must_use]
+    pub fn is_hidden_by_name(&self, path: &Path) -> bool {
+        let path = normal(path);
+        self.entries
+            .longest_prefix(&path)
+            .is_some_and(|(at, entry)| {
+                entry.access >= Access::Read && self.hidden_by_name(&path, at, entry).is_some()
+            })
+    }
+
     /// What holds at a normal absolute path.
     pub(crate) fn lookup(&self, path: &Path) -> Entry {
         let Some((at, entry)) = self.entries.longest_prefix(path) else {
@@ -303,6 +316,11 @@ impl PathTable {
     fn add_hidden(&mut self, places: &Places) {
         let system = HIDDEN_SYSTEM.iter().map(PathBuf::from);
         let home = HIDDEN_HOME.iter().map(|below| places.home.join(below));
+        let agents = AGENTS.iter().filter(|agent| is_hidden_whole(agent));
+        let agents = agents.map(|agent| places.home.join(agent.path));
+        // Where a rule opens an agent's directory, its keys stay hidden: they have to be named themselves.
+        let credentials = of_agents(places, |agent| agent.credentials);
+        let home = home.chain(agents).chain(credentials);
         for path in system.filter(|path| *path != places.home).chain(home) {
             let shows = self
                 .entries
@@ -373,6 +391,7 @@ impl PathTable {
             .iter()
             .map(|below| places.work.join(below))
             .chain(PROTECTED_HOME.iter().map(|below| places.home.join(below)))
+            .chain(of_agents(places, |agent| agent.settings))
             .map(|path| (path, shipped(Access::Protected, Reason::DenyProtected)));
         let written = filesystem.protected.iter().filter_map(|rule| {
             let entry = rule_entry(rule, Access::Protected, Reason::DenyProtected);
@@ -393,6 +412,17 @@ impl PathTable {
     fn claim(&mut self, path: impl Into<PathBuf>, entry: Entry) {
         self.entries.claim(path.into(), entry, outranks);
     }
+}
+
+/// Some of what agents keep in their directories.
+fn of_agents(
+    places: &Places,
+    which: impl Fn(&AgentDirectory) -> &'static [&'static str],
+) -> impl Iterator<Item = PathBuf> {
+    AGENTS.iter().flat_map(move |agent| {
+        let directory = places.home.join(agent.path);
+        which(agent).iter().map(move |below| directory.join(below))
+    })
 }
 
 /// Whether a claim to a path replaces the one that holds it: the higher rank wins, then the lesser

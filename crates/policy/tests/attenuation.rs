@@ -80,6 +80,30 @@ fn check(less: impl FnOnce(&mut Capability), more: impl FnOnce(&mut Capability),
 }
 
 #[test]
+fn what_servers_may_do_by_themselves() {
+    check(
+        |c| c.tools.on_new_tool = Verdict::Deny,
+        |c| c.tools.on_new_tool = Verdict::Allow,
+        &["mcp.on_new_tool: the child asks for allow (child.yaml), the parent has deny"],
+    );
+    for field in ["sampling", "elicitation", "roots"] {
+        let set = move |c: &mut Capability, verdict| match field {
+            "sampling" => c.tools.server_requests.sampling = verdict,
+            "elicitation" => c.tools.server_requests.elicitation = verdict,
+            _ => c.tools.server_requests.roots = verdict,
+        };
+        let said = format!(
+            "mcp.server_requests.{field}: the child asks for allow (child.yaml), the parent has deny"
+        );
+        check(
+            move |c| set(c, Verdict::Deny),
+            move |c| set(c, Verdict::Allow),
+            &[&said],
+        );
+    }
+}
+
+#[test]
 fn isolation() {
     check(
         |c| c.tier = Tier::Gvisor,

@@ -184,6 +184,87 @@ fn the_users_own_rule_beats_what_is_shipped_at_the_same_path() {
     check(&shipped, "/home/ann/.ssh/id", HIDDEN, HIDDEN);
 }
 
+/// What learning proposes and what documentation shows: an agent's directory, writable.
+#[test]
+fn an_agents_directory_that_is_listed_keeps_its_keys_and_settings() {
+    let fs = Filesystem {
+        writable: document(&[
+            "~/.claude",
+            "~/.codex",
+            "~/.config",
+            "~/.local/share",
+            "~/.pi",
+        ]),
+        ..filesystem(FsMode::ReadWrite)
+    };
+    let at = |below: &str| format!("/home/ann/{below}");
+    for open in [
+        ".claude/projects/x.jsonl",
+        ".codex/sessions/x",
+        ".config/io.datasette.llm/logs.db",
+        ".local/share/crush/crush.db",
+        ".pi/agent/sessions/x",
+    ] {
+        check(&fs, &at(open), W, W);
+    }
+    for hidden in [
+        ".claude/.credentials.json",
+        ".codex/auth.json",
+        ".config/io.datasette.llm/keys.json",
+        ".config/mini-swe-agent/.env",
+        ".config/goose/secrets.yaml",
+        ".config/gh/hosts.yml",
+        ".config/github-copilot/apps.json",
+        ".local/share/crush/crush.json",
+        ".local/share/opencode/auth.json",
+        ".pi/agent/auth.json",
+        // Not listed, and so hidden as a whole.
+        ".gemini/oauth_creds.json",
+        ".qwen/settings.json",
+    ] {
+        check(&fs, &at(hidden), HIDDEN, HIDDEN);
+    }
+    for protected in [
+        ".claude/settings.json",
+        ".claude/settings.local.json",
+        ".claude/CLAUDE.md",
+        ".claude/commands/x.md",
+        ".claude/hooks/x.sh",
+        ".claude/plugins/x",
+        ".codex/config.toml",
+        ".codex/AGENTS.md",
+        ".codex/prompts/x.md",
+        ".pi/agent/extensions/x.ts",
+    ] {
+        check(&fs, &at(protected), R, PROTECTED);
+    }
+    let home = Filesystem {
+        writable: document(&["~"]),
+        ..filesystem(FsMode::ReadWrite)
+    };
+    check(&home, &at(".claude/settings.json"), HIDDEN, HIDDEN);
+    check(
+        &home,
+        &at(".config/io.datasette.llm/keys.json"),
+        HIDDEN,
+        HIDDEN,
+    );
+    check(
+        &home,
+        &at(".config/io.datasette.llm/templates/x"),
+        R,
+        PROTECTED,
+    );
+    let meant = Filesystem {
+        writable: document(&["~/.claude", "~/.claude/settings.json"]),
+        readable: document(&["~/.claude/.credentials.json"]),
+        ..filesystem(FsMode::ReadWrite)
+    };
+    check(&meant, &at(".claude/settings.json"), W, W);
+    check(&meant, &at(".claude/.credentials.json"), R, RO);
+    check(&meant, &at(".claude/settings.local.json"), R, PROTECTED);
+}
+
 #[test]
 fn among_the_users_own_rules_the_longest_wins_then_the_strictest() {
     let fs = Filesystem {

@@ -272,6 +272,8 @@ pub struct Facts<'a> {
     pub reins: &'a Reins,
     /// Its ports that the host can connect to, and where.
     pub published: &'a [(PublishedPort, SocketAddr)],
+    /// What it does not get of variables and files, because keys are in them. The result's notes have it too.
+    pub withheld: &'a [String],
 }
 
 /// Why a box may not run.
@@ -427,6 +429,7 @@ pub(crate) fn attend_on(
         limits_by: host.cgroups.name(),
         reins: &reins,
         published: &published,
+        withheld: &lowered.withheld,
     };
     // A program that was let go early may have run: whoever killed it then killed a running box.
     if matches!(go, Go::WhenTold(_)) {

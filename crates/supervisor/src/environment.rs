@@ -66,6 +66,11 @@ fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
+/// Where state is, as the environment says; not judged yet.
+pub(crate) fn state_dir() -> Option<PathBuf> {
+    variable(STATE_DIR).map(PathBuf::from)
+}
+
 /// Where guests are kept, as the environment says: a path that holds wherever a box is started from.
 pub(crate) fn guest_store() -> Option<PathBuf> {
     let place = std::env::var_os(GUEST_STORE).map(PathBuf::from);

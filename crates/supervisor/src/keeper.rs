@@ -555,7 +555,13 @@ impl<'a> Keeper<'a> {
             degraded: degraded(host),
             limits_by: host.cgroups.name(),
             changes_kept,
-            notes: [&lowered.notes[..], &self.notes[..], self.broken.as_slice()].concat(),
+            notes: [
+                lowered.withheld.as_slice(),
+                &lowered.notes,
+                &self.notes,
+                self.broken.as_slice(),
+            ]
+            .concat(),
             stdout: stdout.text,
             stderr: stderr.text,
             stdout_truncated: stdout.truncated,

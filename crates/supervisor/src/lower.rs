@@ -3,7 +3,8 @@
 use crate::environment as names;
 use crate::error::RunError;
 use crate::image::BoxImage;
-use crate::network::{Eyes, Fittings, Outlook, network_of, secret_files};
+use crate::key_files::withhold_secrets;
+use crate::network::{Eyes, Fittings, Outlook, network_of, other_values, secret_files};
 use crate::places::{Principal, find_places};
 use crate::program::Search;
 use crate::repositories::{Judged, with_repositories};
@@ -148,6 +149,8 @@ pub(crate) struct Lowered {
     pub(crate) wall_time: Option<Duration>,
     /// Things the user should know.
     pub(crate) notes: Vec<String>,
+    /// What it does not get of variables and files, because keys are in them.
+    pub(crate) withheld: Vec<String>,
     /// What the host must have while the box runs, for there to be something to cover.
     pub(crate) stand_ins: Vec<(PathBuf, belljar_sandbox::plan::Kind)>,
     /// What to look through when it has ended, where it writes to the workspace itself.
@@ -247,7 +250,7 @@ pub(crate) fn lower(
     } = sketch;
     let tree = image.as_ref().map(|image| &image.tree);
     let id = outline.id.as_str();
-    let withheld = hide_state(capability, state, &places);
+    let withheld = hide_state(capability, Some(state.path()), &places);
     let table = with_repositories(withheld, &places).path_table(&places);
     check_disk(capability, &table)?;
     check_secret_files(capability, &places, &table)?;
@@ -263,7 +266,14 @@ pub(crate) fn lower(
         Some(outlook) => outlook.fittings(capability, &eyes)?,
         None => Fittings::default(),
     };
+    let mut known = other_values(capability, &places);
+    known.extend(
+        outlook
+            .iter()
+            .flat_map(|outlook| outlook.secrets.iter().cloned()),
+    );
     let mut env = environment(capability, &principal, &places, id, image.as_ref());
+    let mut withheld = withhold_secrets(&mut env, &known);
     for (name, value) in fittings.env.into_iter().chain(command.env.iter().cloned()) {
         env.retain(|(known, _)| *known != name);
         env.push((name, value));
@@ -294,6 +304,7 @@ pub(crate) fn lower(
     let changes = overlay.as_deref().map_or(Changes::Direct, Changes::Overlay);
     let built = Builder::new(&table, &places, principal.identity, changes)
         .on_image(tree)
+        .without_keys(&known)
         .build(&fittings.links);
     if let Some(store) = &overlay {
         crate::changes::hand_over(store, &principal.identity)?;
@@ -302,9 +313,14 @@ pub(crate) fn lower(
         mut entries,
         stand_ins,
         notes: more,
+        altered,
+        withheld: in_files,
     } = built?;
+    withheld.extend(in_files);
     let mut shows = shows::resolve(&command.shows)?;
     shows.extend(fittings.shows);
+    let mut replaced = fittings.replaced;
+    shows::show_altered(altered, &mut shows, &mut replaced)?;
     if !shows.is_empty() {
         shows::make_room(&mut entries, &places)?;
     }
@@ -327,7 +343,7 @@ pub(crate) fn lower(
             Spawn::Refuse
         },
         shows,
-        replaced: fittings.replaced,
+        replaced,
         freezer: outline.freezer,
         id: outline.id,
         network: fittings.network,
@@ -344,6 +360,7 @@ pub(crate) fn lower(
         memory_held,
         wall_time,
         notes,
+        withheld,
         stand_ins,
         judged,
         home: places.home,
@@ -356,14 +373,14 @@ pub(crate) fn lower(
 
 /// Records, keys and kept changes of other boxes are none of this one's business, wherever the user keeps them. Who
 /// could read the signing key could write the record.
-fn hide_state(capability: &Capability, state: &StateDir, places: &Places) -> Capability {
+pub(crate) fn hide_state(
+    capability: &Capability,
+    state: Option<&Path>,
+    places: &Places,
+) -> Capability {
     let mut capability = capability.clone();
     let key_file = std::env::var_os(crate::environment::KEY_FILE).map(PathBuf::from);
-    let ours = [
-        Some(state.path().to_owned()),
-        names::guest_store(),
-        key_file,
-    ];
+    let ours = [state.map(Path::to_owned), names::guest_store(), key_file];
     let secrets = secret_files(&capability).filter_map(|rule| rule.resolve(places));
     let hidden: Vec<PathBuf> = ours.into_iter().flatten().chain(secrets).collect();
     for path in hidden.into_iter().flat_map(|path| path.canonicalize()) {

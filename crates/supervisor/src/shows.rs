@@ -2,9 +2,10 @@
 
 use crate::error::RunError;
 use belljar_policy::Places;
-use belljar_sandbox::plan::{Access, Shows, View};
-use belljar_sandbox::show::{OWN_PLACE, Show};
+use belljar_sandbox::plan::{Access, Replaced, Shows, View};
+use belljar_sandbox::show::{OWN_PLACE, Show, ShowName};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The same with no symbolic link on the way to any file of the host's.
 pub(crate) fn resolve(shows: &[Show]) -> Result<Vec<Show>, RunError> {
@@ -57,6 +58,27 @@ pub(crate) fn make_room(view: &mut Vec<View>, places: &Places) -> Result<(), Run
         });
     }
     view.retain(|entry| !entry.path.starts_with(own));
+    Ok(())
+}
+
+/// Shows texts in the place of files of the host's.
+pub(crate) fn show_altered(
+    altered: Vec<(PathBuf, Arc<[u8]>)>,
+    shows: &mut Vec<Show>,
+    replaced: &mut Vec<Replaced>,
+) -> Result<(), RunError> {
+    for (number, (path, bytes)) in altered.into_iter().enumerate() {
+        let name = ShowName::new(format!("files/{number}"));
+        let name = name.map_err(|error| RunError::Invalid {
+            what: error.to_string(),
+            hint: String::new(),
+        })?;
+        shows.push(Show::Text {
+            name: name.clone(),
+            bytes,
+        });
+        replaced.push(Replaced { path, by: name });
+    }
     Ok(())
 }
 

@@ -223,6 +223,10 @@ pub(crate) fn explain(error: RunError, lowered: &Lowered) -> RunError {
             ),
             hint: "`belljar doctor` says what it lacks; without egress rules the box runs, with its network closed".into(),
         },
+        LaunchError::Step { stage: Stage::Workdir, errno: Errno::NOENT, .. } => RunError::Refused {
+            what: format!("the working directory {} is not visible in the box", lowered.plan.workdir.display()),
+            hint: "add to capability.yaml: filesystem_config.readable_paths: [\".\"]".into(),
+        },
         LaunchError::Step { stage: Stage::Processes, errno: errno @ (Errno::NOSYS | Errno::PERM), .. } => RunError::Refused {
             what: format!("system calls that boxes are made with are withheld here ({})", std::io::Error::from(errno)),
             hint: "a box can't be put up in a box, or in a container that filters so much".into(),

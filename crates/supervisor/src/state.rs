@@ -88,22 +88,67 @@ impl HeldRecord {
 
 impl StateDir {
     /// `$BELLJAR_STATE_DIR`, else the user's XDG state directory, else `/var/lib/belljar` for root.
+    ///
+    /// # Errors
+    /// When the variable holds a relative path: it would be another directory wherever somebody looks.
     pub fn find() -> Result<Self, RunError> {
+        Self::at(Self::place()?)
+    }
+
+    /// The same for those who only look or change what is there: a directory that is named must exist, or a slip of
+    /// the pen would look like a log in which nothing was ever recorded.
+    ///
+    /// # Errors
+    /// When it is named and not there, and as [`StateDir::find`].
+    pub fn existing() -> Result<Self, RunError> {
+        let place = Self::place()?;
+        if Self::is_named() && !place.is_dir() {
+            return Err(RunError::Invalid {
+                what: format!(
+                    "{} is {}, and there is no such directory",
+                    environment::STATE_DIR,
+                    place.display()
+                ),
+                hint: "name the directory that `belljar run` or a supervisor made, or leave the variable out"
+                    .into(),
+            });
+        }
+        Self::at(place)
+    }
+
+    /// Whether the environment names one.
+    #[must_use]
+    pub fn is_named() -> bool {
+        environment::state_dir().is_some()
+    }
+
+    /// Where it is or would be; nothing is made.
+    pub(crate) fn place() -> Result<PathBuf, RunError> {
         let variable = |name| {
             std::env::var_os(name)
                 .map(PathBuf::from)
                 .filter(|path| path.is_absolute())
         };
+        let named = environment::state_dir();
+        if let Some(relative) = named.as_ref().filter(|path| path.is_relative()) {
+            let shown = relative.display();
+            return Err(RunError::Invalid {
+                what: format!("{} is a relative path: {shown}", environment::STATE_DIR),
+                hint: format!(
+                    "write the absolute path: {}=\"$PWD/{shown}\"",
+                    environment::STATE_DIR
+                ),
+            });
+        }
         let is_root = rustix::process::geteuid().is_root();
-        let root = variable(environment::STATE_DIR)
+        named
             .or_else(|| is_root.then(|| PathBuf::from("/var/lib/belljar")))
             .or_else(|| variable(environment::XDG_STATE_HOME).map(|path| path.join("belljar")))
             .or_else(|| variable(environment::HOME).map(|path| path.join(".local/state/belljar")))
             .ok_or_else(|| RunError::Invalid {
                 what: "no place for state: neither HOME nor XDG_STATE_HOME is set".into(),
                 hint: "set BELLJAR_STATE_DIR to a directory you can write to".into(),
-            })?;
-        Self::at(root)
+            })
     }
 
     /// This directory; made if it is not there.

@@ -298,8 +298,9 @@ pub(crate) struct Kept {
 pub(crate) enum Check {
     /// May this path be read, or written?
     Path {
-        /// The path, relative to the working directory or absolute
-        path: PathBuf,
+        /// The path, relative to the working directory or absolute; of several, JSON is a list
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<PathBuf>,
         /// Ask about writing
         #[arg(long)]
         write: bool,

@@ -86,7 +86,7 @@ pub(super) fn supervise(state: &Path, proposal: &str) -> Result<Looked, Failure>
 
 pub(crate) fn evolve_review(what: EvolveReview) -> Result<u8, Failure> {
     outside()?;
-    let office = Office::at(StateDir::find()?.path().to_owned());
+    let office = Office::at(StateDir::existing()?.path().to_owned());
     match what {
         EvolveReview::Review { id, format } => office.review(&id, &format),
         EvolveReview::Approve(given) => office.approve(&given),

@@ -14,7 +14,11 @@ use crate::exit::{self, Failure};
 use crate::print::{self, Line};
 
 pub(crate) fn image(what: &Image) -> Result<u8, Failure> {
-    let store = Store::open(StateDir::find()?.path());
+    let state = match what {
+        Image::Build(_) => StateDir::find(),
+        Image::List { .. } | Image::Prune(_) => StateDir::existing(),
+    };
+    let store = Store::open(state?.path());
     match what {
         Image::Build(asked) => build(&store, asked),
         Image::List { format } => list(&store, format),

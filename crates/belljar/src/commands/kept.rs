@@ -6,7 +6,7 @@ use crate::print::{self, Line};
 use belljar_supervisor::{ChangeKind, Overlay, StateDir};
 
 fn open(kept: &Kept) -> Result<Overlay, Failure> {
-    Ok(Overlay::open(&StateDir::find()?, &kept.id)?)
+    Ok(Overlay::open(&StateDir::existing()?, &kept.id)?)
 }
 
 fn letter(kind: ChangeKind) -> &'static str {

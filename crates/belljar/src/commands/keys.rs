@@ -12,7 +12,12 @@ use serde_json::{Value, json};
 use std::path::Path;
 
 pub(crate) fn keys(what: &Keys) -> Result<u8, Failure> {
-    let state = StateDir::find()?;
+    let state = match what {
+        Keys::Init { .. } => StateDir::find(),
+        Keys::List { .. } | Keys::Rotate { .. } | Keys::Retire { .. } | Keys::Compromise { .. } => {
+            StateDir::existing()
+        }
+    }?;
     let state = state.path();
     match what {
         Keys::Init { format } => change(state, Algorithm::Ed25519, KeyAct::Init, format),

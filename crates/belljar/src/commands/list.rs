@@ -8,7 +8,7 @@ use serde_json::json;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub(crate) fn ps(format: &Format) -> Result<u8, Failure> {
-    let state = StateDir::find()?;
+    let state = StateDir::existing()?;
     // Whoever may not write there may look all the same.
     let _ = state.record_lost();
     let running = state.running();
@@ -57,7 +57,7 @@ pub(crate) fn inspect(arguments: &Inspect) -> Result<u8, Failure> {
         .or(arguments.sandbox_id.as_ref())
         .cloned()
         .unwrap_or_default();
-    let running = StateDir::find()?.running();
+    let running = StateDir::existing()?.running();
     let mut matching = running
         .iter()
         .filter(|record| !id.is_empty() && record.sandbox_id.starts_with(&id));

@@ -134,14 +134,16 @@ fn verify(files: &[PathBuf], keyset: Option<&Path>, format: &Format) -> Result<u
         // Whoever brings keys along needs no state directory.
         Some(file) => {
             let keys = read_keyset(file)?;
-            let standing = match StateDir::find() {
+            let standing = match StateDir::existing() {
                 Ok(state) => standing(state.path(), &chain, &keys)?,
+                // One that was named was meant.
+                Err(error) if StateDir::is_named() => return Err(error.into()),
                 Err(_) => Standing::unknown(&chain, &keys),
             };
             (keys, standing)
         }
         None => {
-            let state = StateDir::find()?;
+            let state = StateDir::existing()?;
             let keys = own_keys(state.path(), &chain)?;
             let standing = standing(state.path(), &chain, &keys)?;
             (keys, standing)

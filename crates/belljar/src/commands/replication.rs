@@ -165,7 +165,7 @@ pub(super) fn kill_switch(command: KillSwitch) -> Result<u8, Failure> {
     if let Some(reached) = Reached::named() {
         return kill_switch_of(&mut reached?.client, command);
     }
-    let state = StateDir::find()?;
+    let state = StateDir::existing()?;
     let keys = belljar_supervisor::key_source();
     match command {
         KillSwitch::Engage { reason, format } => {

@@ -14,7 +14,13 @@ use crate::print::{self, Line};
 
 pub(crate) fn reviewer(what: &Reviewer) -> Result<u8, Failure> {
     outside()?;
-    let desk = Desk::of(StateDir::find()?.path(), key_source());
+    let state = match what {
+        Reviewer::Add(_) => StateDir::find(),
+        Reviewer::List { .. } | Reviewer::Enrol { .. } | Reviewer::Revoke { .. } => {
+            StateDir::existing()
+        }
+    };
+    let desk = Desk::of(state?.path(), key_source());
     match what {
         Reviewer::Add(new) => add(&desk, new),
         Reviewer::List { format } => list(&desk, format),

@@ -95,6 +95,7 @@ fn attempt(arguments: Run) -> Result<RunResult, Failure> {
     };
     let mut onlooker = Onlooker {
         is_quiet: arguments.quiet,
+        told: Vec::new(),
     };
     let result = belljar_supervisor::run_attended(
         &id,
@@ -107,16 +108,29 @@ fn attempt(arguments: Run) -> Result<RunResult, Failure> {
     );
     // The servers' boxes end with the one they are for.
     drop(way);
-    Ok(result?)
+    let mut result = result?;
+    if arguments.output == OutputFormat::Text {
+        // Once is enough.
+        result.notes.retain(|note| !onlooker.told.contains(note));
+    }
+    Ok(result)
 }
 
 /// Says on standard error what whoever sits there wants to know meanwhile.
 struct Onlooker {
     is_quiet: bool,
+    /// What was said at the start.
+    told: Vec<String>,
 }
 
 impl Attendant for Onlooker {
     fn started(&mut self, facts: &Facts<'_>) {
+        self.told = facts.withheld.to_vec();
+        if !self.is_quiet {
+            self.told
+                .iter()
+                .for_each(|what| print::line(Line::Note, what));
+        }
         for (port, at) in facts.published {
             if !self.is_quiet {
                 let what = format!("port {} of the box is open at {at}", port.in_box);

@@ -16,7 +16,10 @@ use crate::print::{self, Line};
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub(crate) fn token(what: &Token) -> Result<u8, Failure> {
-    let state = StateDir::find()?;
+    let state = match what {
+        Token::Create(_) => StateDir::find(),
+        Token::List { .. } | Token::Revoke { .. } => StateDir::existing(),
+    }?;
     let tokens = TokenFile::of(state.path());
     let mut log = RunGate::of(state.path(), belljar_supervisor::key_source());
     match what {

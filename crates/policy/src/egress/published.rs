@@ -50,7 +50,12 @@ impl PublishedPort {
     }
 
     pub(crate) fn covers(&self, other: &Self) -> bool {
-        self.in_box == other.in_box && self.on_host == other.on_host && self.takes(other.address)
+        let Self {
+            in_box,
+            on_host,
+            address,
+        } = other;
+        self.in_box == *in_box && self.on_host == *on_host && self.takes(*address)
     }
 
     /// What both publish; `None` when that is nothing.

@@ -171,10 +171,19 @@ impl SecretRule {
 
     /// Whether it is the same secret for the same hosts or more.
     pub(crate) fn covers(&self, other: &Self) -> bool {
+        let Self {
+            domain,
+            ports,
+            env,
+            // What makes it the same secret.
+            name: _,
+            source: _,
+            place: _,
+        } = other;
         self.is_same_secret(other)
-            && self.domain.covers(&other.domain)
-            && ports::covers(&self.ports, &other.ports)
-            && (other.env.is_none() || other.env == self.env)
+            && self.domain.covers(domain)
+            && ports::covers(&self.ports, ports)
+            && (env.is_none() || *env == self.env)
     }
 
     /// The secret where both have it; `None` when that is nowhere.

@@ -171,12 +171,16 @@ impl HttpTerms {
     }
 
     fn covers(&self, other: &Self) -> bool {
-        let methods = self.methods.is_empty()
-            || (!other.methods.is_empty() && other.methods.is_subset(&self.methods));
+        let Self {
+            methods,
+            paths,
+            websocket,
+        } = other;
+        let by_method =
+            self.methods.is_empty() || (!methods.is_empty() && methods.is_subset(&self.methods));
         let covered = |path: &PathPattern| self.paths.iter().any(|own| own.covers(path));
-        let paths =
-            self.paths.is_empty() || (!other.paths.is_empty() && other.paths.iter().all(covered));
-        methods && paths && other.websocket <= self.websocket
+        let by_path = self.paths.is_empty() || (!paths.is_empty() && paths.iter().all(covered));
+        by_method && by_path && *websocket <= self.websocket
     }
 
     /// What both let through; `None` when that is nothing.
@@ -223,7 +227,13 @@ fn meet_paths(a: &[PathPattern], b: &[PathPattern]) -> Vec<PathPattern> {
 impl EgressTerms {
     /// Whether everything `other` lets through, these terms let through.
     pub(crate) fn covers(&self, other: &Self) -> bool {
-        let http = match (&self.http, &other.http) {
+        let Self {
+            max_connections,
+            max_bytes,
+            reach,
+            http,
+        } = other;
+        let by_request = match (&self.http, http) {
             // Where requests are looked at all the same, for a secret or a budget, no WebSocket passes that is not named.
             (None, other) => other
                 .as_ref()
@@ -231,10 +241,10 @@ impl EgressTerms {
             (Some(_), None) => false,
             (Some(own), Some(other)) => own.covers(other),
         };
-        within(other.max_connections, self.max_connections)
-            && within(other.max_bytes, self.max_bytes)
-            && other.reach <= self.reach
-            && http
+        within(*max_connections, self.max_connections)
+            && within(*max_bytes, self.max_bytes)
+            && *reach <= self.reach
+            && by_request
     }
 
     /// The terms that let through what both do; `None` when that is nothing.

@@ -4,7 +4,7 @@
 //! their union: it is within both, and whatever is within both is within it.
 
 use super::condition::{Condition, Sure};
-use super::{BlockedTool, CallRule, NameRules, ToolPattern, ToolRules};
+use super::{BlockedTool, CallRule, NameRules, ServerRequests, ToolPattern, ToolRules};
 use crate::{Origin, Rule, Verdict};
 
 /// Something of a child's that its parent does not have.
@@ -49,6 +49,27 @@ impl ToolRules {
     }
 
     fn layer_beyond(&self, parent: &Self) -> Vec<ToolExcess> {
+        // Taken apart whole: a field that nobody compares must not compile.
+        let Self {
+            servers: _,
+            allowed: _,
+            blocked: _,
+            rules: _,
+            // Layers are compared one by one.
+            within: _,
+            // A held call that waits longer is no more than one that waits.
+            hold_seconds: _,
+            resources,
+            prompts,
+            server_requests,
+            on_new_tool,
+            rate_limit_per_min,
+        } = self;
+        let ServerRequests {
+            sampling,
+            elicitation,
+            roots,
+        } = server_requests;
         let mut report = Report(Vec::new());
         report.servers(parent, self);
         report.granted(parent, self);
@@ -56,7 +77,7 @@ impl ToolRules {
         report.names(
             "mcp.resources",
             &parent.resources,
-            &self.resources,
+            resources,
             parent,
             |a, b| a.covers(b),
             |own| own.server(),
@@ -64,7 +85,7 @@ impl ToolRules {
         report.names(
             "mcp.prompts",
             &parent.prompts,
-            &self.prompts,
+            prompts,
             parent,
             ToolPattern::covers,
             |own| own.server(),
@@ -73,26 +94,26 @@ impl ToolRules {
             (
                 "mcp.server_requests.sampling",
                 parent.server_requests.sampling,
-                self.server_requests.sampling,
+                *sampling,
             ),
             (
                 "mcp.server_requests.elicitation",
                 parent.server_requests.elicitation,
-                self.server_requests.elicitation,
+                *elicitation,
             ),
             (
                 "mcp.server_requests.roots",
                 parent.server_requests.roots,
-                self.server_requests.roots,
+                *roots,
             ),
-            ("mcp.on_new_tool", parent.on_new_tool, self.on_new_tool),
+            ("mcp.on_new_tool", parent.on_new_tool, *on_new_tool),
         ];
         for (field, has, wants) in asks {
             if wants < has {
                 report.add(field, has.as_str(), wants.as_str(), None);
             }
         }
-        match (parent.rate_limit_per_min, self.rate_limit_per_min) {
+        match (parent.rate_limit_per_min, *rate_limit_per_min) {
             (Some(most), Some(wanted)) if wanted > most => {
                 report.add("mcp.rate_limit_per_minute", most, wanted, None);
             }
@@ -138,13 +159,16 @@ impl ToolRules {
 impl CallRule {
     /// Whether whatever meets `other` meets this rule.
     fn covers(&self, other: &Self, sure: Sure) -> bool {
-        let implied = |own: &Condition| {
-            other
-                .conditions
-                .iter()
-                .any(|theirs| theirs.implies(own, sure))
-        };
-        self.tool.covers(&other.tool) && self.conditions.iter().all(implied)
+        let Self {
+            tool,
+            conditions,
+            // What happens to such calls, and how they are put on record, is not what they are.
+            verdict: _,
+            rate_limit_per_min: _,
+            redact: _,
+        } = other;
+        let implied = |own: &Condition| conditions.iter().any(|theirs| theirs.implies(own, sure));
+        self.tool.covers(tool) && self.conditions.iter().all(implied)
     }
 }
 

@@ -41,7 +41,7 @@ impl Gateway {
         if let Some(most) = capability.limits.connections {
             config.limits.connections = most;
         }
-        config.secrets = secrets::resolve(capability, &outlook.places)?;
+        config.secrets = secrets::headers(capability, &outlook.secrets);
         config.upstream_proxy = proxy::resolve(capability, &outlook.places)?;
         let budget = budget.unwrap_or_else(|| own_budget(capability));
         config.llm = llm(&outlook, capability, &budget)?;

@@ -13,4 +13,5 @@ pub use book::{HostUse, NetworkUsage, RefusalGroup};
 pub(crate) use gateway::{Gateway, Prepared, metered};
 pub(crate) use outlook::{Eyes, Fittings, Outlook, network_of, secret_files};
 pub use ports::answered_port;
+pub(crate) use secrets::other_values;
 pub use secrets::server_header;

@@ -3,6 +3,7 @@
 use super::ports::{self, OpenPort};
 use super::{secrets, trust};
 use crate::error::RunError;
+use crate::key_files::KnownSecret;
 use crate::view::Tree;
 use belljar_egress::{Authority, LlmEndpoint};
 use belljar_policy::{
@@ -28,6 +29,8 @@ pub(crate) struct Outlook {
     pub(super) ports: Vec<OpenPort>,
     /// Where the paths in its rules lead.
     pub(super) places: Places,
+    /// Values of its secrets.
+    pub(crate) secrets: Vec<KnownSecret>,
 }
 
 /// What a plan gets from it.
@@ -116,7 +119,8 @@ const RESOLV_CONF: &[u8] = b"nameserver 127.0.0.1\noptions timeout:5 attempts:2\
 const HOSTS: &[u8] = b"127.0.0.1\tlocalhost belljar\n::1\tlocalhost ip6-localhost ip6-loopback\n";
 
 impl Outlook {
-    /// `None` when the network is closed, both ways.
+    /// `None` when the network is closed, both ways. Takes the secrets from where they are: call it when the box's first
+    /// process is made, which must have no copy of them, and before its program runs.
     pub(crate) fn of(capability: &Capability, places: &Places) -> Result<Option<Self>, RunError> {
         if !leads_out(capability) && capability.ports.is_empty() {
             return Ok(None);
@@ -140,6 +144,7 @@ impl Outlook {
             authority,
             ports: ports::open(capability)?,
             places: places.clone(),
+            secrets: secrets::values(capability, places)?,
         }))
     }
 

@@ -2,6 +2,7 @@
 //! them is in it, and before its program runs.
 
 use crate::error::RunError;
+use crate::key_files::KnownSecret;
 use belljar_egress::{HeaderSecret, SecretText};
 use belljar_policy::{
     Capability, Origin, Places, Rule, SecretPlace, SecretRule, SecretSource, ServerHeader,
@@ -18,26 +19,68 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What a program in the box finds instead of a secret: enough for clients that want to see something.
 pub(super) fn placeholder(rule: &SecretRule) -> String {
-    format!("belljar-placeholder-{}", rule.name)
+    placeholder_of(&rule.name)
 }
 
-/// Every secret of a capability, with where it goes.
-pub(super) fn resolve(
+fn placeholder_of(name: &str) -> String {
+    format!("belljar-placeholder-{name}")
+}
+
+/// The values of a capability's secrets, in its order.
+pub(super) fn values(
     capability: &Capability,
     places: &Places,
-) -> Result<Vec<HeaderSecret>, RunError> {
+) -> Result<Vec<KnownSecret>, RunError> {
     let one = |rule: &Rule<SecretRule>| {
         let secret = &rule.value;
         let what = format!("{}: secret {}", rule.origin, secret.name);
-        let value = for_header(&secret.source, &what, places)?;
-        Ok(HeaderSecret {
-            domain: secret.domain.clone(),
-            ports: secret.ports.clone(),
-            place: secret.place.clone(),
-            value: SecretText::new(value.to_string()),
+        Ok(KnownSecret {
+            name: secret.name.clone(),
+            placeholder: placeholder(secret),
+            value: for_header(&secret.source, &what, places)?,
         })
     };
     capability.secrets.iter().map(one).collect()
+}
+
+/// The same, with where each goes.
+pub(super) fn headers(capability: &Capability, values: &[KnownSecret]) -> Vec<HeaderSecret> {
+    let rules = capability.secrets.iter().map(|rule| &rule.value);
+    let one = |(secret, known): (&SecretRule, &KnownSecret)| HeaderSecret {
+        domain: secret.domain.clone(),
+        ports: secret.ports.clone(),
+        place: secret.place.clone(),
+        value: SecretText::new(known.value.to_string()),
+    };
+    rules.zip(values).map(one).collect()
+}
+
+/// What else the policy has of secrets, where a look at a variable or a file tells: the login of a proxy, what MCP
+/// servers are told. Programs that print one are run when it is needed.
+pub(crate) fn other_values(capability: &Capability, places: &Places) -> Vec<KnownSecret> {
+    let proxy = capability.upstream_proxy.iter();
+    let proxy = proxy.filter_map(|rule| rule.value.credentials.as_ref());
+    let proxy = proxy.map(|source| ("upstream_proxy".to_owned(), source));
+    let layers = capability.tools.layers();
+    let servers = layers.flat_map(|layer| layer.servers.iter().flatten());
+    let servers = servers.flat_map(|(name, rule)| {
+        let headers = rule.value.headers();
+        headers
+            .iter()
+            .map(move |header| (name.to_string(), &header.source))
+    });
+    let looked_at = proxy
+        .chain(servers)
+        .filter(|(_, source)| !matches!(source, SecretSource::Command(_)));
+    let known = looked_at.filter_map(|(name, source)| {
+        Some(KnownSecret {
+            placeholder: placeholder_of(&name),
+            name,
+            // Whoever needs it says what is wrong with it.
+            value: read(source, places).ok()?,
+        })
+    });
+    known.collect()
 }
 
 /// What an MCP server is told in a header, as it is sent. `what` names it in an error.

@@ -7,15 +7,15 @@ use belljar_sandbox::plan::{Kind, Shows};
 use std::path::Path;
 
 impl Builder<'_> {
-    /// Whether a rule hides this very directory, and none shows anything in it: then there is nothing to find in it
-    /// that could be seen.
+    /// Whether a rule hides this very directory or gives the box its own there, and none shows anything in it: then
+    /// there is nothing to find in it that could be seen.
     fn is_hidden_throughout(&self, directory: &Path) -> bool {
         self.is_named(directory)
             && self
                 .table
                 .iter()
                 .filter(|(path, _)| path.starts_with(directory))
-                .all(|(_, entry)| entry.access == Access::Hidden)
+                .all(|(_, entry)| matches!(entry.access, Access::Hidden | Access::Private))
     }
 
     /// Covers files that are hidden by name.
@@ -57,10 +57,11 @@ impl Builder<'_> {
         };
         starts.retain(|path| path.is_dir() && (from_parts(path) || self.sees(path)));
         starts.sort();
-        starts.dedup_by(|deeper, upper| deeper.starts_with(upper) && *deeper != work);
+        starts.dedup();
         let leave_out =
             |path: &Path| path == work && !everywhere || self.is_hidden_throughout(path);
-        let found = named::search(&starts, &names, &leave_out);
+        let wanted = |name: &str| names.contains(&name);
+        let found = named::search(&starts, &wanted, &leave_out, named::HIDDEN);
         let cover = |builder: &mut Self, path: &Path, kind| {
             let visible = matches!(
                 builder.around(path),
@@ -85,6 +86,7 @@ impl Builder<'_> {
         {
             cover(self, directory, Kind::Directory);
         }
+        self.searched = starts;
         if !found.unsearched.is_empty() {
             self.built.notes.push(format!(
                 "{} directories are hidden because the search for {} files ended before them (first: {})",

@@ -3,12 +3,17 @@
 use super::{Around, Builder};
 use crate::error::RunError;
 use crate::stand_in;
-use belljar_policy::{Access, Source};
+use belljar_policy::{Access, Places, Source};
 use belljar_sandbox::plan::{self, Kind, Shows};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+/// How many absent settings are seen as an empty object.
+const EMPTY_OBJECTS: usize = 16;
 
 impl Builder<'_> {
     /// A rule on a symbolic link goes for what it points to; and where the link itself could be replaced, for it too.
@@ -48,6 +53,7 @@ impl Builder<'_> {
                 if let (Around::Own, Ok(to)) = (self.around(link), fs::read_link(link)) {
                     self.show(link, Shows::Link(to));
                 }
+                self.uncover_above(&target);
                 self.place_existing(&target, kind, access);
             }
             Access::Private | Access::Image => {}
@@ -86,6 +92,39 @@ impl Builder<'_> {
             }
             way.extend(parts(&target));
         }
+    }
+
+    /// What a link shows in a hidden directory needs a place there: one that nothing else is seen in.
+    fn uncover_above(&mut self, target: &Path) {
+        let covers = |path: &&Path| {
+            let shown = self.shown(path.as_os_str().as_bytes());
+            matches!(shown, Some(Shows::Hidden(Kind::Directory)))
+        };
+        if let Some(cover) = target.ancestors().skip(1).find(covers) {
+            let cover = cover.to_owned();
+            self.show(cover, Shows::Frame);
+        }
+    }
+
+    /// What lies behind a link was placed before anybody knew that the link makes it writable: whatever is not to be
+    /// written or seen there is placed again.
+    pub(super) fn place_behind_links(&mut self) -> Result<(), RunError> {
+        let table = self.table;
+        let shut = |access| matches!(access, Access::Hidden | Access::Protected);
+        for (named, entry) in table.iter().filter(|(_, entry)| shut(entry.access)) {
+            let Some(real) = self.resolve_parent(named).filter(|real| real != named) else {
+                continue;
+            };
+            let is_there = fs::symlink_metadata(&real)
+                .is_ok_and(|metadata| !stand_in::may_be_one(&real, &metadata));
+            let around = self.around(&real);
+            if !is_there && matches!(around, Around::HostWrite | Around::Overlay) {
+                self.place_missing(&real, entry.access, &entry.origin.source)?;
+            } else if is_there && around == Around::HostWrite {
+                self.pin_above(&real);
+            }
+        }
+        Ok(())
     }
 
     /// A link that leads nowhere yet: whoever makes what it names makes what the rule speaks of.
@@ -157,10 +196,39 @@ impl Builder<'_> {
             return;
         }
         self.pin_above(&missing);
-        let kind = stand_in::kind_of(&missing, &self.places.home);
+        let kind = self.kind_of_missing(&missing);
+        if missing != path
+            && path.starts_with(&self.places.home)
+            && !path.starts_with(&self.places.work)
+        {
+            self.built.notes.push(format!(
+                "{} is not there and can't be made in the box, for what must not be in it: make it first",
+                missing.display()
+            ));
+        }
         if self.could_create_in(missing.parent().unwrap_or(Path::new("/"))) {
             self.built.stand_ins.push((missing.clone(), kind));
+            // Programs that look for settings take an empty file for a damaged one.
+            let is_json = missing.extension().is_some_and(|end| end == "json");
+            if is_json && kind == Kind::File && self.built.altered.len() < EMPTY_OBJECTS {
+                let object: Arc<[u8]> = Arc::from(&b"{}\n"[..]);
+                self.built.altered.push((missing.clone(), object));
+            }
             self.show(missing, Shows::StandIn(kind));
+        }
+    }
+
+    /// What stands for something missing: below a home, what is called like a file is one.
+    fn kind_of_missing(&self, missing: &Path) -> Kind {
+        const FILES: &[&str] = &[
+            "json", "jsonc", "md", "sh", "toml", "ts", "txt", "yaml", "yml",
+        ];
+        let end = missing.extension().and_then(|end| end.to_str());
+        let is_file = end.is_some_and(|end| FILES.contains(&end));
+        let Places { home, work, .. } = self.places;
+        match is_file && missing.starts_with(home) && !missing.starts_with(work) {
+            true => Kind::File,
+            false => stand_in::kind_of(missing, home),
         }
     }
 

@@ -3,15 +3,19 @@
 //! The table says what may be done at a path; this module asks the host what is there (a directory, a link, nothing
 //! yet) and finds a way to make it so. Where there is none, the run is refused.
 
+mod answer;
 mod hidden_names;
 mod image;
+mod keys;
 mod missing;
 mod tree;
 
+pub(crate) use answer::{Answers, Seen};
 pub(crate) use image::demand_image_as_ground;
 pub(crate) use tree::{Tree, is_program};
 
 use crate::error::RunError;
+use crate::key_files::KnownSecret;
 use crate::stand_in;
 use belljar_policy::{Access, PathTable, Places, Source};
 use belljar_sandbox::plan::{self, Identity, Kind, Ownership, Shows, View};
@@ -20,6 +24,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The view, and what had to be put on the host for it.
 #[derive(Debug)]
@@ -29,6 +34,10 @@ pub(crate) struct BuiltView {
     pub(crate) stand_ins: Vec<(PathBuf, Kind)>,
     /// Things the user should know.
     pub(crate) notes: Vec<String>,
+    /// Files that are seen with other contents.
+    pub(crate) altered: Vec<(PathBuf, Arc<[u8]>)>,
+    /// What was done about files that hold keys, for the user to know before the program starts.
+    pub(crate) withheld: Vec<String>,
 }
 
 /// How changes to the working directory are kept.
@@ -70,6 +79,10 @@ pub(crate) struct Builder<'a> {
     above_hidden: HashSet<&'a OsStr>,
     /// Directories that contain a file which the user hides, or which holds a secret.
     above_files: HashSet<&'a OsStr>,
+    /// Directories from where files were searched for that are hidden by name.
+    searched: Vec<PathBuf>,
+    /// What no file shall show; `None` where nobody looks.
+    secrets: Option<&'a [KnownSecret]>,
 }
 
 impl<'a> Builder<'a> {
@@ -83,6 +96,8 @@ impl<'a> Builder<'a> {
             entries: Vec::new(),
             stand_ins: Vec::new(),
             notes: Vec::new(),
+            altered: Vec::new(),
+            withheld: Vec::new(),
         };
         let named = table.iter().map(|(path, _)| path.as_os_str()).collect();
         let above_hidden = table
@@ -116,7 +131,15 @@ impl<'a> Builder<'a> {
             named,
             above_hidden,
             above_files,
+            searched: Vec::new(),
+            secrets: None,
         }
+    }
+
+    /// Has files that hold keys shown without them: these secrets, and what looks like one in a start-up file.
+    pub(crate) fn without_keys(mut self, secrets: &'a [KnownSecret]) -> Self {
+        self.secrets = Some(secrets);
+        self
     }
 
     /// The same on the files of an image.
@@ -127,6 +150,19 @@ impl<'a> Builder<'a> {
 
     /// Works the whole table off, parents first. `links`: files that are shown elsewhere and that an image lacks.
     pub(crate) fn build(mut self, links: &[(PathBuf, PathBuf)]) -> Result<BuiltView, RunError> {
+        self.place_all()?;
+        self.withhold_keys();
+        self.place_links(links);
+        self.built.entries.sort_by(|a, b| {
+            a.path
+                .as_os_str()
+                .as_bytes()
+                .cmp(b.path.as_os_str().as_bytes())
+        });
+        Ok(self.built)
+    }
+
+    fn place_all(&mut self) -> Result<(), RunError> {
         self.show("/", Shows::Frame);
         for (path, entry) in self.table.iter() {
             if path == Path::new("/") {
@@ -152,15 +188,9 @@ impl<'a> Builder<'a> {
         for named in std::mem::take(&mut self.ways) {
             self.hold_links(&named);
         }
+        self.place_behind_links()?;
         self.hide_by_name();
-        self.place_links(links);
-        self.built.entries.sort_by(|a, b| {
-            a.path
-                .as_os_str()
-                .as_bytes()
-                .cmp(b.path.as_os_str().as_bytes())
-        });
-        Ok(self.built)
+        Ok(())
     }
 
     fn show(&mut self, path: impl Into<PathBuf>, shows: Shows) {
@@ -395,6 +425,8 @@ impl<'a> Builder<'a> {
                 self.unshow(path);
                 return;
             }
+            // Below what is hidden already.
+            Access::Hidden if self.around(path) == Around::Nothing => return,
             // Nothing can be put into a cover; a directory of the box's own is as empty but for that.
             Access::Hidden if kind == Kind::Directory && self.shows_below(path) => Shows::Frame,
             Access::Hidden => Shows::Hidden(kind),

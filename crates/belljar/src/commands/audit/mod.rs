@@ -193,7 +193,7 @@ fn write_entries(
 
 /// A proof is checked before it is handed out: one that a damaged log gives would convince nobody, and tell too late.
 fn prove(log: LogKind, entry: u64, out: Option<&Path>) -> Result<u8, Failure> {
-    let state = StateDir::find()?;
+    let state = StateDir::existing()?;
     let Some(reader) = open(log)? else {
         return Err(absent(log));
     };
@@ -230,7 +230,7 @@ fn checkpoint(log: LogKind) -> Result<u8, Failure> {
 
 /// The log, if there is one.
 fn open(log: LogKind) -> Result<Option<Reader>, Failure> {
-    match Reader::open(&log.directory(StateDir::find()?.path())) {
+    match Reader::open(&log.directory(StateDir::existing()?.path())) {
         Ok(reader) => Ok(Some(reader)),
         Err(Fault::Unreadable { cause, .. }) if cause.kind() == std::io::ErrorKind::NotFound => {
             Ok(None)

@@ -18,7 +18,7 @@ use super::{kind, lines};
 pub(super) fn of_proof(arguments: &Verify, file: &Path) -> Result<Finding, Failure> {
     let keyset = match &arguments.keyset {
         Some(file) => read_keyset(file)?,
-        None => KeyDir::of(StateDir::find()?.path(), key_source()).keyset()?,
+        None => KeyDir::of(StateDir::existing()?.path(), key_source()).keyset()?,
     };
     let bytes = read_file(file, MAX_PROOF)?;
     let refused = |code, word, message: String| Finding {

@@ -48,7 +48,7 @@ struct Pass {
 
 fn of_log(arguments: &Verify) -> Result<Finding, Failure> {
     let log = arguments.log.map_or(LogKind::Runs, kind);
-    let state = StateDir::find()?;
+    let state = StateDir::existing()?;
     let state = state.path();
     let keyset = match &arguments.keyset {
         Some(file) => read_keyset(file)?,

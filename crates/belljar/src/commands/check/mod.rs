@@ -7,24 +7,26 @@ use crate::cli::{Ask, Check, OutputFormat};
 use crate::exit::{self, Failure};
 use crate::print;
 use belljar_policy::{Decision, FileOp, Verdict, decide_env, decide_host};
-use belljar_supervisor::{find_places, with_repositories};
+use belljar_supervisor::PathCheck;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 pub(crate) fn check(question: &Check) -> Result<u8, Failure> {
     match question {
-        Check::Path { path, write, ask } => {
+        Check::Path { paths, write, ask } => {
             let op = if *write { FileOp::Write } else { FileOp::Read };
-            let (shown, decision) = decide_path(path, op, ask)?;
-            Ok(answer(
-                ask,
-                &format!(
-                    "{} {}",
-                    if *write { "write" } else { "read" },
-                    shown.display()
-                ),
-                &decision,
-            ))
+            let decided = decide_paths(paths, op, ask)?;
+            if ask.format.output == OutputFormat::Json && decided.len() > 1 {
+                let decisions: Vec<&Decision> = decided.iter().map(|(_, own)| own).collect();
+                print::json(&decisions);
+                let allowed = decisions.iter().all(|decision| decision.is_allow());
+                return Ok(if allowed { exit::OK } else { exit::NO });
+            }
+            let word = if *write { "write" } else { "read" };
+            let codes = decided.iter().map(|(shown, decision)| {
+                answer(ask, &format!("{word} {}", shown.display()), decision)
+            });
+            Ok(codes.max().unwrap_or(exit::OK))
         }
         Check::Env { name, ask } => {
             let capability = super::capability(&ask.policy)?;
@@ -43,8 +45,12 @@ pub(crate) fn check(question: &Check) -> Result<u8, Failure> {
     }
 }
 
-/// Symbolic links are resolved first, as the box's walls do; a path that is not there, as far as it is.
-fn decide_path(path: &Path, op: FileOp, ask: &Ask) -> Result<(PathBuf, Decision), Failure> {
+/// As a run of this policy, started here, would have it.
+fn decide_paths(
+    paths: &[PathBuf],
+    op: FileOp,
+    ask: &Ask,
+) -> Result<Vec<(PathBuf, Decision)>, Failure> {
     let capability = super::capability(&ask.policy)?;
     let here = std::env::current_dir().map_err(|error| {
         Failure::Invalid(
@@ -52,33 +58,10 @@ fn decide_path(path: &Path, op: FileOp, ask: &Ask) -> Result<(PathBuf, Decision)
             "start in a directory that exists".into(),
         )
     })?;
-    let (_, places) = find_places(&here)?;
-    let asked = match path.strip_prefix("~") {
-        Ok(rest) => places.home.join(rest),
-        Err(_) => places.work.join(path),
-    };
-    let table = with_repositories(capability, &places).path_table(&places);
-    let decision = table.decide(&asked, op);
-    let real = resolve(&asked);
-    let decision = if real == asked {
-        decision
-    } else {
-        decision.strictest(table.decide(&real, op))
-    };
-    Ok((asked, decision))
-}
-
-fn resolve(path: &Path) -> PathBuf {
-    for ancestor in path.ancestors() {
-        if let (Ok(real), Ok(rest)) = (ancestor.canonicalize(), path.strip_prefix(ancestor)) {
-            return if rest.as_os_str().is_empty() {
-                real
-            } else {
-                real.join(rest)
-            };
-        }
-    }
-    path.to_owned()
+    let check = PathCheck::new(&capability, &here)?;
+    let asked: Vec<PathBuf> = paths.iter().map(|path| check.path(path)).collect();
+    let decisions = check.decide(&asked, op)?;
+    Ok(asked.into_iter().zip(decisions).collect())
 }
 
 fn split_host(text: &str) -> Result<(&str, u16), Failure> {

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use std::path::Path;
 
 pub(super) fn list(output: OutputFormat) -> Result<u8, Failure> {
-    let state = StateDir::find()?;
+    let state = StateDir::existing()?;
     let all = Inbox::of(state.path()).all();
     let status = |letter: &Letter| -> String {
         let known = letter
@@ -40,7 +40,7 @@ pub(super) fn list(output: OutputFormat) -> Result<u8, Failure> {
 }
 
 pub(super) fn take(name: &str, project: &Path, output: OutputFormat) -> Result<u8, Failure> {
-    let state = StateDir::find()?;
+    let state = StateDir::existing()?;
     let inbox = Inbox::of(state.path());
     let (letter, bytes) = inbox.read(name).ok_or_else(|| {
         Failure::Invalid(

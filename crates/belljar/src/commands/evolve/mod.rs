@@ -24,7 +24,7 @@ pub(crate) fn evolve(command: Evolve) -> Result<u8, Failure> {
         Evolve::Init { project } => init(&project),
         Evolve::Propose(arguments) => propose(&arguments),
         Evolve::Check { id, format } => {
-            let state = StateDir::find()?;
+            let state = StateDir::existing()?;
             let store = Store::of(state.path());
             let id = store.find(&id).map_err(failure)?;
             check(&state, &store, &id, format.output)

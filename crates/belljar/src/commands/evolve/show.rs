@@ -11,7 +11,7 @@ use serde_json::json;
 use std::fmt::Write as _;
 
 pub(super) fn list(output: OutputFormat) -> Result<u8, Failure> {
-    let state = StateDir::find()?;
+    let state = StateDir::existing()?;
     let all = Store::of(state.path()).list().map_err(failure)?;
     if output == OutputFormat::Json {
         print::json(&all);
@@ -36,7 +36,7 @@ pub(super) fn list(output: OutputFormat) -> Result<u8, Failure> {
 }
 
 pub(super) fn show(id: &str, output: OutputFormat) -> Result<u8, Failure> {
-    let state = StateDir::find()?;
+    let state = StateDir::existing()?;
     let store = Store::of(state.path());
     let id = store.find(id).map_err(failure)?;
     let loaded = store.load(&id).map_err(failure)?;

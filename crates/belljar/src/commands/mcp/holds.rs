@@ -12,7 +12,7 @@ use crate::exit::{self, Failure};
 use crate::print;
 
 pub(super) fn list(arguments: &ListHolds) -> Result<u8, Failure> {
-    let state = StateDir::find()?;
+    let state = StateDir::existing()?;
     let holds = Holds::open(state.path())
         .and_then(|holds| holds.list())
         .map_err(store)?;
@@ -46,7 +46,7 @@ fn shown(hold: &Hold) -> String {
 }
 
 pub(super) fn answer(arguments: &AnswerHold) -> Result<u8, Failure> {
-    let state = StateDir::find()?;
+    let state = StateDir::existing()?;
     let holds = Holds::open(state.path()).map_err(store)?;
     let answer = Answer {
         allow: arguments.answer == Leave::Allow,

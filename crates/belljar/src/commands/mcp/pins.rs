@@ -53,7 +53,7 @@ pub(super) fn pin(arguments: &AskServer) -> Result<u8, Failure> {
 }
 
 pub(super) fn diff(arguments: &Diff) -> Result<u8, Failure> {
-    let state = StateDir::find()?;
+    let state = StateDir::existing()?;
     let all = Pins::open(state.path())
         .and_then(|pins| pins.all())
         .map_err(store)?;
@@ -98,7 +98,7 @@ pub(super) fn accept(arguments: &Accept) -> Result<u8, Failure> {
         Some(None) => (arguments.which.as_deref(), None),
         Some(Some((server, tool))) => (Some(server), Some(tool)),
     };
-    let state = StateDir::find()?;
+    let state = StateDir::existing()?;
     let pins = Pins::open(state.path()).map_err(store)?;
     let before = pins.all().map_err(store)?;
     let accepted = pins.accept(server, tool).map_err(store)?;

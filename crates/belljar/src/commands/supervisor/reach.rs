@@ -32,7 +32,7 @@ impl Reached {
         if let Some(reached) = Self::named() {
             return reached;
         }
-        let operator = Operator::reach(&StateDir::find()?).map_err(nobody)?;
+        let operator = Operator::reach(&StateDir::existing()?).map_err(nobody)?;
         Ok(Self::of(operator))
     }
 
