@@ -59,6 +59,9 @@ impl KillCode {
     /// Its parent ended.
     pub const PARENT_EXIT: Self = Self("parent_exit");
 
+    /// Nobody came back to look after it.
+    pub const ORPHANED: Self = Self("orphaned");
+
     /// A code of the caller's own.
     ///
     /// # Panics
