@@ -41,7 +41,9 @@ fn not_running(supervised: &Supervised) -> Vec<String> {
         .cloned()
         .unwrap_or_default();
     let line = |it: &Value| format!("{}: {}", text(&it["name"]), text(&it["code"]));
-    all.iter().map(line).collect()
+    let mut all: Vec<_> = all.iter().map(line).collect();
+    all.sort();
+    all
 }
 
 fn running(supervised: &Supervised) -> Vec<String> {
@@ -376,6 +378,35 @@ fn a_start_in_the_background_tells_the_truth(who: Who) {
     );
 }
 
+/// An upgrade, as the unit does it: the signal that it stops the daemon with, and a start.
+fn a_restart_of_the_service_costs_no_agent(who: Who) {
+    let unit = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../packaging/belljar.service"
+    );
+    let unit = fs::read_to_string(unit).expect("the unit");
+    let says = |line: &str| unit.lines().any(|it| it == line);
+    assert!(
+        says("KillMode=process") && says("KillSignal=SIGUSR1"),
+        "{unit}"
+    );
+    assert!(!unit.lines().any(|it| it.starts_with("ExecStop")), "{unit}");
+    let mut supervised = Supervised::prepare(who, "");
+    let agents = [agent(&supervised, "a", IDLE, "")];
+    declare(&supervised, HASTY, &agents);
+    supervised.start_again();
+    let id = text(&status(&supervised)["agents"][0]["id"]);
+    supervised.signal(Signal::USR1);
+    assert!(supervised.await_end().success());
+    assert_eq!(supervised.keepers().len(), 1);
+    supervised.start_again();
+    assert_eq!(supervised.view(&id)["phase"], "running");
+    assert_eq!(
+        status(&supervised)["agents"].as_array().map(Vec::len),
+        Some(1)
+    );
+}
+
 /// Nobody has to change what is shipped for it to run.
 fn the_shipped_file_runs_as_it_is(who: Who) {
     let mut supervised = Supervised::prepare(who, "");
@@ -429,6 +460,7 @@ for_each_user!(
     a_file_that_is_read_again_takes_effect_whole_or_not_at_all,
     one_that_waits_takes_its_new_definition,
     a_start_in_the_background_tells_the_truth,
+    a_restart_of_the_service_costs_no_agent,
     the_shipped_file_runs_as_it_is,
     tokens_that_cannot_be_read_are_told_of,
 );

@@ -1,6 +1,6 @@
 //! Agents that a file declares: each runs, or waits to be tried again, or is not wanted and says by whom.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -28,9 +28,21 @@ pub(crate) struct Declared {
 
 #[derive(Debug, Default)]
 struct Table {
-    by_name: BTreeMap<String, Entry>,
+    /// As they stand in the file.
+    entries: Vec<Entry>,
     /// Somebody is starting those whose time has come.
     is_busy: bool,
+}
+
+impl Table {
+    fn entry(&self, name: &str) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.spec.name == name)
+    }
+
+    fn entry_mut(&mut self, name: &str) -> Option<&mut Entry> {
+        let mut entries = self.entries.iter_mut();
+        entries.find(|entry| entry.spec.name == name)
+    }
 }
 
 #[derive(Debug)]
@@ -66,35 +78,38 @@ impl Declared {
         let shares = shares(budget, &specs);
         let shares = shares.unwrap_or_else(|_| vec![Budget::UNBOUNDED; specs.len()]);
         let mut table = self.table();
-        let mut old = std::mem::take(&mut table.by_name);
+        let old = std::mem::take(&mut table.entries);
+        let old = old
+            .into_iter()
+            .map(|entry| (entry.spec.name, entry.trouble));
+        let mut old: HashMap<String, Option<Trouble>> = old.collect();
         for (spec, share) in specs.into_iter().zip(shares) {
-            let name = spec.name.clone();
-            let trouble = old.remove(&name).and_then(|entry| entry.trouble);
+            let trouble = old.remove(&spec.name).flatten();
             let entry = Entry {
                 spec,
                 share,
                 trouble,
             };
-            table.by_name.insert(name, entry);
+            table.entries.push(entry);
         }
     }
 
     pub(super) fn knows(&self, name: &str) -> bool {
-        self.table().by_name.contains_key(name)
+        self.table().entry(name).is_some()
     }
 
     pub(super) fn spec(&self, name: &str) -> Option<AgentSpec> {
         let table = self.table();
-        table.by_name.get(name).map(|entry| entry.spec.clone())
+        table.entry(name).map(|entry| entry.spec.clone())
     }
 
     pub(super) fn specs(&self) -> Vec<AgentSpec> {
         let table = self.table();
-        table.by_name.values().map(|it| it.spec.clone()).collect()
+        table.entries.iter().map(|it| it.spec.clone()).collect()
     }
 
     fn share(&self, name: &str) -> Option<Budget> {
-        self.table().by_name.get(name).map(|entry| entry.share)
+        self.table().entry(name).map(|entry| entry.share)
     }
 
     /// Marks a declared agent as not wanted, durably. Says why that can't be kept, where it can't.
@@ -131,7 +146,7 @@ impl Declared {
     pub(super) fn refused(&self, name: &str, problem: &Problem, rules: &RestartRules) -> bool {
         let now_ms = belljar_gate::clock::now().wall_ms;
         let mut table = self.table();
-        let Some(entry) = table.by_name.get_mut(name) else {
+        let Some(entry) = table.entry_mut(name) else {
             return false;
         };
         let before = entry.trouble.take();
@@ -156,14 +171,14 @@ impl Declared {
 
     /// An agent runs.
     pub(super) fn started(&self, name: &str) {
-        if let Some(entry) = self.table().by_name.get_mut(name) {
+        if let Some(entry) = self.table().entry_mut(name) {
             entry.trouble = None;
         }
     }
 
     /// What refused agents may have changed: they are tried at once.
     pub(super) fn hurry(&self) {
-        for entry in self.table().by_name.values_mut() {
+        for entry in &mut self.table().entries {
             if let Some(trouble) = &mut entry.trouble {
                 trouble.attempts = 0;
                 trouble.again_at = Instant::now();
@@ -179,8 +194,8 @@ impl Declared {
             return Vec::new();
         }
         let due: Vec<_> = table
-            .by_name
-            .values()
+            .entries
+            .iter()
             .filter(|entry| {
                 let trouble = entry.trouble.as_ref();
                 trouble.is_some_and(|trouble| trouble.again_at <= now)
@@ -242,7 +257,7 @@ impl Declared {
     /// Those that don't run, by name.
     pub(super) fn not_running(&self, live: &HashSet<String>) -> Vec<DeclaredView> {
         let table = self.table();
-        let entries = table.by_name.values();
+        let entries = table.entries.iter();
         entries
             .filter(|entry| !live.contains(&entry.spec.name))
             .map(|entry| self.view(entry))
@@ -433,7 +448,7 @@ impl Inner {
 fn kill_switch_is_engaged(reason: &str) -> Problem {
     let message = format!("the kill switch is engaged: {reason}");
     Problem::new("deny_kill_switch", message)
-        .hint("reset it: `belljar replication kill-switch reset`")
+        .hint("take it off: `belljar replication kill-switch reset --reason …`")
 }
 
 impl super::roster::Roster {

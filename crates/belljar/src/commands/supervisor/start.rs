@@ -34,6 +34,8 @@ use crate::print::{self, Line};
 const LOOK: Duration = Duration::from_millis(100);
 /// How often the monitor hears how the daemon does.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
+/// Ends the daemon and leaves its agents to the next one: what an upgrade needs.
+const LEAVE: i32 = Signal::USR1.as_raw();
 /// Has the file read again.
 const HANG_UP: i32 = Signal::HUP.as_raw();
 
@@ -63,6 +65,14 @@ pub(super) fn start(arguments: Start) -> Result<u8, Failure> {
     })?;
     let plan = plan(&arguments)?;
     serve(plan, &signals)
+}
+
+/// How the daemon ends.
+enum Ending {
+    /// Its agents first, with this grace.
+    ShutDown(Option<Duration>),
+    /// Alone: whoever lives goes on, and the next daemon adopts it.
+    Leave,
 }
 
 /// Serves until somebody asks for the end.
@@ -118,7 +128,7 @@ fn serve(plan: Plan, signals: &SignalWatch) -> Result<u8, Failure> {
     let mut status_at = Instant::now();
     let is_at_terminal = std::io::stdin().is_terminal();
     let mut tokens = TokenTrouble::of(plan.state.path());
-    let grace = loop {
+    let ending = loop {
         if status_at <= Instant::now() {
             status_at = Instant::now() + STATUS_EVERY;
             tokens.look(&monitor);
@@ -127,19 +137,25 @@ fn serve(plan: Plan, signals: &SignalWatch) -> Result<u8, Failure> {
             }
         }
         if let Some(grace) = daemon.asked_to_end(LOOK) {
-            break Some(grace);
+            break Ending::ShutDown(Some(grace));
         }
         match signals.next() {
             // Without the terminal it was started at there is nobody to serve it for; a daemon reads its file again.
-            Some(HANG_UP) if is_at_terminal && !std::io::stdin().is_terminal() => break None,
+            Some(HANG_UP) if is_at_terminal && !std::io::stdin().is_terminal() => {
+                break Ending::ShutDown(None);
+            }
             Some(HANG_UP) => reload(&daemon),
+            Some(LEAVE) => break Ending::Leave,
             Some(CONTINUED) | None => {}
-            Some(_) => break None,
+            Some(_) => break Ending::ShutDown(None),
         }
     };
     // Nobody looks at agents that are about to be ended.
     drop(rollouts);
-    let left = daemon.shut_down(grace);
+    let left = match ending {
+        Ending::ShutDown(grace) => daemon.shut_down(grace),
+        Ending::Leave => 0,
+    };
     // Whoever watches sees the end; then nobody asks any more, and what is known is written.
     drop(web);
     drop(daemon);
