@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use belljar_api::{
-    AgentDetail, AgentList, AgentView, Done, ImageView, KillReport, OperatorCall, OutputQuery,
-    OutputReply, OutputStream, Problem, ProcessList, Shown, Status, StopRequest,
+    AgentDetail, AgentList, AgentPhase, AgentView, Done, ImageView, KillReport, OperatorCall,
+    OutputQuery, OutputReply, OutputStream, Problem, ProcessList, Shown, Status, StopRequest,
 };
 use belljar_replication::WorkerId;
 use std::sync::PoisonError;
@@ -44,7 +44,10 @@ impl Inner {
                 })
             }),
             OperatorCall::StartAgent(asked) => answer(asked, |request| {
-                let spec = request.into();
+                let spec: super::AgentSpec = request.into();
+                if self.roster.declared.knows(&spec.name) {
+                    return Err(is_declared(&spec.name));
+                }
                 self.check_ceiling(by, &spec)?;
                 let worker = self.start(spec)?;
                 self.view(worker)
@@ -146,7 +149,9 @@ impl Inner {
     /// A declared agent is not to run from now on, over restarts of the daemon and of the machine: on disk before anybody is answered.
     fn unwant(&self, worker: WorkerId, by: &Actor, code: &str, reason: &str) {
         let found = self.roster.with(worker, |agent| {
-            let is_it = agent.view.parent.is_none() && !is_over(agent.view.phase);
+            // One that waits has nothing that could be held still.
+            let is_there = agent.view.phase != AgentPhase::Waiting || code != QUARANTINED;
+            let is_it = agent.view.parent.is_none() && !is_over(agent.view.phase) && is_there;
             is_it.then(|| agent.card.name.clone())
         });
         let Some(name) = found.flatten() else { return };
@@ -336,6 +341,14 @@ fn workdir_of(agent: &super::roster::Agent) -> String {
     work.unwrap_or(std::path::Path::new(""))
         .to_string_lossy()
         .into_owned()
+}
+
+/// Its name means what the file says.
+fn is_declared(name: &str) -> Refused {
+    let message = format!("the supervisor's file declares an agent {name}");
+    let problem = Problem::new("name_taken", message);
+    let hint = "choose another name, or `belljar supervisor agent start` that one";
+    Refused(Status::CONFLICT, problem.hint(hint))
 }
 
 pub(super) fn unknown() -> Refused {

@@ -339,6 +339,7 @@ impl Inner {
         let inner = Arc::clone(self);
         let thread = std::thread::Builder::new().name("belljar-declared".to_owned());
         let spawned = thread.spawn(move || {
+            let _busy = Busy(&inner);
             for spec in due {
                 if inner.roster.is_closing() {
                     break;
@@ -346,7 +347,6 @@ impl Inner {
                 // Told where it is refused.
                 let _ = inner.try_declared(spec);
             }
-            inner.declared().table().is_busy = false;
         });
         if spawned.is_err() {
             self.declared().table().is_busy = false;
@@ -379,6 +379,7 @@ impl Inner {
                 })
                 .collect::<Result<_, _>>()?,
         };
+        let specs = specs.into_iter().filter(|spec| !live.contains(&spec.name));
         let act = act_by(by.name(), request.reason.as_str());
         self.post().gate.note_act("start_declared", None, act)?;
         let mut reply = DeclaredReply::default();
@@ -442,6 +443,15 @@ impl Inner {
             Amount::of(own.min(spent_by_all(d)))
         });
         asked(&share, &spent, &free)
+    }
+}
+
+/// Somebody is starting those whose time has come, until this is dropped, however that comes about.
+struct Busy<'a>(&'a Inner);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.declared().table().is_busy = false;
     }
 }
 
