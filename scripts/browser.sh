@@ -10,7 +10,12 @@ belljar=$(realpath "$target/$host/debug/belljar")
 place=$(mktemp -d)
 export BELLJAR_STATE_DIR=$place/state
 mkdir "$place/work"
-printf '[supervisor]\nmax_agents = 60\nstop_grace_seconds = 1\n' >"$place/supervisor.toml"
+# What a token starts works below a directory that is named, and that is not root's.
+if [ "$(id -u)" = 0 ]; then
+    chmod 711 "$place"
+    chown 65534:65534 "$place/work"
+fi
+printf '[supervisor]\nmax_agents = 60\nstop_grace_seconds = 1\n[supervisor.api]\nworkspaces = ["work"]\n' >"$place/supervisor.toml"
 
 # Starts the supervisor in the background, and waits until it answers; its process and its address are left in files.
 cat >"$place/start" <<START

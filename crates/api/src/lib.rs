@@ -47,9 +47,9 @@ pub use routes::{
     EngageKillSwitch, Heartbeat, Kill, ListAgents, ListAlerts, ListEntries, ListEvents, ListHolds,
     ListProcesses, ListProposals, ListWorkers, Manifest, OPERATOR_ROUTES, OperatorCall, Proposals,
     Propose, ProveEntry, Quarantine, ReadAgent, ReadContract, ReadKillSwitch, ReadLedger,
-    ReadMetrics, ReadOutput, ReadProposal, ReadStatus, ReadTree, Release, Replicas, Replicate,
-    ReportUsage, ResetKillSwitch, ResolveAlert, RestartAgent, Revoke, ShutDown, Shutdown,
-    StartAgent, StopAgent, Usage, VerifyLedger,
+    ReadMetrics, ReadOutput, ReadProposal, ReadStatus, ReadTree, Release, Reload, Replicas,
+    Replicate, ReportUsage, ResetKillSwitch, ResolveAlert, RestartAgent, Revoke, ShutDown,
+    Shutdown, StartAgent, StartDeclared, StopAgent, Usage, VerifyLedger,
 };
 pub use server::{Asked, Call, Handle, Request, Responder, Running, Server, Stopped, Tag};
 pub use status::{Method, Status};

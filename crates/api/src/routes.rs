@@ -5,14 +5,15 @@ use crate::route::{Asker, NoTarget, Route, RouteInfo, Target, find};
 use crate::server::{Answer, Asked, Call, Responder};
 use crate::types::{
     AgentDetail, AgentList, AgentView, AlertList, AlertQuery, AlertView, Because,
-    ClockAcknowledged, ContractView, Done, Empty, EngageRequest, EpochBumped, EventList,
-    EventQuery, FleetQuery, HeartbeatReply, HoldAnswerRequest, HoldList, HoldView, KillReport,
-    KillRequest, KillSwitchView, LedgerEntries, LedgerQuery, LedgerReport, ManifestReply,
-    MetricsQuery, MetricsReply, OutputQuery, OutputReply, Problem, ProcessList, ProofReply,
-    ProposalDetail, ProposalList, ProposalsReply, ProposeRequest, Proposed, ReplicasReply,
-    ReplicateRequest, Replicated, ResetRequest, RestartRequest, RevokeRequest, Revoked,
-    ShutdownRequest, StartRequest, StatusView, StopRequest, SubtreeRequest, UsageReply,
-    UsageReport, WorkerId, WorkerList, WorkerView,
+    ClockAcknowledged, ContractView, DeclaredReply, Done, Empty, EngageRequest, EpochBumped,
+    EventList, EventQuery, FleetQuery, HeartbeatReply, HoldAnswerRequest, HoldList, HoldView,
+    KillReport, KillRequest, KillSwitchView, LedgerEntries, LedgerQuery, LedgerReport,
+    ManifestReply, MetricsQuery, MetricsReply, OutputQuery, OutputReply, Problem, ProcessList,
+    ProofReply, ProposalDetail, ProposalList, ProposalsReply, ProposeRequest, Proposed,
+    ReloadReply, ReloadRequest, ReplicasReply, ReplicateRequest, Replicated, ResetRequest,
+    RestartRequest, RevokeRequest, Revoked, ShutdownRequest, StartDeclaredRequest, StartRequest,
+    StatusView, StopRequest, SubtreeRequest, UsageReply, UsageReport, WorkerId, WorkerList,
+    WorkerView,
 };
 use crate::{Method, Status};
 
@@ -229,6 +230,10 @@ routes! {
     ProveEntry = Get "/v1/ledger/proof" (NoTarget) LedgerQuery => OK ProofReply, by Viewer;
     /// Reads the whole log again and says whether it is whole.
     VerifyLedger = Post "/v1/ledger/verify" (NoTarget) Empty => OK LedgerReport, by Operator;
+    /// Makes declared agents wanted again, whatever ended them, and starts them.
+    StartDeclared = Post "/v1/declared/start" (NoTarget) StartDeclaredRequest => OK DeclaredReply, by Operator;
+    /// Reads the supervisor's file again: agents that are new are started, those that are gone end, those that changed are started anew.
+    Reload = Post "/v1/reload" (NoTarget) ReloadRequest => OK ReloadReply, by Admin;
     /// Ends every agent and then the daemon.
     ShutDown = Post "/v1/shutdown" (NoTarget) StopRequest => OK Done, by Admin;
 }

@@ -75,6 +75,7 @@ fn budget() -> BudgetView {
 
 fn report(killed: u64) -> KillReport {
     KillReport {
+        held_by: None,
         killed,
         boxes: killed,
         survivors: 0,
@@ -130,6 +131,7 @@ fn engaged(reason: &Reason) -> KillSwitchView {
     let reason = Shown::new(reason.as_str());
     KillSwitchView {
         engaged: Some(Engagement {
+            held_by: None,
             reason,
             since_ms: 1,
         }),

@@ -53,6 +53,9 @@ pub(crate) const STALE: u8 = 5;
 /// A log can't be read.
 pub(crate) const UNREADABLE: u8 = 6;
 
+/// Everybody was killed, and it is not on record or nothing holds the kill switch.
+pub(crate) const UNRECORDED: u8 = 7;
+
 /// The table in the help.
 pub(crate) const HELP: &str = "\
 Exit codes:

@@ -216,7 +216,35 @@ fn metrics_count_calls_by_tool_and_an_agent_can_t_flood_them(who: Who) {
     assert!(seconds.is_some_and(|seconds| seconds > 0.0), "{page}");
 }
 
+fn a_server_that_dies_is_told_of_and_a_new_session_has_another(who: Who) {
+    let scene = Scene::start(who);
+    let again = "python3 -B client.py die >first; python3 -B client.py echo";
+    let script = format!("{again} >second.new; mv second.new second; while :; do sleep 0.1; done");
+    let agent = scene.supervised.limited("agent", POLICY, &script);
+    let heard = scene.heard("second");
+    assert!(heard[0]["result"].is_object(), "{heard:?}");
+    let first = scene.supervised.await_file("first");
+    assert!(first.contains("-32014"), "{first}");
+    eventually("an alert", || {
+        let alerts = scene.supervised.query(&["monitor", "alerts"]);
+        let mut alerts = alerts["alerts"].as_array().into_iter().flatten();
+        alerts
+            .any(|it| it["agent"] == agent && it.to_string().contains("the MCP server tools"))
+            .then_some(())
+    });
+    // An agent that ends takes its servers along; that is no server's death.
+    let events = |scene: &Scene| {
+        let events = scene.supervised.query(&["monitor", "events"]).to_string();
+        events.matches("the MCP server tools").count()
+    };
+    let before = events(&scene);
+    scene.supervised.said(&["supervisor", "stop", "agent"]);
+    scene.supervised.await_phase(&agent, "ended");
+    assert_eq!(events(&scene), before);
+}
+
 for_each_user!(
+    a_server_that_dies_is_told_of_and_a_new_session_has_another,
     held_calls_appear_in_the_stream_are_answered_and_vanish,
     metrics_count_calls_by_tool_and_an_agent_can_t_flood_them,
 );

@@ -62,6 +62,7 @@ impl Supervisor {
             };
             match answers.answer("local", call) {
                 Some(OperatorCall::ListAgents(asked)) => asked.responder.reply(&AgentList {
+                    not_running: Vec::new(),
                     agents: vec![agent()],
                     max_agents: 10,
                     at_ms: 1_000,

@@ -80,13 +80,16 @@ fn a_supervisor_elsewhere_is_asked_like_one_here(who: Who) {
         .jail
         .put(&place.join("about"), "certificates of a test");
     make_certificates(&place);
+    // Whoever runs the supervisor, what a token starts is an ordinary user's.
+    std::os::unix::fs::chown(&supervised.jail.work, Some(Who::User.uid()), None).ok();
     supervised.jail.own(&place);
     let file = |name: &str| place.join(name).display().to_string();
     let config = format!(
-        "[supervisor]\nmax_agents = 9\nstop_grace_seconds = 1\n[supervisor.web]\ncertificate = {:?}\nkey = {:?}\nclient_ca = {:?}\n",
+        "[supervisor]\nmax_agents = 9\nstop_grace_seconds = 1\n[supervisor.web]\ncertificate = {:?}\nkey = {:?}\nclient_ca = {:?}\n[supervisor.api]\nworkspaces = [{:?}]\n",
         file("server.pem"),
         file("server.key"),
-        file("ca.pem")
+        file("ca.pem"),
+        supervised.jail.home.display().to_string(),
     );
     let path = supervised.jail.base.join("supervisor.toml");
     supervised.jail.put(&path, &config);

@@ -5,9 +5,9 @@ mod support;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use belljar_api::{AgentView, EventKind, NewEvent, OperatorCall, RestartPolicy};
+use belljar_api::{AgentView, EventKind, NewEvent, OperatorCall};
 use belljar_supervisor::StateDir;
-use belljar_supervisor::daemon::{AgentSpec, Daemon, DaemonSettings, Observer};
+use belljar_supervisor::daemon::{Actor, AgentSpec, Daemon, DaemonSettings, Observer};
 use serde_json::{Value, json};
 use support::{AGENT, belljar, eventually};
 
@@ -68,17 +68,13 @@ impl Watched {
     #[track_caller]
     fn agent(&self, name: &str, script: &str, capability: Option<&str>) {
         let spec = AgentSpec {
-            name: name.to_owned(),
             command: ["sh", "-c", script].map(str::to_owned).to_vec(),
             workdir: Some(self.work()),
             capability: capability.map(str::to_owned),
-            profile: None,
-            restart: RestartPolicy::Never,
-            protected: Vec::new(),
-            servers: belljar_supervisor::tools::ServerFiles::default(),
+            ..AgentSpec::named(name)
         };
         let daemon = self.daemon.as_ref().expect("a daemon");
-        daemon.start_declared(spec).expect("a start");
+        daemon.start(spec).expect("a start");
     }
 
     /// Asks as a web server would.
@@ -102,7 +98,7 @@ impl Watched {
         let (_, call) = carried.expect("a good request");
         let daemon = self.daemon.as_ref().expect("a daemon");
         assert!(
-            daemon.answer("tester", call).is_none(),
+            daemon.answer(&Actor::Owner, call).is_none(),
             "{path} is the daemon's"
         );
         let (status, body) = receive.recv().expect("an answer");
@@ -267,7 +263,7 @@ fn an_agent_can_be_looked_into() {
     let (_, call) = carried.expect("a good request");
     let daemon = watched.daemon.as_ref().expect("a daemon");
     assert!(matches!(
-        daemon.answer("tester", call),
+        daemon.answer(&Actor::Owner, call),
         Some(OperatorCall::ReadMetrics(_))
     ));
     let (_, stopped) = watched.ask(

@@ -235,6 +235,161 @@ fn a_replica_whose_image_cannot_be_put_on_record_does_not_start(who: Who) {
     assert!(!ran.exists(), "it ran: {}", family.output());
 }
 
+const IDLE: &str = "while :; do sleep 0.1; done";
+/// What `kill-all` ends with where everybody is dead and something could not be kept.
+const UNRECORDED: i32 = 7;
+
+/// `belljar` in a view of its own where the state directory can't be written to.
+fn read_only(jail: &Jail, words: &[&str]) -> std::process::Output {
+    let script = "mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\" && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", script]);
+    command.arg(&jail.state);
+    if !jail.who.is_runner() {
+        let uid = jail.who.uid().to_string();
+        command.args([
+            "setpriv",
+            "--reuid",
+            &uid,
+            "--regid",
+            &uid,
+            "--clear-groups",
+        ]);
+    }
+    command.arg(jail.belljar_path()).args(words);
+    command.env("BELLJAR_STATE_DIR", &jail.state);
+    command.env("BELLJAR_RUNTIME_DIR", jail.base.join("runtime"));
+    command.output().expect("unshare")
+}
+
+/// Lays the state directory over itself, for reading alone: whoever has files of it open keeps those.
+fn close_state(jail: &Jail) {
+    for options in [&["--bind"][..], &["-o", "remount,bind,ro"]] {
+        let mut mount = Command::new("mount");
+        mount.args(options).arg(&jail.state);
+        if options == ["--bind"] {
+            mount.arg(&jail.state);
+        }
+        assert!(mount.status().expect("mount").success(), "{options:?}");
+    }
+}
+
+fn open_state(jail: &Jail) {
+    let opened = Command::new("umount")
+        .arg("--lazy")
+        .arg(&jail.state)
+        .status();
+    assert!(opened.expect("umount").success());
+}
+
+/// Who runs is killed first; then whatever can hold the switch does, and says so.
+fn kill_all_needs_no_disk(who: Who) {
+    let mut supervised = Supervised::prepare(who, CONFIG);
+    let runtime = supervised.jail.base.join("runtime");
+    let reset = ["replication", "kill-switch", "reset", "--reason", "over"];
+    // First with nothing to hold it but the daemon, and then with a directory that can.
+    for has_place in [false, true] {
+        supervised.start_again();
+        supervised.agent("old", IDLE);
+        if has_place {
+            std::fs::create_dir(&runtime).expect("a directory");
+            supervised.jail.own(&runtime);
+        }
+        close_state(&supervised.jail);
+        let said = supervised.belljar(&["supervisor", "kill-all", "--output", "json"]);
+        let report: Value = serde_json::from_str(&said.stdout()).expect("a report");
+        assert_eq!(
+            (&report["killed"], &report["survivors"]),
+            (&1.into(), &0.into()),
+            "{report}"
+        );
+        let is_recorded = report["not_recorded"].is_null();
+        let expected = if is_recorded { 0 } else { UNRECORDED };
+        assert_eq!(said.status.code(), Some(expected), "{}", said.stderr());
+        assert!(is_recorded == has_place, "{report}");
+        let held_by = |supervised: &Supervised| {
+            let status = status(supervised);
+            let engaged = &status["status"]["kill_switch"]["engaged"];
+            engaged["held_by"].as_str().unwrap_or_default().to_owned()
+        };
+        let expected = if has_place {
+            "runtime"
+        } else {
+            "the memory of the supervisor"
+        };
+        assert!(
+            held_by(&supervised).contains(expected),
+            "{}",
+            held_by(&supervised)
+        );
+        let new = supervised.belljar(&["sandbox", "--name", "new", "--", "/bin/true"]);
+        assert_eq!(new.status.code(), Some(REFUSED), "{}", new.stderr());
+        // With a disk again it goes where it lasts, and so it does for the next daemon.
+        open_state(&supervised.jail);
+        eventually("it is on the disk", || {
+            held_by(&supervised)
+                .contains("the state directory")
+                .then_some(())
+        });
+        supervised.murder();
+        supervised.start_again();
+        assert!(held_by(&supervised).contains("the state directory"));
+        supervised.said(&reset);
+        assert!(status(&supervised)["status"]["kill_switch"]["engaged"].is_null());
+        supervised.said(&["supervisor", "shutdown"]);
+        supervised.await_end();
+        assert!(
+            !has_place
+                || std::fs::read_dir(runtime.join("belljar")).is_ok_and(|it| it.count() == 0)
+        );
+    }
+}
+
+/// The same with the daemon dead and the state directory for reading alone.
+fn kill_all_needs_no_daemon_and_no_disk(who: Who) {
+    let mut supervised = Supervised::start(who, CONFIG);
+    let runtime = supervised.jail.base.join("runtime");
+    for has_place in [false, true] {
+        supervised.agent("old", IDLE);
+        supervised.murder();
+        if has_place {
+            std::fs::create_dir(&runtime).expect("a directory");
+            supervised.jail.own(&runtime);
+        }
+        let said = read_only(&supervised.jail, &["supervisor", "kill-all"]);
+        let errors = String::from_utf8_lossy(&said.stderr).into_owned();
+        assert_eq!(said.status.code(), Some(UNRECORDED), "{errors}");
+        assert!(
+            String::from_utf8_lossy(&said.stdout).contains("survivors: 0"),
+            "{errors}"
+        );
+        assert!(supervised.keepers().is_empty(), "somebody lives");
+        let words = ["replication", "kill-switch", "status"];
+        let said = read_only(&supervised.jail, &words);
+        let engaged = String::from_utf8_lossy(&said.stdout).into_owned();
+        match has_place {
+            false => assert!(errors.contains("nothing holds the kill switch"), "{errors}"),
+            true => assert!(
+                engaged.contains("held by") && engaged.contains("runtime"),
+                "{engaged}"
+            ),
+        }
+        supervised.start_again();
+        let new = supervised.belljar(&["sandbox", "--name", "new", "--", "/bin/true"]);
+        assert_eq!(
+            new.status.code(),
+            Some(if has_place { REFUSED } else { 0 }),
+            "{}",
+            new.stderr()
+        );
+        supervised.said(&["replication", "kill-switch", "reset", "--reason", "over"]);
+        assert!(
+            !has_place
+                || std::fs::read_dir(runtime.join("belljar")).is_ok_and(|it| it.count() == 0)
+        );
+    }
+}
+
 fn a_taken_port_is_told_and_nothing_is_left(who: Who) {
     let mut supervised = Supervised::prepare(who, CONFIG);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -288,6 +443,8 @@ for_each_user_in_a_world!(
     a_shutdown_needs_no_record,
     a_box_whose_image_cannot_be_put_on_record_does_not_start,
     a_replica_whose_image_cannot_be_put_on_record_does_not_start,
+    kill_all_needs_no_disk,
+    kill_all_needs_no_daemon_and_no_disk,
     a_taken_port_is_told_and_nothing_is_left,
     a_damaged_history_is_set_aside,
 );

@@ -116,7 +116,7 @@ static RESOURCES: Object = Object {
     ],
 };
 
-static BUDGET: Object = Object {
+pub(crate) static BUDGET: Object = Object {
     name: "budget",
     doc: "What the whole family may use together; null is unbounded.",
     fields: &[
@@ -271,7 +271,7 @@ fn resources(section: &Node<'_>) -> Result<ResourceSpec, Problem> {
     Ok(spec)
 }
 
-fn budget(section: &Node<'_>) -> Result<Budget, Problem> {
+pub(crate) fn budget(section: &Node<'_>) -> Result<Budget, Problem> {
     let amount = |key, read: fn(&Node<'_>) -> Result<u64, Problem>| {
         let mut number = None;
         limit(&mut number, section.get(key), read)?;

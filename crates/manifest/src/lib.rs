@@ -42,7 +42,7 @@ pub use profiles::{PROFILES, profile, profile_source};
 pub use schema::{
     schema_agent, schema_capability, schema_contract, schema_sandbox_toml, schema_supervisor,
 };
-pub use supervisor_file::{DeclaredAgent, DeclaredRestart, SupervisorFile, WebTable};
+pub use supervisor_file::{ApiTable, DeclaredAgent, DeclaredRestart, SupervisorFile, WebTable};
 pub use text::MAX_FILE_BYTES;
 
 use text::Text;

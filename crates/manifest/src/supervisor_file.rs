@@ -4,7 +4,10 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::decode::{replace, seconds, text, whole};
+use belljar_policy::Budget;
+
+use crate::contract_file;
+use crate::decode::{number, replace, seconds, text, whole};
 use crate::node::{Node, Problem, Value, quoted};
 use crate::shape::{Case, Choice, Field, Object, Shape, field, required};
 
@@ -112,6 +115,11 @@ static SUPERVISOR: Object = Object {
             "Where the dashboard and the API are, beyond the loopback.",
         ),
         field(
+            "api",
+            Shape::Object(&API),
+            "What holders of tokens may start.",
+        ),
+        field(
             "monitor",
             Shape::Open,
             "How long what agents used and did is kept: see the operator's guide.",
@@ -147,6 +155,31 @@ static WEB: Object = Object {
                 most: MOST_WORDS,
             },
             "Names under which it is asked, besides the loopback's.",
+        ),
+    ],
+};
+
+static API: Object = Object {
+    name: "supervisor.api",
+    doc: "What holders of tokens may start. The owner of the local socket is not held to it.",
+    fields: &[
+        field(
+            "workspaces",
+            Shape::List {
+                item: &Shape::Text { most: MOST_PATH },
+                most: MOST_WORDS,
+            },
+            "Directories below which such agents work. Without it, `workspaces` in the state directory.",
+        ),
+        field(
+            "ceiling",
+            PATH,
+            "A capability.yaml that whatever a token starts must be within. Without it, the shipped profile moderate.",
+        ),
+        field(
+            "admin_ceiling",
+            PATH,
+            "The same for tokens of the role admin. Without it, `ceiling`.",
         ),
     ],
 };
@@ -213,6 +246,11 @@ const AGENT_RESTART: Field = field(
     Shape::Choice(&RESTARTS),
     "What happens when it ends by itself. Without it, never.",
 );
+const RESTART_ON_OOM: Field = field(
+    "restart_on_oom",
+    Shape::Bool,
+    "Whether it is started again when it ran out of memory. Without it, true with `restart = \"always\"` and false otherwise.",
+);
 const ENABLED: Field = field(
     "enabled",
     Shape::Bool,
@@ -230,6 +268,7 @@ static AGENT: Object = Object {
         CAPABILITY,
         PROFILE,
         AGENT_RESTART,
+        RESTART_ON_OOM,
         ENABLED,
     ],
 };
@@ -258,6 +297,20 @@ static DECLARED: Object = Object {
         CAPABILITY,
         PROFILE,
         AGENT_RESTART,
+        RESTART_ON_OOM,
+        field(
+            "share",
+            Shape::NumberFrom {
+                least: 0.0,
+                most: 1.0,
+            },
+            "The part of the contract's budget that it and its replicas get. Agents without `share` and `budget` split evenly what the others leave.",
+        ),
+        field(
+            "budget",
+            Shape::Object(&contract_file::BUDGET),
+            "The same in amounts. What it does not name is split as for an agent without it.",
+        ),
         ENABLED,
     ],
 };
@@ -291,8 +344,21 @@ pub struct SupervisorFile {
     pub crash_window: Option<Duration>,
     /// Where the dashboard is.
     pub web: WebTable,
+    /// What holders of tokens may start.
+    pub api: ApiTable,
     /// The agents.
     pub agents: Vec<DeclaredAgent>,
+}
+
+/// What holders of tokens may start, as a file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ApiTable {
+    /// Directories below which they may, as they are written.
+    pub workspaces: Vec<PathBuf>,
+    /// The most they may grant, as it is written.
+    pub ceiling: Option<PathBuf>,
+    /// The same for admins.
+    pub admin_ceiling: Option<PathBuf>,
 }
 
 /// Where the dashboard is, as a file says.
@@ -311,7 +377,7 @@ pub struct WebTable {
 }
 
 /// An agent as a file declares it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct DeclaredAgent {
     /// What people call it.
     pub name: String,
@@ -327,6 +393,12 @@ pub struct DeclaredAgent {
     pub profile: Option<String>,
     /// What happens when it ends by itself.
     pub restart: DeclaredRestart,
+    /// Whether it is started again after it ran out of memory, where that is said.
+    pub restart_on_oom: Option<bool>,
+    /// The part of the contract's budget that it gets, where that is said.
+    pub share: Option<f64>,
+    /// Amounts of it; what is not said is unbounded here.
+    pub budget: Budget,
     /// Whether it is started with the supervisor.
     pub enabled: bool,
 }
@@ -420,6 +492,14 @@ fn decode_supervisor(file: &mut SupervisorFile, node: &Node<'_>) -> Result<(), P
     if let Some(web) = node.get("web") {
         decode_web(&mut file.web, web)?;
     }
+    if let Some(api) = node.get("api") {
+        let table = &mut file.api;
+        replace(&mut table.ceiling, api.get("ceiling"), path)?;
+        replace(&mut table.admin_ceiling, api.get("admin_ceiling"), path)?;
+        for place in api.get("workspaces").map(Node::items).unwrap_or_default() {
+            table.workspaces.push(PathBuf::from(text(place)?));
+        }
+    }
     Ok(())
 }
 
@@ -480,6 +560,10 @@ fn decode_agent(node: &Node<'_>) -> Result<DeclaredAgent, Problem> {
         let problem = Problem::new(project.span, "it has a workdir and a project");
         return Err(problem.with_hint("remove one of them: releases of a project have their place"));
     }
+    if let (Some(_), Some(budget)) = (node.get("share"), node.get("budget")) {
+        let problem = Problem::new(budget.span, "it has a share and a budget");
+        return Err(problem.with_hint("remove one of them"));
+    }
     let restart = match given("restart")? {
         Some("always") => DeclaredRestart::Always,
         Some("on_failure") => DeclaredRestart::OnFailure,
@@ -493,6 +577,16 @@ fn decode_agent(node: &Node<'_>) -> Result<DeclaredAgent, Problem> {
         capability: given("capability")?.map(PathBuf::from),
         profile: given("profile")?.map(str::to_owned),
         restart,
+        restart_on_oom: match node.get("restart_on_oom").map(|node| &node.value) {
+            Some(Value::Bool(wanted)) => Some(*wanted),
+            _ => None,
+        },
+        share: node.get("share").map(number).transpose()?,
+        budget: node
+            .get("budget")
+            .map(contract_file::budget)
+            .transpose()?
+            .unwrap_or(Budget::UNBOUNDED),
         enabled: !matches!(
             node.get("enabled").map(|node| &node.value),
             Some(Value::Bool(false))

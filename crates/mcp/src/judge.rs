@@ -138,6 +138,11 @@ pub trait Judge: Send + Sync {
 
     /// Something on the wire that was refused before it could be judged: a duplicate key, a batch, a bad name.
     fn malformed(&self, server: &str, why: &str);
+
+    /// A server's program ended while somebody used it.
+    fn server_ended(&self, server: &str) {
+        let _ = server;
+    }
 }
 
 /// A list that names things other than tools.

@@ -21,7 +21,7 @@ use crate::judge::{
 };
 use crate::pins::{Pin, Pins, Standing};
 use crate::rate::Rates;
-use crate::record::{McpEvent, Recorder};
+use crate::record::{McpEvent, Recorder, SERVER_ENDED};
 use crate::redact::redacted;
 use crate::server_facts::ServerFacts;
 use crate::watch::{Suspicion, Watch};
@@ -525,6 +525,15 @@ impl Judge for PolicyJudge {
     fn malformed(&self, server: &str, why: &str) {
         let told = lock(&self.watch).once(self.now(), Suspicion::Malformed, server);
         self.suspect(told, server, "", why);
+    }
+
+    fn server_ended(&self, server: &str) {
+        self.recorder.record(McpEvent::Suspicious {
+            server: server.to_owned(),
+            tool: String::new(),
+            code: SERVER_ENDED.to_owned(),
+            detail: "the server ended while it was in use; a new session starts another".to_owned(),
+        });
     }
 }
 

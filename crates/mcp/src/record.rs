@@ -10,6 +10,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// The code of a server that ended while it was in use.
+pub const SERVER_ENDED: &str = "server_gone";
+
 /// Something for the record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]

@@ -145,6 +145,12 @@ impl State {
         self.tree.find(id).map(|slot| self.view(slot))
     }
 
+    /// What is left of the contract's budget for another root.
+    #[must_use]
+    pub fn free_of_fleet(&self) -> Budget {
+        self.tree.account(crate::tree::FLEET).free()
+    }
+
     /// The live workers, each before its children: with `parent` and `depth`, the family tree.
     pub fn workers(&self) -> impl Iterator<Item = WorkerView> {
         self.tree.in_order().into_iter().map(|slot| self.view(slot))

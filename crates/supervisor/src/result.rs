@@ -65,6 +65,9 @@ impl KillCode {
     /// Its pid 1 died, and nobody had ordered it.
     pub const INIT_DIED: Self = Self("init_died");
 
+    /// Nobody came back to look after it.
+    pub const ORPHANED: Self = Self("orphaned");
+
     /// A code of the caller's own.
     ///
     /// # Panics

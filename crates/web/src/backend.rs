@@ -22,6 +22,11 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Whether requests can be served. The text is for the server's operator; it does not go over the web.
     fn ready(&self) -> Result<(), String>;
+
+    /// The agents that should run and don't. Their names go over the web, to everybody.
+    fn not_running(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 impl<B: Backend> Backend for Arc<B> {
@@ -39,6 +44,10 @@ impl<B: Backend> Backend for Arc<B> {
 
     fn ready(&self) -> Result<(), String> {
         self.as_ref().ready()
+    }
+
+    fn not_running(&self) -> Vec<String> {
+        self.as_ref().not_running()
     }
 }
 

@@ -193,6 +193,9 @@ pub struct KillReport {
     /// Why there is no entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_recorded: Option<Shown>,
+    /// What holds the kill switch, where that was engaged; absent where nothing does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_by: Option<Shown>,
 }
 
 /// Ends everything and refuses every grant until it is reset.
@@ -226,6 +229,9 @@ pub struct Engagement {
     pub reason: Shown,
     /// Since when.
     pub since_ms: u64,
+    /// What holds it: the state directory, or where that could not be written to something that does not last as long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_by: Option<Shown>,
 }
 
 /// Revokes a worker's manifest, and with it every manifest below.

@@ -180,6 +180,7 @@ pub fn start_request() -> StartRequest {
         )]),
         profile: Name::new("strict").ok(),
         restart: RestartPolicy::OnFailure,
+        restart_on_oom: Some(true),
     }
 }
 
@@ -190,6 +191,7 @@ pub fn answer(call: OperatorCall) {
         OperatorCall::ListAgents(asked) => {
             assert_eq!(asked.request.ended, Some(true));
             asked.responder.reply(&AgentList {
+                not_running: Vec::new(),
                 agents: vec![agent(id("w1"), AgentPhase::CrashLoop)],
                 max_agents: 10,
                 at_ms: 1,

@@ -18,6 +18,31 @@ pub(crate) enum Supervisor {
         #[command(flatten)]
         format: Format,
     },
+    /// Agents that the supervisor's file declares
+    #[command(subcommand)]
+    Agent(DeclaredAgents),
+    /// Read supervisor.toml again: start agents that are new, end those that are gone, start those that changed anew
+    Reload {
+        /// Only show what would change
+        #[arg(long)]
+        dry_run: bool,
+        /// Agents that changed go on as they are until they are started again
+        #[arg(long)]
+        no_restart: bool,
+        /// Why; it goes on record
+        #[arg(long, default_value = "operator")]
+        reason: String,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Check a supervisor.toml and everything it names: exit 0 if it can be used, 1 if not
+    Validate {
+        /// The file
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        #[command(flatten)]
+        format: Format,
+    },
     /// Ask an agent to end; kill it when it has not after the grace
     Stop {
         #[command(flatten)]
@@ -73,6 +98,24 @@ pub(crate) enum Supervisor {
         /// How long agents may take
         #[arg(long, value_name = "SECONDS", value_parser = super::seconds)]
         grace: Option<Duration>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DeclaredAgents {
+    /// Make declared agents wanted again, whatever ended them, and start them
+    Start {
+        /// Their names
+        #[arg(value_name = "NAME", required_unless_present = "all")]
+        names: Vec<String>,
+        /// All that do not run
+        #[arg(long, conflicts_with = "names")]
+        all: bool,
+        /// Why; it goes on record
+        #[arg(long, default_value = "operator")]
+        reason: String,
+        #[command(flatten)]
+        format: Format,
     },
 }
 

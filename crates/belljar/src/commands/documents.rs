@@ -12,6 +12,9 @@ pub(crate) fn validate(arguments: &Validate) -> Result<u8, Failure> {
     let file = arguments.file.as_ref().or(arguments.config.as_ref());
     // One of them is required.
     let file = file.map(PathBuf::as_path).unwrap_or(Path::new(""));
+    if super::supervisor::is_supervisor_file(file) {
+        return super::supervisor::validate(file, arguments.format.output);
+    }
     let outcome = belljar_manifest::read_capability_file(file);
     match (outcome, arguments.format.output) {
         (Ok(capability), OutputFormat::Json) => {

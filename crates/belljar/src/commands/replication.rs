@@ -1,13 +1,16 @@
 //! `belljar replication …`: the operator's view of a family, and the operator's hand.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use belljar_api::{
     AcknowledgeClock, Because, BudgetView, BumpEpoch, CallError, Client, Empty, EngageKillSwitch,
-    EngageRequest, Kill, KillReport, KillRequest, ListWorkers, Quarantine, ReadKillSwitch,
-    ReadTree, Release, ResetKillSwitch, ResetRequest, Revoke, RevokeRequest, SubtreeRequest,
-    WorkerId, WorkerState, WorkerView,
+    EngageRequest, Engagement, Kill, KillReport, KillRequest, KillSwitchView, ListWorkers,
+    Quarantine, ReadKillSwitch, ReadTree, Release, ResetKillSwitch, ResetRequest, Revoke,
+    RevokeRequest, Shown, SubtreeRequest, WorkerId, WorkerState, WorkerView,
 };
+use belljar_gate::in_full;
+use belljar_gate::keyring::KeySource;
 use belljar_supervisor::StateDir;
 use belljar_supervisor::fleet::{self, Operator};
 use serde_json::json;
@@ -18,6 +21,9 @@ use crate::cli::OutputFormat;
 use crate::cli::replication::{Contract, KillSwitch, OnWorker, Replication};
 use crate::exit::{self, Failure};
 use crate::print::{self, Line};
+
+/// A supervisor that has not engaged the kill switch by then is not asked any more.
+const ENGAGED_WITHIN: Duration = Duration::from_secs(30);
 
 pub(crate) fn replication(command: Replication) -> Result<u8, Failure> {
     match command {
@@ -170,37 +176,33 @@ pub(super) fn kill_switch(command: KillSwitch) -> Result<u8, Failure> {
     match command {
         KillSwitch::Engage { reason, format } => {
             let mut report = match Operator::reach(&state) {
-                Ok(mut operator) => {
-                    let controller = operator.client.call::<EngageKillSwitch>(&EngageRequest {
+                Ok(operator) => {
+                    let mut client = operator.client.with_deadline(ENGAGED_WITHIN);
+                    let controller = client.call::<EngageKillSwitch>(&EngageRequest {
                         reason: said(reason.clone())?,
                     });
                     // Runs that no controller keeps are no exception.
                     let lone = fleet::kill_lone_runs(&state, None);
-                    let mut report = controller?;
+                    let mut report = match controller {
+                        Ok(report) => report,
+                        Err(error) => {
+                            let text = format!("the supervisor did not do it: {}", in_full(&error));
+                            print::line(Line::Note, &text);
+                            engage_alone(&state, &reason, keys)
+                        }
+                    };
                     report.killed += u64::from(lone.killed);
                     report.boxes += u64::from(lone.killed);
                     report.survivors += u64::from(lone.survivors);
                     report
                 }
-                Err(CallError::NotThere { .. }) => {
-                    let since = std::time::Instant::now();
-                    let (lone, unrecorded) = fleet::engage_alone(&state, &reason, keys)?;
-                    KillReport {
-                        killed: u64::from(lone.killed),
-                        boxes: u64::from(lone.killed),
-                        survivors: u64::from(lone.survivors),
-                        elapsed_us: u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX),
-                        entry: None,
-                        not_recorded: unrecorded
-                            .map(|error| belljar_api::Shown::new(&belljar_gate::in_full(&error))),
-                    }
-                }
-                Err(error) => return Err(error.into()),
+                // Nobody there, or nobody who answers: nothing of that keeps anybody alive.
+                Err(_) => engage_alone(&state, &reason, keys),
             };
             report.boxes = report
                 .boxes
                 .max(report.killed.saturating_sub(report.survivors));
-            Ok(tell(format.output, &report))
+            Ok(tell_engagement(format.output, &report))
         }
         KillSwitch::Reset { reason, format } => {
             let was_engaged = fleet::kill_switch(&state).is_some();
@@ -219,11 +221,22 @@ pub(super) fn kill_switch(command: KillSwitch) -> Result<u8, Failure> {
             Ok(exit::OK)
         }
         KillSwitch::Status(format) => {
-            let engaged = fleet::kill_switch(&state);
-            let view = json!({"engaged": engaged});
-            let engaged = engaged.as_ref();
-            let engaged = engaged.map(|engaged| (engaged.at_ms, engaged.reason.as_str()));
-            Ok(tell_engaged(format.output, &view, engaged))
+            // The one that runs knows more: its memory may be all that holds it.
+            if let Ok(mut operator) = Operator::reach(&state)
+                && let Ok(view) = operator.client.call::<ReadKillSwitch>(&Empty {})
+                && view.engaged.is_some()
+            {
+                return Ok(tell_view(format.output, &view));
+            }
+            let found = fleet::kill_switch(&state);
+            let view = KillSwitchView {
+                engaged: found.map(|(engaged, holder)| Engagement {
+                    reason: Shown::new(&engaged.reason),
+                    since_ms: engaged.at_ms,
+                    held_by: Some(Shown::new(&holder.to_string())),
+                }),
+            };
+            Ok(tell_view(format.output, &view))
         }
     }
 }
@@ -234,7 +247,7 @@ fn kill_switch_of(client: &mut Client, command: KillSwitch) -> Result<u8, Failur
         KillSwitch::Engage { reason, format } => {
             let reason = said(reason)?;
             let report = client.call::<EngageKillSwitch>(&EngageRequest { reason })?;
-            Ok(tell(format.output, &report))
+            Ok(tell_engagement(format.output, &report))
         }
         KillSwitch::Reset { reason, format } => {
             let was_engaged = client.call::<ReadKillSwitch>(&Empty {})?.engaged.is_some();
@@ -245,9 +258,7 @@ fn kill_switch_of(client: &mut Client, command: KillSwitch) -> Result<u8, Failur
         }
         KillSwitch::Status(format) => {
             let view = client.call::<ReadKillSwitch>(&Empty {})?;
-            let engaged = view.engaged.as_ref();
-            let engaged = engaged.map(|engaged| (engaged.since_ms, engaged.reason.as_str()));
-            Ok(tell_engaged(format.output, &json!(view), engaged))
+            Ok(tell_view(format.output, &view))
         }
     }
 }
@@ -260,17 +271,23 @@ fn tell_reset(output: OutputFormat, was_engaged: bool) {
     });
 }
 
-fn tell_engaged(
-    output: OutputFormat,
-    view: &serde_json::Value,
-    engaged: Option<(u64, &str)>,
-) -> u8 {
-    show(output, view, || match engaged {
-        Some((since_ms, reason)) => format!(
-            "engaged since {}: {}\n",
-            print::utc(since_ms),
-            print::harmless(reason)
-        ),
+fn tell_view(output: OutputFormat, view: &KillSwitchView) -> u8 {
+    let engaged = view.engaged.as_ref();
+    let mut shown = json!(view);
+    if let Some(engaged) = engaged {
+        // As it has always been called here.
+        shown["engaged"]["at_ms"] = json!(engaged.since_ms);
+    }
+    show(output, &shown, || match engaged {
+        Some(engaged) => {
+            let by = engaged.held_by.as_ref();
+            let by = by.map_or_else(String::new, |by| format!("; held by {by}"));
+            format!(
+                "engaged since {}: {}{by}\n",
+                print::utc(engaged.since_ms),
+                engaged.reason
+            )
+        }
         None => "not engaged\n".into(),
     });
     match engaged {
@@ -376,6 +393,46 @@ pub(super) fn tell(format: OutputFormat, report: &KillReport) -> u8 {
         exit::NO
     } else {
         exit::OK
+    }
+}
+
+/// The same of the kill switch: what is not on record, or holds nowhere, has a code of its own.
+fn tell_engagement(format: OutputFormat, report: &KillReport) -> u8 {
+    let code = tell(format, report);
+    match &report.held_by {
+        Some(by) => print::line(
+            Line::Note,
+            &format!("nothing starts any more; held by {by}"),
+        ),
+        None => print::line(
+            Line::Error,
+            "nothing holds the kill switch: see to the disk of the state directory, and engage it again",
+        ),
+    }
+    match code {
+        exit::OK if report.not_recorded.is_some() || report.held_by.is_none() => exit::UNRECORDED,
+        code => code,
+    }
+}
+
+/// Kills with no controller to do it, and says what could not be kept.
+fn engage_alone(state: &StateDir, reason: &str, keys: KeySource) -> KillReport {
+    let since = std::time::Instant::now();
+    let done = fleet::engage_alone(state, reason, keys);
+    KillReport {
+        killed: u64::from(done.kills.killed),
+        boxes: u64::from(done.kills.killed),
+        survivors: u64::from(done.kills.survivors),
+        elapsed_us: u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX),
+        entry: None,
+        not_recorded: done.unrecorded.map(|error| Shown::new(&in_full(&error))),
+        held_by: match done.held_by {
+            Ok(holder) => Some(Shown::new(&holder.to_string())),
+            Err(error) => {
+                print::line(Line::Error, &in_full(&error));
+                None
+            }
+        },
     }
 }
 

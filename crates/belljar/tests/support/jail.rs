@@ -227,7 +227,9 @@ impl Jail {
             .env("TERM", "dumb");
         command
             .env("HOME", &self.home)
-            .env("BELLJAR_STATE_DIR", &self.state);
+            .env("BELLJAR_STATE_DIR", &self.state)
+            // What the machine has is none of a test's.
+            .env("BELLJAR_RUNTIME_DIR", self.base.join("runtime"));
         if self.tier == Some(MICROVM) && !self.belljar.exists() {
             command.env("BELLJAR_GUEST_STORE", self.guest_store());
         }

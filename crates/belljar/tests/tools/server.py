@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 
-TOOLS = ["echo", "around", "tick", "remove", "secret"]
+TOOLS = ["echo", "around", "tick", "remove", "secret", "die"]
 
 
 def tick(name):
@@ -29,6 +29,8 @@ def call(name, arguments):
         except OSError:
             wrote = False
         return json.dumps({"token": os.environ.get("TOKEN"), "cwd": os.getcwd(), "wrote": wrote})
+    if name == "die":
+        os._exit(3)
     if name == "tick":
         threading.Thread(target=tick, args=(arguments["file"],), daemon=True).start()
         return "ticking"

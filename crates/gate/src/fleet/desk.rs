@@ -354,6 +354,9 @@ impl Desk {
     /// Whoever could not reach us may have engaged the kill switch on disk.
     pub(crate) fn heed_latch(&mut self, at: Now) {
         let is_engaged = self.controller.state().is_kill_switch_engaged();
+        if is_engaged && !self.is_resetting {
+            self.latch.settle_down();
+        }
         if !is_engaged && !self.is_resetting && self.latch.engaged().is_some() {
             self.turn(|controller| controller.engage_kill_switch(at, Scope::Fleet));
         }

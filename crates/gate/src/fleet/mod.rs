@@ -489,6 +489,11 @@ impl FleetGate {
         self.latch.engaged()
     }
 
+    /// What holds the kill switch, if it is engaged.
+    pub fn latch_holder(&self) -> Option<crate::latch::LatchHolder> {
+        self.latch.holder()
+    }
+
     /// A worker is well.
     pub fn heartbeat(&self, worker: WorkerId) -> Result<bool, Unrecorded> {
         self.desk.see(move |desk| {

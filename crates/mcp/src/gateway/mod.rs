@@ -217,6 +217,12 @@ impl Session {
         }
     }
 
+    /// The server's program ended while somebody uses it: whoever keeps the record is told.
+    pub fn server_ended(&mut self, now: Instant, todo: &mut Vec<Action>) {
+        self.judge.server_ended(&self.server);
+        self.server_gone(now, todo);
+    }
+
     /// The server ended: every question that waits gets its one answer.
     pub fn server_gone(&mut self, now: Instant, todo: &mut Vec<Action>) {
         let message = format!("the server {} ended before it answered", self.server);

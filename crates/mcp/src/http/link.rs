@@ -232,7 +232,7 @@ impl Link {
                 };
                 if count == 0 {
                     link.alive.set(false);
-                    return link.act(&client, None, Session::server_gone);
+                    return link.act(&client, None, Session::server_ended);
                 }
                 lines.take(&chunk[..count], |line| match line {
                     Line::Whole(bytes) => {

@@ -480,6 +480,7 @@ fn the_supervisors_own_state_is_a_cause_too() {
     let mut status = super::page::status();
     assert!(engine.status(1_000, &status).is_empty());
     status.kill_switch.engaged = Some(Engagement {
+        held_by: None,
         reason: Shown::new("drill"),
         since_ms: 0,
     });

@@ -28,7 +28,7 @@ const MOST_WAITING: usize = 256;
 /// How long a box that was frozen because nobody came back may still be saved.
 const LAST_CALL: Duration = Duration::from_secs(5);
 /// What ends a box whose daemon stayed away.
-const ORPHANED: KillCode = KillCode::new("orphaned");
+const ORPHANED: KillCode = KillCode::ORPHANED;
 /// What ends a box that did not end when it was asked to.
 const STOPPED: KillCode = KillCode::new("stopped");
 

@@ -111,6 +111,9 @@ pub(crate) struct Card {
     pub(crate) name: String,
     /// What happens when it ends by itself.
     pub(crate) restart: belljar_api::RestartPolicy,
+    /// Whether it is started again when it ran out of memory, where that is said.
+    #[serde(default)]
+    pub(crate) restart_on_oom: Option<bool>,
     /// How often it was started again.
     pub(crate) restarts: u32,
     /// When it was started again lately, in milliseconds on the boot clock.

@@ -3,27 +3,29 @@
 use std::time::Duration;
 
 use belljar_api::{
-    AgentDetail, AgentList, AgentView, Done, ImageView, KillReport, OperatorCall, OutputQuery,
-    OutputReply, OutputStream, Problem, ProcessList, Shown, Status, StopRequest,
+    AgentDetail, AgentList, AgentPhase, AgentView, Done, ImageView, KillReport, OperatorCall,
+    OutputQuery, OutputReply, OutputStream, Problem, ProcessList, Shown, Status, StopRequest,
 };
 use belljar_replication::WorkerId;
 use std::sync::PoisonError;
 
-use super::Inner;
 use super::processes;
-use super::roster::Stopping;
+use super::roster::{Stopping, is_over};
+use super::{Actor, Inner};
 use crate::apart::words::Order;
 use crate::fleet::{Refused, act_by, answer, known};
 use crate::rotation::read_part;
 
+/// The mark of an agent that is held still.
+const QUARANTINED: &str = "quarantined";
 /// The most of an agent's output in one answer.
 const MOST_OUTPUT: u64 = 256 << 10;
 
 impl Inner {
     /// Answers, with the observer's help, or says that nobody can.
-    pub(super) fn answer_or_refuse(&self, by: &str, call: OperatorCall) {
+    pub(super) fn answer_or_refuse(&self, by: &Actor, call: OperatorCall) {
         let left = self.answer(by, call);
-        let left = left.and_then(|call| self.observer.answer(by, call));
+        let left = left.and_then(|call| self.observer.answer(by.name(), call));
         if let Some(call) = left {
             let problem = Problem::new("not_watched", "this supervisor keeps no such thing");
             call.refuse(Status::NOT_FOUND, &problem);
@@ -31,17 +33,23 @@ impl Inner {
     }
 
     /// Answers what is the daemon's own to answer.
-    pub(super) fn answer(&self, by: &str, call: OperatorCall) -> Option<OperatorCall> {
+    pub(super) fn answer(&self, by: &Actor, call: OperatorCall) -> Option<OperatorCall> {
         match call {
             OperatorCall::ListAgents(asked) => answer(asked, |query| {
                 Ok(AgentList {
                     agents: self.views(query.ended.unwrap_or(false))?,
+                    not_running: self.not_running(),
                     max_agents: self.settings.max_agents as u64,
                     at_ms: belljar_gate::clock::now().wall_ms,
                 })
             }),
             OperatorCall::StartAgent(asked) => answer(asked, |request| {
-                let worker = self.start(request.into())?;
+                let spec: super::AgentSpec = request.into();
+                if self.roster.declared.knows(&spec.name) {
+                    return Err(is_declared(&spec.name));
+                }
+                self.check_ceiling(by, &spec)?;
+                let worker = self.start(spec)?;
                 self.view(worker)
             }),
             OperatorCall::ReadAgent(asked) => {
@@ -64,15 +72,24 @@ impl Inner {
                 let target = asked.target.clone();
                 answer(asked, |request| self.restart(by, known(&target)?, &request));
             }
+            OperatorCall::StartDeclared(asked) => {
+                answer(asked, |request| self.start_declared(by, &request));
+            }
+            OperatorCall::Reload(asked) => answer(asked, |request| self.reload(by, &request)),
             OperatorCall::ListHolds(asked) => answer(asked, |_| self.holds()),
             OperatorCall::AnswerHold(asked) => {
                 let target = asked.target.clone();
-                answer(asked, |request| self.answer_hold(by, &target, &request));
+                answer(asked, |request| {
+                    self.answer_hold(by.name(), &target, &request)
+                });
             }
             // Between two lives there is no worker to kill; that there will be no next is all there is to do.
             OperatorCall::Kill(asked) if self.is_given_up(&asked.target) => {
+                let target = asked.target.clone();
                 answer(asked, |request| {
-                    let act = act_by(by, request.reason.as_str());
+                    let worker = known(&target)?;
+                    self.unwant(worker, by, "killed", request.reason.as_str());
+                    let act = act_by(by.name(), request.reason.as_str());
                     self.post().gate.note_act("give_up", None, act)?;
                     Ok(KillReport {
                         killed: 0,
@@ -81,11 +98,12 @@ impl Inner {
                         elapsed_us: 0,
                         entry: None,
                         not_recorded: None,
+                        held_by: None,
                     })
                 });
             }
             OperatorCall::ShutDown(asked) => answer(asked, |request| {
-                let act = act_by(by, request.reason.as_str());
+                let act = act_by(by.name(), request.reason.as_str());
                 self.post().gate.note_act("shut_down", None, act)?;
                 let grace = request.grace_ms.map(Duration::from_millis);
                 let mut asked = self
@@ -99,8 +117,8 @@ impl Inner {
                 Ok(Done::DONE)
             }),
             other => {
-                self.note_reason(&other);
-                return self.post().answer_operator(by, other);
+                self.note_reason(by, &other);
+                return self.post().answer_operator(by.name(), other);
             }
         }
         None
@@ -111,15 +129,50 @@ impl Inner {
     }
 
     /// What somebody does to an agent is told with what they said.
-    fn note_reason(&self, call: &OperatorCall) {
-        let (target, reason) = match call {
-            OperatorCall::Quarantine(asked) => (&asked.target, &asked.request.reason),
-            OperatorCall::Release(asked) => (&asked.target, &asked.request.reason),
-            OperatorCall::Kill(asked) => (&asked.target, &asked.request.reason),
+    fn note_reason(&self, by: &Actor, call: &OperatorCall) {
+        let (target, reason, mark) = match call {
+            OperatorCall::Quarantine(asked) => {
+                (&asked.target, &asked.request.reason, Some(QUARANTINED))
+            }
+            OperatorCall::Release(asked) => (&asked.target, &asked.request.reason, None),
+            OperatorCall::Kill(asked) => (&asked.target, &asked.request.reason, Some("killed")),
             _ => return,
         };
-        if let Ok(worker) = known(target) {
-            self.roster.because(worker, reason.as_str());
+        let Ok(worker) = known(target) else { return };
+        self.roster.because(worker, reason.as_str());
+        match mark {
+            Some(mark) => self.unwant(worker, by, mark, reason.as_str()),
+            None => self.end_quarantine(worker),
+        }
+    }
+
+    /// A declared agent is not to run from now on, over restarts of the daemon and of the machine: on disk before anybody is answered.
+    fn unwant(&self, worker: WorkerId, by: &Actor, code: &str, reason: &str) {
+        let found = self.roster.with(worker, |agent| {
+            // One that waits has nothing that could be held still.
+            let is_there = agent.view.phase != AgentPhase::Waiting || code != QUARANTINED;
+            let is_it = agent.view.parent.is_none() && !is_over(agent.view.phase) && is_there;
+            is_it.then(|| agent.card.name.clone())
+        });
+        let Some(name) = found.flatten() else { return };
+        let by = Some(by.name());
+        if let Some(why) = self.roster.declared.mark(&name, by, code, reason) {
+            self.roster.mark_not_kept(worker, &name, &why);
+        }
+    }
+
+    /// It is let go on: whoever quarantined it no longer keeps it from running.
+    fn end_quarantine(&self, worker: WorkerId) {
+        let desired = &self.roster.declared.desired;
+        let name = self.roster.name_of(worker);
+        let is_by_quarantine = |name: &str| {
+            let mark = desired.get(name);
+            mark.is_some_and(|mark| mark.code == QUARANTINED)
+        };
+        if is_by_quarantine(&name)
+            && let Err(error) = desired.clear(&name)
+        {
+            self.roster.mark_not_kept(worker, &name, &error.to_string());
         }
     }
 
@@ -233,12 +286,35 @@ impl Inner {
 
     pub(super) fn stop(
         &self,
-        by: &str,
+        by: &Actor,
         worker: WorkerId,
         request: &StopRequest,
     ) -> Result<AgentView, Refused> {
         let reason = request.reason.as_str();
-        let act = act_by(by, reason);
+        self.unwant(worker, by, "stopped", reason);
+        self.stop_now(by, worker, request, reason)
+    }
+
+    /// The same for an agent that is to come back, or is not declared any more.
+    pub(super) fn stop_unmarked(
+        &self,
+        by: &Actor,
+        worker: WorkerId,
+        request: &StopRequest,
+    ) -> Result<AgentView, Refused> {
+        let reason = request.reason.as_str();
+        self.roster.change(worker, |agent| agent.returns = true);
+        self.stop_now(by, worker, request, reason)
+    }
+
+    fn stop_now(
+        &self,
+        by: &Actor,
+        worker: WorkerId,
+        request: &StopRequest,
+        reason: &str,
+    ) -> Result<AgentView, Refused> {
+        let act = act_by(by.name(), reason);
         self.post().gate.note_act("stop", Some(worker), act)?;
         match self.roster.stopping(worker, reason) {
             None => {
@@ -265,6 +341,14 @@ fn workdir_of(agent: &super::roster::Agent) -> String {
     work.unwrap_or(std::path::Path::new(""))
         .to_string_lossy()
         .into_owned()
+}
+
+/// Its name means what the file says.
+fn is_declared(name: &str) -> Refused {
+    let message = format!("the supervisor's file declares an agent {name}");
+    let problem = Problem::new("name_taken", message);
+    let hint = "choose another name, or `belljar supervisor agent start` that one";
+    Refused(Status::CONFLICT, problem.hint(hint))
 }
 
 pub(super) fn unknown() -> Refused {

@@ -70,6 +70,7 @@ impl Clock {
             for again in inner.roster.due() {
                 inner.start_again(again);
             }
+            inner.try_due();
             inner.look_at_budgets();
             let next = inner.roster.next_due();
             let next = next.map(|at| at.saturating_duration_since(Instant::now()));

@@ -8,7 +8,10 @@
 
 mod adoption;
 mod calls;
+mod ceiling;
 mod clock;
+mod declared;
+mod desired;
 mod evidence;
 mod holds;
 mod lock;
@@ -16,9 +19,11 @@ mod news;
 mod past;
 mod processes;
 mod recall;
+mod reload;
 mod restart;
 mod restarting;
 mod roster;
+mod shares;
 mod starting;
 mod tool_totals;
 mod views;
@@ -31,20 +36,24 @@ use std::time::Duration;
 
 use belljar_api::{AgentId, AgentView, NewEvent, OperatorCall, RestartPolicy};
 use belljar_gate::keyring::KeySource;
-use belljar_policy::Contract;
+use belljar_policy::{Budget, Contract};
 
 use crate::apart::words::Order;
 use crate::apart::{Keepers, Setup};
-use crate::fleet::{
-    Apart, Crew, Fleet, FleetError, FleetSetup, Keeping, Manning, OWNER, Post, system,
-};
+use crate::fleet::{Apart, Crew, Fleet, FleetError, FleetSetup, Keeping, Manning, Post, system};
 use crate::state::StateDir;
 use crate::tools::ServerFiles;
 pub use crate::tools::ToolCalls;
+pub use ceiling::{Actor, ApiCeiling};
 use clock::Clock;
+use declared::Declared;
+use desired::DesiredState;
+use lock::HeldPlace;
+pub use lock::{Place, await_predecessor, place_of};
+pub use reload::{DeclarationSource, Declarations};
 pub use restart::RestartRules;
 use roster::Roster;
-use rustix::fd::OwnedFd;
+pub use shares::{Overcommitted, shares};
 
 /// How long agents that do not end by themselves are waited for after they were killed.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -97,6 +106,12 @@ pub struct DaemonSettings {
     pub restart: RestartRules,
     /// The program whose `keeper` command keeps boxes: our own.
     pub program: PathBuf,
+    /// Agents that are to run as long as nobody says otherwise.
+    pub agents: Vec<AgentSpec>,
+    /// Where they are declared.
+    pub source: Option<Arc<dyn DeclarationSource>>,
+    /// What holders of tokens may start.
+    pub api: ApiCeiling,
 }
 
 impl DaemonSettings {
@@ -113,12 +128,15 @@ impl DaemonSettings {
             log_keep: 3,
             restart: RestartRules::default(),
             program,
+            agents: Vec::new(),
+            source: None,
+            api: ApiCeiling::default(),
         }
     }
 }
 
 /// An agent to start.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct AgentSpec {
     /// What people call it.
     pub name: String,
@@ -132,10 +150,39 @@ pub struct AgentSpec {
     pub profile: Option<String>,
     /// What happens when it ends by itself.
     pub restart: RestartPolicy,
+    /// Whether it is started again when it ran out of memory; with `always` and not otherwise where absent.
+    pub restart_on_oom: Option<bool>,
+    /// The part of the contract's budget that it gets, where it is declared with one.
+    pub share: Option<f64>,
+    /// Amounts of that budget; what is unbounded here is not said.
+    pub budget: Budget,
+    /// Whether it works where a rollout put it last, and not where its declaration was read.
+    pub follows_releases: bool,
     /// Files that it must not change although its capability may open them: the ones it is declared in.
     pub protected: Vec<PathBuf>,
     /// The capability files of its MCP servers.
     pub servers: ServerFiles,
+}
+
+impl AgentSpec {
+    /// One with this name, and nothing to run yet.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            command: Vec::new(),
+            workdir: None,
+            capability: None,
+            profile: None,
+            restart: RestartPolicy::Never,
+            restart_on_oom: None,
+            share: None,
+            budget: Budget::UNBOUNDED,
+            follows_releases: false,
+            protected: Vec::new(),
+            servers: ServerFiles::default(),
+        }
+    }
 }
 
 /// A daemon. Dropped without [`Daemon::shut_down`], its agents go on for as long as they may without one.
@@ -144,7 +191,7 @@ pub struct Daemon {
     /// Dropped first: from then on nobody asks.
     _fleet: Fleet,
     /// Held until all of the above is gone.
-    _lock: OwnedFd,
+    place: HeldPlace,
 }
 
 impl std::fmt::Debug for Daemon {
@@ -193,14 +240,21 @@ impl Daemon {
     ) -> Result<Self, FleetError> {
         let keepers = Keepers::of(state)?;
         // Before anybody speaks to a keeper: each listens to one daemon only.
-        let lock = lock::take(state)?;
+        let place = HeldPlace::take(state)?;
         let past = past::Past::of(state)?;
+        let contract = settings.contract.clone().unwrap_or_else(|| {
+            let most = u32::try_from(settings.max_agents).unwrap_or(u32::MAX);
+            Contract::new(0, most, Duration::ZERO, None)
+        });
+        let desired = DesiredState::of(state)?;
+        let declared = Declared::new(settings.agents.clone(), &contract.budget, desired);
         let clock = Arc::new(Clock::default());
         let roster = Arc::new(Roster::new(
             Arc::clone(&observer),
             Arc::clone(&clock),
             keepers.clone(),
             past,
+            declared,
             settings.restart.clone(),
             state.path().join("fleet/output"),
         ));
@@ -231,10 +285,6 @@ impl Daemon {
                 watch: roster,
             })),
         };
-        let contract = settings.contract.clone().unwrap_or_else(|| {
-            let most = u32::try_from(settings.max_agents).unwrap_or(u32::MAX);
-            Contract::new(0, most, Duration::ZERO, None)
-        });
         let setup = FleetSetup {
             keys: settings.keys.clone(),
             ..FleetSetup::default()
@@ -245,21 +295,24 @@ impl Daemon {
             // A start takes as long as its box does; a kill must not wait behind it.
             if matches!(
                 call,
-                OperatorCall::StartAgent(_) | OperatorCall::RestartAgent(_)
+                OperatorCall::StartAgent(_)
+                    | OperatorCall::RestartAgent(_)
+                    | OperatorCall::StartDeclared(_)
+                    | OperatorCall::Reload(_)
             ) {
                 let inner = Arc::clone(&asked);
                 let thread = std::thread::Builder::new().name("belljar-start".to_owned());
                 // Without a thread the call is dropped, which answers 500.
-                let _ = thread.spawn(move || inner.answer_or_refuse(OWNER, call));
+                let _ = thread.spawn(move || inner.answer_or_refuse(&Actor::Owner, call));
             } else {
-                asked.answer_or_refuse(OWNER, call);
+                asked.answer_or_refuse(&Actor::Owner, call);
             }
         });
         let (fleet, adopted) = Fleet::man(state, contract, setup, manning, desk)?;
         let _ = inner.post.set(Arc::clone(fleet.post()));
         state.sweep(&belljar_sandbox::Host::probe().cgroups);
         inner.adopt(found, adopted);
-        inner.roster.recall();
+        inner.roster.recall(inner.post().gate.engaged().is_some());
         inner.roster.prune_outputs();
         Clock::start(&inner).map_err(system("starting the daemon's clock"))?;
         news::listen(&inner, state.path()).map_err(system("listening for news of tools"))?;
@@ -270,29 +323,65 @@ impl Daemon {
         Ok(Self {
             inner,
             _fleet: fleet,
-            _lock: lock,
+            place,
         })
     }
 
-    /// Answers an operator known by this name; gives back what is not the daemon's to answer.
-    pub fn answer(&self, by: &str, call: OperatorCall) -> Option<OperatorCall> {
+    /// Whoever waits for this daemon to serve hears that it does.
+    pub fn is_ready(&self) {
+        self.place.is_ready();
+    }
+
+    /// Answers an operator; gives back what is not the daemon's to answer.
+    pub fn answer(&self, by: &Actor, call: OperatorCall) -> Option<OperatorCall> {
         self.inner.answer(by, call)
     }
 
     /// The same, with the observer's help; what nobody can answer is refused.
-    pub fn answer_or_refuse(&self, by: &str, call: OperatorCall) {
+    pub fn answer_or_refuse(&self, by: &Actor, call: OperatorCall) {
         self.inner.answer_or_refuse(by, call);
     }
 
-    /// Starts an agent, and waits until its first instruction may run. One of that name that lives already is left as it is.
-    pub fn start_declared(&self, spec: AgentSpec) -> Result<(), belljar_api::Problem> {
-        if self.inner.roster.is_live(&spec.name) {
-            return Ok(());
-        }
+    /// Starts an agent as the owner does, and waits until its first instruction may run.
+    ///
+    /// # Errors
+    /// Why it was refused.
+    pub fn start(&self, spec: AgentSpec) -> Result<(), belljar_api::Problem> {
         let started = self.inner.start(spec);
         started
             .map(drop)
             .map_err(|crate::fleet::Refused(_, problem)| problem)
+    }
+
+    /// Starts every declared agent that is wanted and does not live, each until its first instruction may run. Those that are refused
+    /// are tried again by themselves; what refused them is said to `told`.
+    pub fn start_declared(&self, mut told: impl FnMut(&str, &belljar_api::Problem)) {
+        for spec in self.inner.roster.declared.specs() {
+            let name = spec.name.clone();
+            if let Err(problem) = self.inner.try_declared(spec) {
+                told(&name, &problem);
+            }
+        }
+    }
+
+    /// Declared agents that don't run, and why.
+    #[must_use]
+    pub fn not_running(&self) -> Vec<belljar_api::DeclaredView> {
+        self.inner.not_running()
+    }
+
+    /// Reads the file that agents are declared in again, because a signal said so.
+    pub fn reload(&self) -> Result<belljar_api::ReloadReply, belljar_api::Problem> {
+        let Some(reason) = reload::by_signal() else {
+            return Ok(belljar_api::ReloadReply::default());
+        };
+        let request = belljar_api::ReloadRequest {
+            reason,
+            dry_run: false,
+            no_restart: false,
+        };
+        let reloaded = self.inner.reload(&Actor::Owner, &request);
+        reloaded.map_err(|crate::fleet::Refused(_, problem)| problem)
     }
 
     /// How everybody is now, the ended too.

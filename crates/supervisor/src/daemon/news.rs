@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use belljar_api::{DenialKind, EventKind, Severity};
 use belljar_mcp::news::{Listener, News};
-use belljar_mcp::record::McpEvent;
+use belljar_mcp::record::{McpEvent, SERVER_ENDED};
 use belljar_replication::WorkerId;
 
 use super::Inner;
@@ -79,6 +79,18 @@ impl Roster {
                     text,
                     "answer on the page of holds, or with `belljar mcp answer`",
                 )
+            }
+            McpEvent::Suspicious {
+                server,
+                code,
+                detail,
+                ..
+            } if code == SERVER_ENDED => {
+                let text = format!("{who}: the MCP server {server}: {detail}");
+                let hint = "read its error output in the agent's; give it a capability of its own if a limit ended it";
+                let text = Text::new(&text).code("crashed").hint(hint);
+                // By what raises an alert about the agent.
+                return self.tell(text.event(worker, EventKind::Restarting, Severity::Warning));
             }
             McpEvent::Suspicious {
                 server,

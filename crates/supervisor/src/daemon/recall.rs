@@ -1,6 +1,6 @@
 //! Agents that were over before this daemon started, as the last one left them.
 
-use belljar_api::{AgentPhase, End, EndCause, EventKind};
+use belljar_api::{AgentPhase, End, EndCause, EventKind, RestartPolicy};
 use belljar_replication::WorkerId;
 
 use super::past::{Kept, Page};
@@ -24,7 +24,7 @@ impl Roster {
     }
 
     /// Everybody who is on file and has not been adopted: over as it was, or else lost with its keeper meanwhile.
-    pub(super) fn recall(&self) {
+    pub(super) fn recall(&self, is_latched: bool) {
         let mut lost = Vec::new();
         for worker in self.past.workers() {
             if self.with(worker, |_| ()).is_some() {
@@ -45,7 +45,21 @@ impl Roster {
         self.forget(forgotten);
         for worker in lost {
             self.lay_to_rest(worker);
+            let found = self.with(worker, |agent| {
+                let is_root = agent.view.parent.is_none();
+                (agent.card.name.clone(), agent.card.restart, is_root)
+            });
             let why = views::words_of(EndCause::KeeperLost, None, None, None);
+            match found {
+                // Killed with no daemon to see it.
+                Some((name, _, true)) if is_latched => {
+                    self.end_for_good(worker, &name, "killed", "the kill switch was engaged");
+                }
+                Some((name, RestartPolicy::Never, true)) => {
+                    self.end_for_good(worker, &name, EndCause::KeeperLost.as_str(), &why);
+                }
+                _ => {}
+            }
             let text = format!("{} ended: {why}", self.name_of(worker));
             let text = Text::new(&text).code(EndCause::KeeperLost.as_str());
             let severity = views::severity_of(EndCause::KeeperLost);

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use belljar_api::{EndCause, RestartPolicy};
 
+/// A success sooner than this after the start is no work, but something that goes round.
+const QUICK: Duration = Duration::from_secs(1);
+
 /// How agents are started again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestartRules {
@@ -43,7 +46,7 @@ impl RestartRules {
     /// What becomes of an agent. `recent_ms` are its starts again, `jitter` is anything from 0 to 255.
     pub(crate) fn next(
         &self,
-        policy: RestartPolicy,
+        (policy, on_oom): (RestartPolicy, Option<bool>),
         cause: EndCause,
         recent_ms: &[u64],
         now_ms: u64,
@@ -52,12 +55,11 @@ impl RestartRules {
         let is_wanted = match cause {
             EndCause::Finished => policy == RestartPolicy::Always,
             EndCause::Crashed | EndCause::KeeperLost => policy != RestartPolicy::Never,
-            // Whoever was stopped, killed or met a limit would meet it again.
-            EndCause::OutOfMemory
-            | EndCause::Limit
-            | EndCause::Stopped
-            | EndCause::Killed
-            | EndCause::NeverStarted => false,
+            EndCause::OutOfMemory => on_oom.unwrap_or(policy == RestartPolicy::Always),
+            // Whoever was stopped, killed or met a limit of time or money would meet it again.
+            EndCause::Limit | EndCause::Stopped | EndCause::Killed | EndCause::NeverStarted => {
+                false
+            }
         };
         if !is_wanted {
             return Next::Stay;
@@ -72,6 +74,12 @@ impl RestartRules {
         // Agents that fell together do not rise together: up to a quarter more.
         let more = wait.mul_f64(f64::from(jitter) / 1024.0);
         Next::After(wait.saturating_add(more))
+    }
+
+    /// Whether an end counts towards a crash loop: all do, but for a success that took its time. A job that is done and begun anew is at
+    /// work.
+    pub(crate) fn counts(cause: EndCause, lived: Duration) -> bool {
+        cause != EndCause::Finished || lived < QUICK
     }
 
     /// The starts again that still count.
@@ -91,7 +99,7 @@ mod tests {
     use super::*;
 
     fn next(policy: RestartPolicy, cause: EndCause, recent: &[u64]) -> Next {
-        RestartRules::default().next(policy, cause, recent, 1_000_000, 0)
+        RestartRules::default().next((policy, None), cause, recent, 1_000_000, 0)
     }
 
     #[test]
@@ -115,8 +123,20 @@ mod tests {
         assert_eq!(restarts(RestartPolicy::OnFailure), [Crashed, KeeperLost]);
         assert_eq!(
             restarts(RestartPolicy::Always),
-            [Finished, Crashed, KeeperLost]
+            [Finished, Crashed, OutOfMemory, KeeperLost]
         );
+        let on_oom = |policy, wanted| {
+            let rules = RestartRules::default();
+            rules.next((policy, Some(wanted)), OutOfMemory, &[], 1_000_000, 0) != Next::Stay
+        };
+        assert!(on_oom(RestartPolicy::Never, true) && !on_oom(RestartPolicy::Always, false));
+    }
+
+    #[test]
+    fn a_success_that_took_its_time_is_no_crash() {
+        let counts = |cause, ms| RestartRules::counts(cause, Duration::from_millis(ms));
+        assert!(counts(EndCause::Finished, 999) && !counts(EndCause::Finished, 1000));
+        assert!(counts(EndCause::Crashed, 1_000_000));
     }
 
     #[test]
@@ -134,7 +154,7 @@ mod tests {
         let wait = |jitter| {
             let recent = [999_000; 40];
             rules.next(
-                RestartPolicy::Always,
+                (RestartPolicy::Always, None),
                 EndCause::Crashed,
                 &recent,
                 1_000_000,

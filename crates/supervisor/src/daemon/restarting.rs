@@ -7,7 +7,7 @@ use belljar_replication::WorkerId;
 
 use super::calls::unknown;
 use super::roster::is_over;
-use super::{Inner, PATIENCE, views};
+use super::{Actor, Inner, PATIENCE, views};
 use crate::fleet::Refused;
 
 /// How often it is looked whether an end is on the books.
@@ -17,7 +17,7 @@ impl Inner {
     /// Ends an agent, waits until nothing is left of it, and starts it anew. One that has ended is just started.
     pub(super) fn restart(
         &self,
-        by: &str,
+        by: &Actor,
         worker: WorkerId,
         request: &RestartRequest,
     ) -> Result<AgentView, Refused> {
@@ -44,21 +44,48 @@ impl Inner {
                 "release it or kill it first",
             );
         }
+        let declared = self.roster.declared.spec(&spec.name);
+        let is_declared = declared.is_some();
+        if let Some(declared) = declared {
+            // What its file says by now.
+            spec = self.in_its_place(declared);
+        }
         if let Some(place) = &request.workdir {
             spec.workdir = Some(place.into());
+        }
+        // What runs, or is declared, its owner let in. Elsewhere, or brought back, it is somebody's own wish.
+        if request.workdir.is_some() || is_over(phase) && !is_declared {
+            self.check_ceiling(by, &spec)?;
         }
         // What can't be started is refused while the old one lives.
         self.candidate(spec.clone())?;
         if !is_over(phase) {
             self.stop_and_wait(by, worker, request)?;
         }
-        let worker = self.start(spec)?;
-        self.view(worker)
+        let name = spec.name.clone();
+        if is_declared && let Err(error) = self.roster.declared.desired.clear(&name) {
+            let problem = Problem::new(
+                "deny_unrecorded",
+                format!("that it is wanted can't be kept: {error}"),
+            );
+            let hint = "see that the state directory can be written to";
+            return Err(Refused(Status::UNAVAILABLE, problem.hint(hint)));
+        }
+        match self.start(spec) {
+            Ok(worker) => {
+                self.roster.declared.started(&name);
+                self.view(worker)
+            }
+            Err(Refused(status, problem)) => {
+                self.declared_refused(&name, &problem);
+                Err(Refused(status, problem))
+            }
+        }
     }
 
     fn stop_and_wait(
         &self,
-        by: &str,
+        by: &Actor,
         worker: WorkerId,
         request: &RestartRequest,
     ) -> Result<(), Refused> {
@@ -66,7 +93,7 @@ impl Inner {
             reason: request.reason.clone(),
             grace_ms: request.grace_ms,
         };
-        match self.stop(by, worker, &stop) {
+        match self.stop_unmarked(by, worker, &stop) {
             // It ended by itself meanwhile.
             Err(Refused(Status::CONFLICT, _)) | Ok(_) => {}
             Err(refused) => return Err(refused),

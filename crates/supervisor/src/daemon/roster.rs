@@ -11,6 +11,7 @@ use belljar_api::{
 use belljar_replication::WorkerId;
 
 use super::clock::Clock;
+use super::declared::Declared;
 use super::past::{Origin, Page, Past};
 use super::restart::{Next, RestartRules};
 use super::tool_totals::ToolTotals;
@@ -32,6 +33,7 @@ pub(crate) struct Roster {
     pub(super) clock: Arc<Clock>,
     pub(super) keepers: Keepers,
     pub(super) past: Past,
+    pub(super) declared: Declared,
     rules: RestartRules,
     outputs: PathBuf,
     pub(super) tools: ToolTotals,
@@ -72,6 +74,10 @@ pub(crate) struct Agent {
     /// What somebody said about what is being done to it.
     pub(super) because: Option<String>,
     pub(super) again_at: Option<Instant>,
+    /// Whether its next start counts towards a crash loop.
+    again_counts: bool,
+    /// It ends so that it can be started anew: that is no reason for it not to run.
+    pub(super) returns: bool,
 }
 
 /// An agent whose time to be started again has come.
@@ -96,6 +102,8 @@ impl Agent {
             doomed: None,
             because: None,
             again_at: None,
+            again_counts: true,
+            returns: false,
         }
     }
 }
@@ -133,6 +141,7 @@ impl Roster {
         clock: Arc<Clock>,
         keepers: Keepers,
         past: Past,
+        declared: Declared,
         rules: RestartRules,
         outputs: PathBuf,
     ) -> Self {
@@ -142,6 +151,7 @@ impl Roster {
             clock,
             keepers,
             past,
+            declared,
             rules,
             outputs,
             tools: ToolTotals::default(),
@@ -168,6 +178,15 @@ impl Roster {
         let book = self.book();
         let mut agents = book.agents.values();
         agents.any(|agent| agent.card.name == name && !is_over(agent.view.phase))
+    }
+
+    /// The root of this name that lives or waits.
+    pub(super) fn find_live_root(&self, name: &str) -> Option<WorkerId> {
+        let book = self.book();
+        let mut agents = book.agents.values();
+        let is_it = |agent: &&Agent| agent.card.name == name && !is_over(agent.view.phase);
+        let found = agents.find(|agent| is_it(agent) && agent.view.parent.is_none())?;
+        Some(found.worker)
     }
 
     /// The children of an agent that are known.
@@ -242,7 +261,9 @@ impl Roster {
             let mut card = agent.card.clone();
             card.restarts = card.restarts.saturating_add(1);
             card.recent_ms = self.rules.within(&card.recent_ms, now_ms).collect();
-            card.recent_ms.push(now_ms);
+            if agent.again_counts {
+                card.recent_ms.push(now_ms);
+            }
             due.push(Again {
                 worker: *worker,
                 spec: views::spec(&agent.origin, &card),
@@ -285,6 +306,7 @@ impl Roster {
 
     /// An agent that outlived the last daemon.
     pub(super) fn adopted(&self, employed: &Arc<Employed>, card: &Card, standing: &Standing) {
+        let card = &self.called(employed.worker, card);
         self.add(employed, card);
         self.change(employed.worker, |agent| {
             agent.keeper_pid = Some(standing.pid);
@@ -301,6 +323,15 @@ impl Roster {
         self.tell(text.event(Some(employed.worker), EventKind::Daemon, Severity::Info));
     }
 
+    /// A keeper knows its replica by less than people do: by what the last daemon had on file, it keeps its name.
+    fn called(&self, worker: WorkerId, card: &Card) -> Card {
+        let mut card = card.clone();
+        if let Some(kept) = self.past.read(worker) {
+            card.name = kept.card.name;
+        }
+        card
+    }
+
     /// An agent that ended while there was no daemon.
     pub(super) fn buried(&self, employed: &Arc<Employed>, card: &Card, over: &Over) {
         let worker = employed.worker;
@@ -308,6 +339,7 @@ impl Roster {
             // The last daemon had told of its end, and whether it was to be started again.
             return self.keepers.forget_legacy(&worker.to_string());
         }
+        let card = &self.called(worker, card);
         self.add(employed, card);
         self.ended(employed.worker, over);
     }
@@ -424,9 +456,13 @@ impl Roster {
     pub(super) fn plan_restart(&self, agent: &mut Agent, cause: EndCause, why: &str) -> NewEvent {
         let jitter = random().map_or(0, |bytes| bytes.to_ne_bytes()[0]);
         let card = &agent.card;
+        let policy = (card.restart, card.restart_on_oom);
         let next = self
             .rules
-            .next(card.restart, cause, &card.recent_ms, boot_ms(), jitter);
+            .next(policy, cause, &card.recent_ms, boot_ms(), jitter);
+        let ended_ms = agent.view.end.as_ref().map_or(0, |end| end.at_ms);
+        let lived = Duration::from_millis(ended_ms.saturating_sub(agent.view.started_at_ms));
+        agent.again_counts = RestartRules::counts(cause, lived);
         let name = card.name.clone();
         let worker = Some(agent.worker);
         match next {

@@ -5,7 +5,7 @@ use std::sync::mpsc::sync_channel;
 
 use belljar_api::{Problem, StartRequest, Status};
 use belljar_policy::{Capability, FsMode, Origin, PathRule, Places, Rule};
-use belljar_replication::{Asked, WorkerId};
+use belljar_replication::WorkerId;
 
 use super::roster::{Again, Roster};
 use super::{AgentSpec, Inner};
@@ -28,6 +28,10 @@ impl From<StartRequest> for AgentSpec {
             capability: request.capability,
             profile: request.profile.map(|name| name.as_str().to_owned()),
             restart: request.restart,
+            restart_on_oom: request.restart_on_oom,
+            share: None,
+            budget: belljar_policy::Budget::UNBOUNDED,
+            follows_releases: false,
             protected: Vec::new(),
             servers: ServerFiles {
                 texts: request.server_capabilities,
@@ -50,24 +54,30 @@ impl Inner {
                 problem.hint("choose another name, or stop that one first"),
             ));
         }
-        let card = Card {
-            name: spec.name.clone(),
-            restart: spec.restart,
-            capability: spec.capability.clone(),
-            profile: spec.profile.clone(),
-            protected: spec.protected.clone(),
-            servers: spec.servers.clone(),
-            ..Card::default()
-        };
+        let card = card_of(&spec);
         self.start_with(spec, card)
     }
 
     /// Starts an agent again that ended by itself.
     pub(super) fn start_again(&self, again: Again) {
         let card = again.card.clone();
-        match self.start_with(again.spec, again.card) {
+        // What its file says by now is what is started.
+        let spec = self.roster.declared.spec(&card.name);
+        let spec = spec.map(|spec| self.in_its_place(spec));
+        let spec = spec.unwrap_or(again.spec);
+        let lives = Card {
+            restarts: card.restarts,
+            recent_ms: card.recent_ms.clone(),
+            ..card_of(&spec)
+        };
+        match self.start_with(spec, lives) {
             Ok(_) => self.roster.replaced(again.worker, None),
             Err(Refused(_, problem)) => {
+                if self.roster.declared.knows(&card.name) {
+                    // It is tried again as one that never started: a refusal is no crash.
+                    self.roster.replaced(again.worker, None);
+                    return self.declared_refused(&card.name, &problem);
+                }
                 let why = format!("it can't be started again: {}", problem.message);
                 self.roster.replaced(again.worker, Some((card, &why)));
             }
@@ -100,6 +110,7 @@ impl Inner {
     }
 
     pub(super) fn candidate(&self, spec: AgentSpec) -> Result<Candidate, Refused> {
+        let asked = self.asked(&spec.name);
         let mut capability = capability(&spec)?;
         let backstage = Backstage::behind(&mut capability, spec.servers);
         let backstage = backstage.map_err(|error| refused(&error))?;
@@ -126,7 +137,7 @@ impl Inner {
             command: Command::new(spec.command).workdir(places.work.clone()),
             places,
             state: None,
-            asked: Asked::default(),
+            asked,
             reason: format!("agent {}", spec.name),
             backstage: Arc::new(backstage),
         })
@@ -155,6 +166,20 @@ impl Inner {
     }
 }
 
+/// What the next daemon wants to know of it again.
+fn card_of(spec: &AgentSpec) -> Card {
+    Card {
+        name: spec.name.clone(),
+        restart: spec.restart,
+        restart_on_oom: spec.restart_on_oom,
+        capability: spec.capability.clone(),
+        profile: spec.profile.clone(),
+        protected: spec.protected.clone(),
+        servers: spec.servers.clone(),
+        ..Card::default()
+    }
+}
+
 /// Leaves the working directory for reading, whatever the capability says of it. Everything else stays as it is.
 fn seal_work(capability: &mut Capability, places: &Places) {
     let filesystem = &mut capability.filesystem;
@@ -171,7 +196,7 @@ fn seal_work(capability: &mut Capability, places: &Places) {
     filesystem.readable.push(rule);
 }
 
-fn capability(spec: &AgentSpec) -> Result<Capability, Refused> {
+pub(super) fn capability(spec: &AgentSpec) -> Result<Capability, Refused> {
     let invalid = |message: String, hint: &str| {
         let problem = Problem::new("invalid_capability", message).hint(hint);
         Refused(Status::BAD_REQUEST, problem)

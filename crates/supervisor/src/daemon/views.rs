@@ -17,6 +17,15 @@ pub(super) fn id(worker: WorkerId) -> belljar_api::WorkerId {
     crate::fleet::worker_id(worker)
 }
 
+/// What is told of a declared agent that has no worker goes by this: the same for a name each time.
+pub(super) fn name_id(name: &str) -> belljar_api::AgentId {
+    let digest = belljar_manifest::lineage::Digest::of(format!("declared:{name}").as_bytes());
+    let bytes = digest.as_bytes().iter().take(16);
+    let digits: String = bytes.map(|byte| format!("{byte:02x}")).collect();
+    let id = belljar_api::AgentId::new(digits);
+    id.unwrap_or_else(|_| unreachable!("hexadecimal digits make an id"))
+}
+
 /// An agent that was let in and has no box yet.
 pub(super) fn new_view(
     employed: &Employed,
@@ -62,6 +71,10 @@ pub(super) fn spec(origin: &Origin, card: &Card) -> AgentSpec {
         capability: card.capability.clone(),
         profile: card.profile.clone(),
         restart: card.restart,
+        restart_on_oom: card.restart_on_oom,
+        share: None,
+        budget: belljar_policy::Budget::UNBOUNDED,
+        follows_releases: false,
         protected: card.protected.clone(),
         servers: card.servers.clone(),
     }

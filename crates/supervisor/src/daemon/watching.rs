@@ -10,6 +10,7 @@ use super::roster::{Roster, is_over, turn};
 use super::views::{self, Text, cause_of};
 use crate::apart::words::{Breach, Card, RefusedHost, Sample, Started};
 use crate::fleet::{Employed, Over, Watch};
+use crate::result::KillCode;
 use crate::tools::ToolCalls;
 
 impl Watch for Roster {
@@ -153,7 +154,20 @@ impl Watch for Roster {
         let cause_to_plan = if is_closing { EndCause::Stopped } else { cause };
         let event = self.plan_restart(agent, cause_to_plan, &why);
         let is_waiting = agent.again_at.is_some();
+        let code = match agent.view.phase {
+            AgentPhase::CrashLoop => "crash_loop",
+            _ => cause.as_str(),
+        };
+        // Ended by nobody's wish but the machine's: with a daemon again it is wanted again.
+        let is_orphaned = detail.as_deref() == Some(KillCode::ORPHANED.as_str());
+        let is_for_good = !is_waiting && !is_closing && !agent.returns && !is_orphaned;
+        let is_for_good = is_for_good && cause != EndCause::NeverStarted;
+        let name = agent.card.name.clone();
+        let is_root = agent.view.parent.is_none();
         drop(book);
+        if is_for_good && is_root {
+            self.end_for_good(worker, &name, code, &why);
+        }
         if let Over::Ended(ending) = over {
             for breach in ending
                 .breaches
@@ -257,14 +271,37 @@ impl Watch for Roster {
                 Severity::Info,
             ),
         };
-        if is_engaged {
-            self.cancel_restarts();
+        match is_engaged {
+            true => self.cancel_restarts(),
+            false => {
+                // Those it refused.
+                self.declared.hurry();
+                self.clock.ring();
+            }
         }
         self.tell(event);
     }
 }
 
 impl Roster {
+    /// A declared agent ended and is not started again: the next daemon knows.
+    pub(super) fn end_for_good(&self, worker: WorkerId, name: &str, code: &str, why: &str) {
+        if let Some(error) = self.declared.mark_end(name, code, why) {
+            self.mark_not_kept(worker, name, &error);
+        }
+    }
+
+    /// The disk did not take what is wanted of an agent. This daemon holds to it all the same.
+    pub(super) fn mark_not_kept(&self, worker: WorkerId, name: &str, why: &str) {
+        let text = format!(
+            "what is wanted of {name} can't be kept on disk, so a new daemon would not know: {why}"
+        );
+        let text = Text::new(&text)
+            .code("deny_unrecorded")
+            .hint("see to the disk of the state directory; it is tried again each second");
+        self.tell(text.event(Some(worker), EventKind::Daemon, Severity::Critical));
+    }
+
     /// After the kill switch nobody comes back.
     fn cancel_restarts(&self) {
         let mut book = self.book();
@@ -273,11 +310,12 @@ impl Roster {
             if agent.again_at.take().is_some() {
                 agent.view.restart_at_ms = None;
                 turn(&mut agent.view, AgentPhase::Ended);
-                cancelled.push(*worker);
+                cancelled.push((*worker, agent.card.name.clone()));
             }
         }
         drop(book);
-        for worker in cancelled {
+        for (worker, name) in cancelled {
+            self.end_for_good(worker, &name, "killed", "the kill switch was engaged");
             self.lay_to_rest(worker);
         }
     }

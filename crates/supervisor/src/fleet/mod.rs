@@ -28,7 +28,9 @@ use belljar_gate::{Adopted, FleetGate, FleetOptions, Living, OpenFleetError};
 use belljar_policy::{Capability, Contract, OnTrigger};
 use belljar_replication::{Asked, Predicate};
 
-pub use offline::{LoneKills, Operator, engage_alone, kill_lone_runs, kill_switch, reset_alone};
+pub use offline::{
+    LoneEngagement, LoneKills, Operator, engage_alone, kill_lone_runs, kill_switch, reset_alone,
+};
 pub use post::HireError;
 pub use worker::{Manifest, ReplicationController, SandboxOrchestrator, Worker, WorkerError};
 

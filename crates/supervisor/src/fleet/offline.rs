@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use belljar_api::{CallError, Client};
 use belljar_gate::keyring::KeySource;
-use belljar_gate::latch::{Engaged, Latch};
+use belljar_gate::latch::{Engaged, Latch, LatchError, LatchHolder};
 use belljar_gate::record::RunEvent;
 use belljar_gate::{Durability, LogError, RunGate};
 use rustix::fd::AsRawFd as _;
@@ -114,17 +114,26 @@ pub fn kill_lone_runs(state: &StateDir, spare: Option<u32>) -> LoneKills {
     }
 }
 
-/// Engages the kill switch with no controller running: first the latch, so that nothing starts any more.
-pub fn engage_alone(
-    state: &StateDir,
-    reason: &str,
-    keys: KeySource,
-) -> Result<(LoneKills, Option<LogError>), RunError> {
+/// What engaging the kill switch came to with no controller to do it.
+#[derive(Debug)]
+pub struct LoneEngagement {
+    /// Who was killed.
+    pub kills: LoneKills,
+    /// What holds the switch, or why nothing does.
+    pub held_by: Result<LatchHolder, LatchError>,
+    /// Why it is not on record, if so.
+    pub unrecorded: Option<LogError>,
+}
+
+/// Engages the kill switch with no controller running. Killing comes first and fails for no disk; then whatever can hold the latch does,
+/// and whoever was started meanwhile is killed too.
+pub fn engage_alone(state: &StateDir, reason: &str, keys: KeySource) -> LoneEngagement {
+    let mut kills = kill_lone_runs(state, None);
     let at = belljar_gate::clock::now();
-    Latch::of(state.path())
-        .engage(at.wall_ms, reason)
-        .map_err(latch_error)?;
-    let kills = kill_lone_runs(state, None);
+    let held_by = Latch::of(state.path()).engage(at.wall_ms, reason);
+    let late = kill_lone_runs(state, None);
+    kills.killed += late.killed;
+    kills.survivors = late.survivors;
     let event = RunEvent::KillSwitchEngaged {
         reason: reason.to_owned(),
         killed: kills.killed,
@@ -132,7 +141,11 @@ pub fn engage_alone(
         by: Some(belljar_gate::Actor::this_user()),
     };
     let recorded = RunGate::of(state.path(), keys).note(event, Durability::Power);
-    Ok((kills, recorded.err()))
+    LoneEngagement {
+        kills,
+        held_by,
+        unrecorded: recorded.err(),
+    }
 }
 
 /// Takes the kill switch off with no controller running. It is on record before it takes effect.
@@ -162,10 +175,11 @@ pub fn reset_alone(state: &StateDir, reason: &str, keys: KeySource) -> Result<bo
     Ok(was_engaged)
 }
 
-/// Since when and why the kill switch is engaged, if it is.
+/// Since when and why the kill switch is engaged, if it is, and what holds it.
 #[must_use]
-pub fn kill_switch(state: &StateDir) -> Option<Engaged> {
-    Latch::of(state.path()).engaged()
+pub fn kill_switch(state: &StateDir) -> Option<(Engaged, LatchHolder)> {
+    let latch = Latch::of(state.path());
+    latch.engaged().zip(latch.holder())
 }
 
 fn latch_error(error: belljar_gate::latch::LatchError) -> RunError {

@@ -158,6 +158,10 @@ impl Post {
             elapsed_us: u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX),
             entry,
             not_recorded,
+            held_by: match scope {
+                Scope::Fleet => self.held_by(),
+                Scope::Subtree(_) | Scope::Worker(_) => None,
+            },
         })
     }
 
@@ -196,6 +200,7 @@ impl Post {
                 .err()
                 .map(|error| Shown::new(&error.to_string())),
             entry: recorded.ok(),
+            held_by: None,
         })
     }
 
@@ -263,8 +268,15 @@ impl Post {
             engaged: self.gate.engaged().map(|engaged| Engagement {
                 reason: Shown::new(&engaged.reason),
                 since_ms: engaged.at_ms,
+                held_by: self.held_by(),
             }),
         }
+    }
+
+    /// What holds the kill switch.
+    fn held_by(&self) -> Option<Shown> {
+        let holder = self.gate.latch_holder();
+        holder.map(|holder| Shown::new(&holder.to_string()))
     }
 
     fn contract(&self) -> ContractView {

@@ -93,14 +93,19 @@ impl Backstage {
         Ok(Self { files, env })
     }
 
-    /// What a server's box may do: its own file, or the profile `strict`.
+    /// What a server's box may do: its own file, or the profile `strict` for as long as its agent lives.
     pub(super) fn capability(&self, file: Option<&str>) -> Result<Capability, RunError> {
         let mut capability = match file {
             Some(name) => parsed(&self.files, name)?,
-            None => belljar_manifest::profile("strict").ok_or_else(|| RunError::Invalid {
-                what: "no profile strict".into(),
-                hint: "`belljar profile list` names them".into(),
-            })?,
+            None => {
+                let strict = belljar_manifest::profile("strict");
+                let mut strict = strict.ok_or_else(|| RunError::Invalid {
+                    what: "no profile strict".into(),
+                    hint: "`belljar profile list` names them".into(),
+                })?;
+                strict.limits.wall_time = None;
+                strict
+            }
         };
         self.files.protect_from(&mut capability);
         Ok(capability)
@@ -177,6 +182,13 @@ mod tests {
         assert_eq!(backstage.env("two"), []);
         let own = backstage.capability(Some("one.yaml")).unwrap();
         assert_eq!(own.limits, policy("extends: moderate\n").limits);
+        // It is there as long as its agent: not for the minute that a run of `strict` has.
+        let usual = backstage.capability(None).unwrap();
+        assert_eq!(usual.limits.wall_time, None);
+        assert_eq!(
+            usual.limits.memory_bytes,
+            policy("extends: strict\n").limits.memory_bytes
+        );
     }
 
     #[test]

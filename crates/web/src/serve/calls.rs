@@ -20,7 +20,7 @@ use super::reply::{self, Body, Refusal};
 const READINESS: Duration = Duration::from_secs(1);
 
 /// What was last found about readiness.
-pub(super) type Readiness = Mutex<Option<(Instant, bool)>>;
+pub(super) type Readiness = Mutex<Option<(Instant, bool, Vec<String>)>>;
 
 impl Site {
     /// Carries a call whose asker may ask it.
@@ -112,25 +112,29 @@ impl Site {
         }
     }
 
-    /// Whether the daemon can do its work. Why not is for those with a token, in `/v1/status` and the alerts.
+    /// Whether the daemon can do its work, and who does not run that should. Why not is for those with a token, in `/v1/status`,
+    /// `/v1/agents` and the alerts.
     pub(super) async fn read_readiness(self: &Arc<Self>) -> Response<Body> {
-        let known = *self
+        let known = self
             .readiness
             .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let is_ready = match known {
-            Some((at, is_ready)) if at.elapsed() < READINESS => is_ready,
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let (is_ready, not_running) = match known {
+            Some((at, is_ready, names)) if at.elapsed() < READINESS => (is_ready, names),
             _ => {
                 let site = Arc::clone(self);
                 let asked = in_a_thread(&self.reads, self.limits.answer, move || {
-                    site.backend.ready().is_ok()
+                    let names = site.backend.not_running();
+                    (site.backend.ready().is_ok() && names.is_empty(), names)
                 });
-                let is_ready = asked.await.unwrap_or(false);
+                let (is_ready, names) = asked.await.unwrap_or_default();
                 *self
                     .readiness
                     .lock()
-                    .unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), is_ready));
-                is_ready
+                    .unwrap_or_else(PoisonError::into_inner) =
+                    Some((Instant::now(), is_ready, names.clone()));
+                (is_ready, names)
             }
         };
         let status = if is_ready {
@@ -138,7 +142,11 @@ impl Site {
         } else {
             StatusCode::SERVICE_UNAVAILABLE
         };
-        reply::json_bytes(status, format!("{{\"ready\":{is_ready}}}"))
+        let mut told = serde_json::json!({"ready": is_ready});
+        if !not_running.is_empty() {
+            told["not_running"] = not_running.into();
+        }
+        reply::json_bytes(status, told.to_string())
     }
 
     pub(super) async fn read_numbers(self: &Arc<Self>) -> Result<Response<Body>, Refusal> {

@@ -55,7 +55,7 @@ pub const WEB_ROUTES: &[WebRoute] = &[
         method: Method::Get,
         path: "/readyz",
         access: Access::Open,
-        doc: "Whether the daemon can do its work: 200, or 503 without the reason.",
+        doc: "Whether the daemon can do its work: 200, or 503 with the names of the agents that should run and don't, and no other reason.",
         own: Own::Readiness,
     },
     WebRoute {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::DeclaredView;
 use crate::types::{BudgetView, Command, Name, Reason, Shown, WorkerId};
 
 /// An agent is named by its worker's id. An agent that is restarted keeps its name and gets a new id.
@@ -33,9 +34,12 @@ pub struct StartRequest {
     /// What happens when it ends by itself.
     #[serde(default)]
     pub restart: RestartPolicy,
+    /// Whether it is started again when it ran out of memory. Absent: with `always`, and not otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart_on_oom: Option<bool>,
 }
 
-/// What happens when an agent ends by itself. Whoever was stopped, killed or hit a limit stays ended.
+/// What happens when an agent ends by itself. Whoever was stopped, killed or met a limit of time or money stays ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RestartPolicy {
@@ -87,6 +91,9 @@ pub struct FleetQuery {
 pub struct AgentList {
     /// The agents.
     pub agents: Vec<AgentView>,
+    /// Declared agents that do not run, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_running: Vec<DeclaredView>,
     /// The most that may live at once.
     pub max_agents: u64,
     /// When this was true.

@@ -5,6 +5,7 @@
 
 mod agents;
 mod alerts;
+mod declared;
 mod events;
 mod holds;
 mod ledger;
@@ -20,6 +21,10 @@ pub use agents::{
 pub use alerts::{
     AlertId, AlertKind, AlertList, AlertQuery, AlertState, AlertView, Response, ResponseTaken,
     Severity,
+};
+pub use declared::{
+    AgentChange, ChangeOfAgent, DeclaredReply, DeclaredState, DeclaredView, ReloadReply,
+    ReloadRequest, StartDeclaredRequest,
 };
 pub use events::{EventKind, EventList, EventQuery, EventView};
 pub use holds::{HoldAnswerRequest, HoldId, HoldList, HoldView};

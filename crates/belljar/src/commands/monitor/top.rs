@@ -365,6 +365,7 @@ mod tests {
             end: None,
         };
         AgentList {
+            not_running: Vec::new(),
             agents: (0..count).map(agent).collect(),
             max_agents: 1_000,
             at_ms: 2_000,

@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::path::Path;
 
 use belljar_api::{
-    AgentView, CallError, Command, Empty, End, EndCause, Name, OutputStream, ReadAgent,
-    RestartPolicy, StartAgent, StartRequest, StopAgent, StopRequest,
+    AgentView, CallError, Command, Empty, End, EndCause, Name, OutputStream, ReadAgent, StartAgent,
+    StartRequest, StopAgent, StopRequest,
 };
 use belljar_sandbox::signals::{CONTINUED, SignalWatch};
 use belljar_supervisor::RunError;
@@ -30,16 +30,7 @@ pub(crate) fn sandbox(arguments: Sandbox) -> Result<u8, Failure> {
             let base = file.parent().unwrap_or(Path::new("."));
             spec(&agent, base, None, None)?
         }
-        None => AgentSpec {
-            name: default_name(&arguments.command),
-            command: Vec::new(),
-            workdir: None,
-            capability: None,
-            profile: None,
-            restart: RestartPolicy::Never,
-            protected: Vec::new(),
-            servers: ServerFiles::default(),
-        },
+        None => AgentSpec::named(&default_name(&arguments.command)),
     };
     if let Some(file) = &arguments.sandbox_config {
         let (text, servers) = capability_text(file)?;
@@ -77,15 +68,13 @@ pub(crate) fn run_supervised(arguments: Run, url: &str) -> Result<u8, Failure> {
         .collect();
     let given = arguments.policy.config.as_deref().map(capability_text);
     let (capability, servers) = given.transpose()?.unzip();
+    let name = format!("{}-{}", default_name(&words), std::process::id());
     let spec = AgentSpec {
-        name: format!("{}-{}", default_name(&words), std::process::id()),
         command: words,
-        workdir: None,
         capability,
         profile: arguments.policy.profile,
-        restart: RestartPolicy::Never,
-        protected: Vec::new(),
         servers: servers.unwrap_or_default(),
+        ..AgentSpec::named(&name)
     };
     let mut reached = Reached::at(Some(url))?;
     let view = begin(&mut reached, spec)?;
@@ -135,6 +124,7 @@ fn begin(reached: &mut Reached, spec: AgentSpec) -> Result<AgentView, Failure> {
         server_capabilities: spec.servers.texts,
         profile: spec.profile.map(name).transpose()?,
         restart: spec.restart,
+        restart_on_oom: spec.restart_on_oom,
     };
     Ok(reached.client.call::<StartAgent>(&request)?)
 }

@@ -7,12 +7,22 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use belljar_api::{
-    AgentId, AgentView, EventKind, HoldView, Live, OperatorCall, Problem, Status, StatusView,
+    AgentId, AgentView, DeclaredState, EventKind, HoldView, Live, OperatorCall, Problem, Status,
+    StatusView,
 };
 use belljar_monitor::{Monitor, Receiver, RecvError, ToolSeries};
-use belljar_supervisor::daemon::Daemon;
-use belljar_web::{Backend, Caller, Fan, Feed};
+use belljar_supervisor::daemon::{Actor, Daemon};
+use belljar_web::{Backend, Caller, Fan, Feed, Role, TokenFile};
 
+/// Ends for good that nobody wished.
+const FAILED: &[&str] = &[
+    "crash_loop",
+    "crashed",
+    "out_of_memory",
+    "limit",
+    "keeper_lost",
+    "unreadable",
+];
 /// How often agents are compared with what was told of them last: what a page shows is so much older than the sample at most.
 const LOOK: Duration = Duration::from_millis(150);
 /// How often whoever watches hears how the supervisor does although nothing changed.
@@ -76,7 +86,11 @@ impl Backend for Board {
             let problem = Problem::new("shutting_down", "the daemon is shutting down");
             return call.refuse(Status::UNAVAILABLE, &problem);
         };
-        daemon.answer_or_refuse(&by.to_string(), call);
+        let actor = Actor::Token {
+            name: by.to_string(),
+            is_admin: by.role() == Role::Admin,
+        };
+        daemon.answer_or_refuse(&actor, call);
     }
 
     fn subscribe(&self, feed: Feed) {
@@ -113,10 +127,26 @@ impl Backend for Board {
     fn ready(&self) -> Result<(), String> {
         let daemon = self.daemon.upgrade().ok_or("the daemon is shutting down")?;
         let status = daemon.status().ok_or("the controller does not answer")?;
-        match status.ledger.failed {
-            Some(why) => Err(format!("the log can't be written: {why}")),
-            None => Ok(()),
+        if let Some(why) = status.ledger.failed {
+            return Err(format!("the log can't be written: {why}"));
         }
+        if let Err(error) = TokenFile::of(daemon.state().path()).list() {
+            return Err(format!("the tokens can't be read: {error}"));
+        }
+        match self.not_running().as_slice() {
+            [] => Ok(()),
+            names => Err(format!("not running: {}", names.join(", "))),
+        }
+    }
+
+    fn not_running(&self) -> Vec<String> {
+        let daemon = self.daemon.upgrade();
+        let all = daemon.map(|daemon| daemon.not_running());
+        let all = all.unwrap_or_default().into_iter();
+        // What a person stopped is as they wanted it.
+        let wanted = all
+            .filter(|it| it.state != DeclaredState::Stopped || FAILED.contains(&it.code.as_str()));
+        wanted.map(|it| it.name.as_str().to_owned()).collect()
     }
 }
 

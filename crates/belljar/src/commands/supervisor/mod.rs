@@ -2,6 +2,8 @@
 
 mod attached;
 mod board;
+mod declared;
+mod detach;
 mod hands;
 mod proposals;
 mod reach;
@@ -9,11 +11,13 @@ mod records;
 mod rollouts;
 mod start;
 mod status;
+mod tokens;
+mod validate;
 mod watch;
 
 use belljar_api::{
-    AgentView, Because, Kill, KillRequest, OutputStream, Quarantine, Release, RestartAgent,
-    RestartRequest, ShutDown, StopAgent, StopRequest,
+    AgentView, Because, Kill, KillRequest, OutputStream, Quarantine, Release, ReloadRequest,
+    RestartAgent, RestartRequest, ShutDown, StopAgent, StopRequest,
 };
 use std::borrow::Cow;
 use std::io::IsTerminal as _;
@@ -22,12 +26,13 @@ use std::time::{Duration, Instant};
 use super::agent::said;
 use crate::cli::OutputFormat;
 use crate::cli::replication::KillSwitch;
-use crate::cli::supervisor::{OnAgent, Supervisor};
+use crate::cli::supervisor::{DeclaredAgents, OnAgent, Supervisor};
 use crate::exit::{self, Failure};
 use crate::print;
 
 pub(crate) use attached::{run_supervised, sandbox};
 pub(crate) use reach::Reached;
+pub(crate) use validate::{is_supervisor_file, validate};
 
 /// How often a follower asks for more.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
@@ -38,6 +43,26 @@ pub(crate) fn supervisor(command: Supervisor) -> Result<u8, Failure> {
     match command {
         Supervisor::Start(arguments) => return start::start(arguments),
         Supervisor::Status { all, format } => return status::status(all, format.output),
+        Supervisor::Agent(DeclaredAgents::Start {
+            names,
+            reason,
+            format,
+            ..
+        }) => return declared::start(names, reason, format.output),
+        Supervisor::Reload {
+            dry_run,
+            no_restart,
+            reason,
+            format,
+        } => {
+            let request = ReloadRequest {
+                reason: said(reason)?,
+                dry_run,
+                no_restart,
+            };
+            return declared::ask_reload(&request, format.output);
+        }
+        Supervisor::Validate { file, format } => return validate::validate(&file, format.output),
         Supervisor::Stop { on, grace } => {
             let mut reached = Reached::usual()?;
             let agent = reached.find(&on.agent)?;

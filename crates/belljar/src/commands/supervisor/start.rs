@@ -1,8 +1,7 @@
 //! `belljar supervisor start`: the daemon itself.
 
-use std::os::unix::process::CommandExt as _;
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,18 +9,22 @@ use belljar_api::RestartPolicy;
 use belljar_manifest::{DeclaredAgent, DeclaredRestart, SupervisorFile};
 use belljar_monitor::Monitor;
 use belljar_sandbox::signals::{CONTINUED, SignalWatch};
-use belljar_supervisor::daemon::{AgentSpec, Daemon, DaemonSettings};
-use belljar_supervisor::fleet::Operator;
+use belljar_supervisor::daemon::{
+    AgentSpec, ApiCeiling, Daemon, DaemonSettings, await_predecessor, shares,
+};
 use belljar_supervisor::tools::ServerFiles;
 use belljar_supervisor::{RunError, StateDir};
 use belljar_web::{Settings, Tls, TokenFile, Web};
+use rustix::process::Signal;
 
 use super::attached::capability_text;
 use super::board::Board;
+use super::declared::{SupervisorSource, base_of, declared_agents, overcommitted, reload, tell};
 use super::hands::{ByRule, RuleHands};
 use super::proposals::Proposals;
 use super::records::Records;
 use super::rollouts::Rollouts;
+use super::tokens::TokenTrouble;
 use super::watch::Watch;
 use crate::cli::supervisor::Start;
 use crate::exit::{self, Failure};
@@ -31,14 +34,16 @@ use crate::print::{self, Line};
 const LOOK: Duration = Duration::from_millis(100);
 /// How often the monitor hears how the daemon does.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
-/// How long a daemon in the background may take until it answers.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Ends the daemon and leaves its agents to the next one: what an upgrade needs.
+const LEAVE: i32 = Signal::USR1.as_raw();
+/// Has the file read again.
+const HANG_UP: i32 = Signal::HUP.as_raw();
 
 /// What a daemon is started with.
 pub(super) struct Plan {
     pub(super) state: StateDir,
+    /// With the agents that are declared.
     pub(super) settings: DaemonSettings,
-    pub(super) agents: Vec<AgentSpec>,
     /// Where the dashboard is, unless it is not wanted.
     pub(super) web: Option<Settings>,
     /// What is kept, and what is worth an alert.
@@ -47,7 +52,7 @@ pub(super) struct Plan {
 
 pub(super) fn start(arguments: Start) -> Result<u8, Failure> {
     if arguments.detach {
-        return detach(&arguments);
+        return super::detach::detach(&arguments);
     }
     if arguments.detached {
         // Of no terminal any more.
@@ -62,8 +67,17 @@ pub(super) fn start(arguments: Start) -> Result<u8, Failure> {
     serve(plan, &signals)
 }
 
+/// How the daemon ends.
+enum Ending {
+    /// Its agents first, with this grace.
+    ShutDown(Option<Duration>),
+    /// Alone: whoever lives goes on, and the next daemon adopts it.
+    Leave,
+}
+
 /// Serves until somebody asks for the end.
 fn serve(plan: Plan, signals: &SignalWatch) -> Result<u8, Failure> {
+    await_predecessor(&plan.state)?;
     let directory = plan.state.path().join("monitor");
     let monitor = Arc::new(
         Monitor::open(&directory, plan.monitor).map_err(|error| no_monitor(error, &plan.state))?,
@@ -92,16 +106,9 @@ fn serve(plan: Plan, signals: &SignalWatch) -> Result<u8, Failure> {
         }
         None => None,
     };
-    for spec in plan.agents {
-        let name = spec.name.clone();
-        if let Err(problem) = daemon.start_declared(spec) {
-            let what = format!("agent {name}: {}: {}", problem.code, problem.message);
-            print::line(Line::Error, &what);
-            if let Some(hint) = &problem.hint {
-                print::line(Line::Hint, hint);
-            }
-        }
-    }
+    daemon.start_declared(|name, problem| {
+        tell(&format!("agent {name}: "), problem);
+    });
     // After those that are declared were started, each from the release it is to run.
     let rollouts = Rollouts::start(plan.state.path().to_owned(), Arc::clone(&monitor));
     let rollouts = rollouts.map_err(|source| RunError::System {
@@ -110,6 +117,7 @@ fn serve(plan: Plan, signals: &SignalWatch) -> Result<u8, Failure> {
     })?;
     let ready = format!("supervisor ready at {}", daemon.control_socket().display());
     print::line(Line::Summary, &ready);
+    daemon.is_ready();
     if let Some(web) = &web {
         print::line(Line::Summary, &format!("dashboard at {}", web.url()));
         print::line(
@@ -118,25 +126,36 @@ fn serve(plan: Plan, signals: &SignalWatch) -> Result<u8, Failure> {
         );
     }
     let mut status_at = Instant::now();
-    let grace = loop {
+    let is_at_terminal = std::io::stdin().is_terminal();
+    let mut tokens = TokenTrouble::of(plan.state.path());
+    let ending = loop {
         if status_at <= Instant::now() {
             status_at = Instant::now() + STATUS_EVERY;
+            tokens.look(&monitor);
             if let Some(status) = daemon.status() {
                 monitor.status(&status);
             }
         }
         if let Some(grace) = daemon.asked_to_end(LOOK) {
-            break Some(grace);
+            break Ending::ShutDown(Some(grace));
         }
-        if let Some(signal) = signals.next()
-            && signal != CONTINUED
-        {
-            break None;
+        match signals.next() {
+            // Without the terminal it was started at there is nobody to serve it for; a daemon reads its file again.
+            Some(HANG_UP) if is_at_terminal && !std::io::stdin().is_terminal() => {
+                break Ending::ShutDown(None);
+            }
+            Some(HANG_UP) => reload(&daemon),
+            Some(LEAVE) => break Ending::Leave,
+            Some(CONTINUED) | None => {}
+            Some(_) => break Ending::ShutDown(None),
         }
     };
     // Nobody looks at agents that are about to be ended.
     drop(rollouts);
-    let left = daemon.shut_down(grace);
+    let left = match ending {
+        Ending::ShutDown(grace) => daemon.shut_down(grace),
+        Ending::Leave => 0,
+    };
     // Whoever watches sees the end; then nobody asks any more, and what is known is written.
     drop(web);
     drop(daemon);
@@ -152,22 +171,14 @@ fn serve(plan: Plan, signals: &SignalWatch) -> Result<u8, Failure> {
     }
 }
 
-fn plan(arguments: &Start) -> Result<Plan, Failure> {
+pub(super) fn plan(arguments: &Start) -> Result<Plan, Failure> {
     let file = match &arguments.config {
         Some(path) => belljar_manifest::read_supervisor_file(path)?,
         None => SupervisorFile::default(),
     };
-    let base = arguments.config.as_deref().and_then(Path::parent);
-    let base = match base {
-        Some(directory) if !directory.as_os_str().is_empty() => directory.to_owned(),
-        _ => PathBuf::from("."),
-    };
+    let base = base_of(arguments.config.as_deref());
     let monitor = match &arguments.config {
-        Some(path) => {
-            let bytes = belljar_manifest::read_bounded(path, &path.display().to_string())?;
-            belljar_monitor::Settings::read(&String::from_utf8_lossy(&bytes))
-                .map_err(|error| wrong_settings(path, &error))?
-        }
+        Some(path) => read_monitor(path)?,
         None => belljar_monitor::Settings::default(),
     };
     let state = match &file.state_dir {
@@ -198,15 +209,19 @@ fn plan(arguments: &Start) -> Result<Plan, Failure> {
     set(&mut settings.restart.longest, file.restart_longest);
     set(&mut settings.restart.crash_loop, file.crash_loop);
     set(&mut settings.restart.window, file.crash_window);
-    let enabled = file.agents.iter().filter(|agent| agent.enabled);
+    settings.api = ceiling(&file, &base)?;
     let config = arguments.config.as_deref();
-    let agents = enabled
-        .map(|agent| spec(agent, &base, config, Some(state.path())))
-        .collect::<Result<_, _>>()?;
+    settings.agents = declared_agents(&file, &base, config, state.path())?;
+    if let Some(contract) = &settings.contract {
+        shares(&contract.budget, &settings.agents).map_err(overcommitted(config))?;
+    }
+    if let Some(path) = config {
+        let path = std::path::absolute(path).map_err(no_directory)?;
+        settings.source = Some(Arc::new(SupervisorSource::new(path, file.clone(), &state)));
+    }
     Ok(Plan {
         state,
         settings,
-        agents,
         web: web(arguments, &file, &base),
         monitor,
     })
@@ -234,6 +249,29 @@ fn web(arguments: &Start, file: &SupervisorFile, base: &Path) -> Option<Settings
         });
     }
     Some(settings)
+}
+
+/// What a file says of the monitor and of alerts.
+pub(super) fn read_monitor(path: &Path) -> Result<belljar_monitor::Settings, Failure> {
+    let bytes = belljar_manifest::read_bounded(path, &path.display().to_string())?;
+    belljar_monitor::Settings::read(&String::from_utf8_lossy(&bytes))
+        .map_err(|error| wrong_settings(path, &error))
+}
+
+/// What holders of tokens may start, its paths taken from where the file is.
+pub(super) fn ceiling(file: &SupervisorFile, base: &Path) -> Result<ApiCeiling, Failure> {
+    let read = |path: &Option<PathBuf>| -> Result<_, Failure> {
+        let path = path.as_ref().map(|path| base.join(path));
+        let read = path.map(|path| belljar_manifest::read_capability_file(&path));
+        Ok(read.transpose()?)
+    };
+    let places = file.api.workspaces.iter();
+    let places = places.map(|place| std::path::absolute(base.join(place)).map_err(no_directory));
+    Ok(ApiCeiling {
+        workspaces: places.collect::<Result<_, _>>()?,
+        ceiling: read(&file.api.ceiling)?,
+        admin_ceiling: read(&file.api.admin_ceiling)?,
+    })
 }
 
 fn no_monitor(error: belljar_monitor::OpenError, state: &StateDir) -> Failure {
@@ -315,6 +353,10 @@ pub(super) fn spec(
         workdir: Some(work),
         capability,
         profile: agent.profile.clone(),
+        restart_on_oom: agent.restart_on_oom,
+        share: agent.share,
+        budget: agent.budget,
+        follows_releases: agent.project.is_some(),
         restart: match agent.restart {
             DeclaredRestart::Never => RestartPolicy::Never,
             DeclaredRestart::OnFailure => RestartPolicy::OnFailure,
@@ -336,60 +378,4 @@ fn released(project: &Path, state: &Path, agent: &str) -> Result<PathBuf, Failur
     let name = project.display().to_string();
     let shown = belljar_evolve::rollout::place_of(state, &name, agent);
     Ok(shown.unwrap_or(project))
-}
-
-/// Starts the daemon in the background, and waits until it answers.
-fn detach(arguments: &Start) -> Result<u8, Failure> {
-    let plan = plan(arguments)?;
-    let system = |doing| move |source| Failure::Run(RunError::System { doing, source });
-    let directory = plan.state.path().join("fleet");
-    std::fs::create_dir_all(&directory).map_err(system("making the state directory"))?;
-    let log = directory.join("daemon.log");
-    let file = std::fs::File::options()
-        .create(true)
-        .append(true)
-        .open(&log)
-        .map_err(system("opening the supervisor's log"))?;
-    let errors = file
-        .try_clone()
-        .map_err(system("opening the supervisor's log"))?;
-    let mut command = std::process::Command::new(&plan.settings.program);
-    command.args(["supervisor", "start", "--detached"]);
-    if let Some(config) = &arguments.config {
-        command.arg("--config").arg(config);
-    }
-    if arguments.no_web {
-        command.arg("--no-web");
-    }
-    if let Some(port) = arguments.web_port {
-        command.arg("--web-port").arg(port.to_string());
-    }
-    command
-        .stdin(Stdio::null())
-        .stdout(file)
-        .stderr(errors)
-        .process_group(0);
-    let mut child = command.spawn().map_err(system("starting the supervisor"))?;
-    let until = std::time::Instant::now() + PATIENCE;
-    while std::time::Instant::now() < until {
-        let ended = child
-            .try_wait()
-            .map_err(system("starting the supervisor"))?;
-        if let Some(status) = ended {
-            return Err(Failure::Invalid(
-                format!("the supervisor did not start ({status})"),
-                format!("{} says why", log.display()),
-            ));
-        }
-        if Operator::reach(&plan.state).is_ok() {
-            let ready = format!("supervisor ready, process {}", child.id());
-            print::line(Line::Summary, &ready);
-            return Ok(exit::OK);
-        }
-        std::thread::sleep(LOOK);
-    }
-    Err(Failure::Invalid(
-        "the supervisor does not answer".into(),
-        format!("{} may say why", log.display()),
-    ))
 }

@@ -16,9 +16,12 @@ pub(super) fn status(all: bool, format: OutputFormat) -> Result<u8, Failure> {
     let query = FleetQuery { ended: Some(all) };
     let list = reached.client.call::<ListAgents>(&query)?;
     if format == OutputFormat::Json {
-        print::json(
-            &json!({"status": status, "agents": list.agents, "max_agents": list.max_agents}),
-        );
+        print::json(&json!({
+            "status": status,
+            "agents": list.agents,
+            "not_running": list.not_running,
+            "max_agents": list.max_agents,
+        }));
         return Ok(exit::OK);
     }
     let live = list
@@ -42,6 +45,7 @@ pub(super) fn status(all: bool, format: OutputFormat) -> Result<u8, Failure> {
     if !list.agents.is_empty() {
         text.push_str(&table(&list.agents));
     }
+    text.push_str(&super::declared::table(&list.not_running));
     print::out(&text);
     Ok(exit::OK)
 }

@@ -1,0 +1,325 @@
+//! What holders of tokens may start: within a ceiling, below a workspace, and never as root. Whoever has the local socket is held to
+//! none of that.
+
+mod support;
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::chown;
+
+use serde_json::{Value, json};
+use support::{Supervised, Who, for_each_user};
+
+struct Scene {
+    supervised: Supervised,
+    operator: String,
+    admin: String,
+}
+
+impl Scene {
+    fn start(who: Who, api: &str) -> Scene {
+        let mut supervised = Supervised::prepare(who, "");
+        let base = supervised.jail.base.clone();
+        let config = format!("[supervisor]\nmax_agents = 50\nstop_grace_seconds = 1\n{api}");
+        supervised.jail.put(&base.join("supervisor.toml"), &config);
+        // An ordinary user's, whoever runs the daemon.
+        for name in ["one", "one/.git", "two"] {
+            let place = base.join("workspaces").join(name);
+            fs::create_dir_all(&place).expect("a workspace");
+            chown(&place, Some(Who::User.uid()), Some(Who::User.uid())).ok();
+        }
+        std::os::unix::fs::symlink("/etc", base.join("workspaces/one/link")).expect("a link");
+        supervised.start_again();
+        let token = |role: &str| {
+            let said = supervised.said(&["token", "create", "--role", role]);
+            let word = said.split_whitespace().find(|word| word.starts_with("bj_"));
+            word.expect("a token").to_owned()
+        };
+        let (operator, admin) = (token("operator"), token("admin"));
+        Scene {
+            supervised,
+            operator,
+            admin,
+        }
+    }
+
+    fn place(&self, name: &str) -> String {
+        let place = self.supervised.jail.base.join("workspaces").join(name);
+        place.display().to_string()
+    }
+
+    fn post(&self, token: &str, path: &str, body: &Value) -> (u16, Value) {
+        let output = self.supervised.output();
+        let (_, rest) = output
+            .split_once("dashboard at http://")
+            .expect("a dashboard");
+        let address = rest.split_whitespace().next().expect("an address");
+        let address = address.trim_end_matches('/');
+        let mut stream = TcpStream::connect(address).expect("the web server");
+        let body = body.to_string();
+        write!(
+            stream,
+            "POST {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        )
+        .expect("ask");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        let status = answer.split(' ').nth(1).and_then(|word| word.parse().ok());
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+        (
+            status.expect("a status"),
+            serde_json::from_str(body).unwrap_or_default(),
+        )
+    }
+}
+
+/// What is asked for, and the words of the refusal; none where it is let in.
+type Case<'a> = (&'a str, Value, Option<&'a str>);
+
+fn check(scene: &Scene, token: &str, cases: &[Case<'_>]) {
+    for (number, (workdir, more, refusal)) in cases.iter().enumerate() {
+        let mut body = json!({"name": format!("a-{number}-{}", &token[3..9]), "command": ["true"], "workdir": workdir});
+        for (key, value) in more.as_object().into_iter().flatten() {
+            body[key] = value.clone();
+        }
+        let (status, said) = scene.post(token, "/v1/agents", &body);
+        match refusal {
+            None => assert_eq!(status, 201, "{body}: {said}"),
+            Some(words) => {
+                assert_eq!(
+                    (status, &said["code"]),
+                    (403, &"deny_ceiling".into()),
+                    "{body}: {said}"
+                );
+                let message = said["message"].as_str().unwrap_or_default();
+                assert!(message.contains(words), "{body}: {said}");
+                assert!(said["hint"].is_string(), "{body}: {said}");
+            }
+        }
+    }
+}
+
+fn a_token_starts_nothing_beyond_the_ceiling(who: Who) {
+    let scene = Scene::start(who, "[supervisor.api]\nworkspaces = [\"workspaces\"]\n");
+    let (one, two) = (scene.place("one"), scene.place("two"));
+    let (link, up) = (scene.place("one/link"), format!("{one}/../../state"));
+    let state = scene.supervised.jail.state.display().to_string();
+    let capability = |text: &str| json!({"capability": format!("extends: moderate\n{text}")});
+    let files = |key: &str, path: &str| {
+        capability(&format!("filesystem_config:\n  {key}: [\".\", {path:?}]\n"))
+    };
+    let server = "mcp: {servers: {files: {command: [x], capability: one.yaml}}}\n";
+    let with_server = json!({"capability": format!("extends: moderate\n{server}"), "server_capabilities": {"one.yaml": "extends: permissive\n"}});
+    let cases: &[Case<'_>] = &[
+        (&one, json!({}), None),
+        (&two, json!({"profile": "strict"}), None),
+        (
+            &one,
+            capability("resource_limits: {max_memory_mb: 64}\n"),
+            None,
+        ),
+        ("/", json!({}), Some("is not below")),
+        ("/etc", json!({}), Some("is not below")),
+        (&link, json!({}), Some("is not below")),
+        (&up, json!({}), Some("is not below")),
+        (&state, json!({}), Some("is not below")),
+        (".", json!({}), Some("is not absolute")),
+        (&one, json!({"profile": "permissive"}), Some("")),
+        (
+            &one,
+            files("writable_paths", "/etc"),
+            Some("writable_paths: it asks for write /etc (capability:3"),
+        ),
+        (&one, files("writable_paths", &two), Some("writable_paths")),
+        (
+            &one,
+            files("writable_paths", "/var/lib"),
+            Some("writable_paths"),
+        ),
+        (
+            &one,
+            files("readable_paths", "~/.ssh"),
+            Some("readable_paths"),
+        ),
+        (
+            &one,
+            capability("network_egress_rules:\n  - {domain: example.com, ports: [443]}\n"),
+            Some("network_egress_rules: it asks for example.com"),
+        ),
+        (
+            &one,
+            capability("resource_limits: {max_memory_mb: null}\n"),
+            Some("max_memory_mb"),
+        ),
+        (
+            &one,
+            capability("resource_limits: {max_processes: 5000}\n"),
+            Some("max_processes: it asks for 5000"),
+        ),
+        (
+            &one,
+            capability("permissions: [spawn_subprocess, full_env]\n"),
+            Some("permissions"),
+        ),
+        (&one, capability("degraded: true\n"), Some("degraded")),
+        (
+            &one,
+            capability("secrets:\n  - {name: KEY, hosts: [example.com], env: HOME}\n"),
+            Some("secrets"),
+        ),
+        (&one, with_server, Some("")),
+    ];
+    // What is not valid is refused as that; what is left are all the ways to ask for more.
+    let valid: Vec<_> = cases
+        .iter()
+        .filter(|(_, more, _)| {
+            let text = more["capability"].as_str();
+            text.is_none_or(|text| belljar_manifest::parse_capability("c", text.as_bytes()).is_ok())
+        })
+        .cloned()
+        .collect();
+    assert!(valid.len() >= 18, "{} of {}", valid.len(), cases.len());
+    for token in [&scene.operator, &scene.admin] {
+        check(&scene, token, &valid);
+    }
+    // The owner's own agents are the owner's business; to have one work elsewhere is not a token's.
+    let id = scene.supervised.agent("own", "while :; do sleep 0.1; done");
+    let restart = format!("/v1/agents/{id}/restart");
+    let (status, said) = scene.post(
+        &scene.operator,
+        &restart,
+        &json!({"reason": "x", "workdir": "/etc"}),
+    );
+    assert_eq!(
+        (status, &said["code"]),
+        (403, &"deny_ceiling".into()),
+        "{said}"
+    );
+    assert_eq!(scene.supervised.view(&id)["phase"], "running");
+    let (status, said) = scene.post(&scene.operator, &restart, &json!({"reason": "x"}));
+    assert_eq!(status, 200, "{said}");
+    // One that is over is not a token's to bring back where it was.
+    let id = said["id"].as_str().expect("its id").to_owned();
+    scene.supervised.said(&["supervisor", "kill", "own"]);
+    scene.supervised.await_phase(&id, "ended");
+    let again = format!("/v1/agents/{id}/restart");
+    let (status, said) = scene.post(&scene.operator, &again, &json!({"reason": "x"}));
+    assert_eq!(
+        (status, &said["code"]),
+        (403, &"deny_ceiling".into()),
+        "{said}"
+    );
+    let (status, _) = scene.post(&scene.operator, "/v1/reload", &json!({"reason": "x"}));
+    assert_eq!(status, 403);
+}
+
+fn nothing_of_a_token_s_is_root_s(who: Who) {
+    let scene = Scene::start(who, "[supervisor.api]\nworkspaces = [\"workspaces\"]\n");
+    let place = scene.place("of-root");
+    fs::create_dir(&place).expect("a workspace");
+    let body = json!({"name": "a", "command": ["sh", "-c", "echo x > file"], "workdir": place});
+    let (status, said) = scene.post(&scene.admin, "/v1/agents", &body);
+    assert_eq!(
+        (status, &said["code"]),
+        (403, &"deny_ceiling".into()),
+        "{said}"
+    );
+    assert!(
+        said["message"]
+            .as_str()
+            .is_some_and(|it| it.contains("is root's")),
+        "{said}"
+    );
+}
+
+fn ceilings_are_what_the_file_says(who: Who) {
+    let api = "[supervisor.api]\nworkspaces = [\"workspaces\"]\nceiling = \"operator.yaml\"\nadmin_ceiling = \"admin.yaml\"\n";
+    let mut prepared = Supervised::prepare(who, api);
+    let said = prepared.belljar(&["supervisor", "validate", &prepared.config()]);
+    assert!(said.stderr().contains("operator.yaml"), "{}", said.stderr());
+    let base = prepared.jail.base.clone();
+    let rule = |domain: &str| {
+        format!(
+            "extends: moderate\nnetwork_egress_rules:\n  - {{domain: {domain}, ports: [443]}}\n"
+        )
+    };
+    prepared
+        .jail
+        .put(&base.join("operator.yaml"), &rule("one.example"));
+    prepared
+        .jail
+        .put(&base.join("admin.yaml"), &rule("\"*.example\""));
+    let place = base.join("workspaces/one");
+    fs::create_dir_all(&place).expect("a workspace");
+    chown(&place, Some(Who::User.uid()), Some(Who::User.uid())).ok();
+    prepared.start_again();
+    let token = |role: &str| {
+        let said = prepared.said(&["token", "create", "--role", role]);
+        let word = said.split_whitespace().find(|word| word.starts_with("bj_"));
+        word.expect("a token").to_owned()
+    };
+    let (operator, admin) = (token("operator"), token("admin"));
+    let scene = Scene {
+        supervised: prepared,
+        operator,
+        admin,
+    };
+    let one = scene.place("one");
+    let asks = |domain: &str| json!({"capability": rule(domain)});
+    let most = Some("the ceiling, ");
+    check(
+        &scene,
+        &scene.operator,
+        &[
+            (&one, asks("one.example"), None),
+            (&one, asks("two.example"), most),
+        ],
+    );
+    check(
+        &scene,
+        &scene.admin,
+        &[
+            (&one, asks("two.example"), None),
+            (&one, asks("other.test"), most),
+        ],
+    );
+}
+
+/// Where the file says nothing, it is a directory in the state directory, and nothing else of that.
+fn without_a_word_there_is_one_workspace(who: Who) {
+    let scene = Scene::start(who, "");
+    let state = scene.supervised.jail.state.clone();
+    let own = state.join("workspaces/mine");
+    fs::create_dir_all(&own).expect("a workspace");
+    chown(&own, Some(Who::User.uid()), Some(Who::User.uid())).ok();
+    let (one, own, keys) = (
+        scene.place("one"),
+        own.display().to_string(),
+        state.join("keys").display().to_string(),
+    );
+    let cases: &[Case<'_>] = &[
+        (&own, json!({}), None),
+        (&one, json!({}), Some("is not below")),
+        (&keys, json!({}), Some("")),
+    ];
+    check(&scene, &scene.operator, cases);
+}
+
+for_each_user!(
+    a_token_starts_nothing_beyond_the_ceiling,
+    ceilings_are_what_the_file_says,
+    without_a_word_there_is_one_workspace,
+);
+
+mod owned_by_root {
+    use super::support::Who;
+
+    #[test]
+    fn nothing_of_a_token_s_is_root_s() {
+        Who::Root.require();
+        super::nothing_of_a_token_s_is_root_s(Who::Root);
+    }
+}
