@@ -18,8 +18,9 @@ pub use agents::{
     ProcessView, RestartPolicy, RestartRequest, StartRequest, StopRequest, UsageNow,
 };
 pub use alerts::{
-    AlertId, AlertKind, AlertList, AlertQuery, AlertState, AlertView, Response, ResponseTaken,
-    Severity,
+    AlertId, AlertKind, AlertList, AlertQuery, AlertState, AlertView, AlertsResolved,
+    ResolveAlertsRequest, Response, ResponseTaken, Severity, SilenceList, SilenceRequest,
+    SilenceView,
 };
 pub use events::{EventKind, EventList, EventQuery, EventView};
 pub use holds::{HoldAnswerRequest, HoldId, HoldList, HoldView};

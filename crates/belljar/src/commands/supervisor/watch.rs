@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use belljar_api::{AgentId, AgentView, EventKind, NewEvent, OperatorCall};
+use belljar_api::{AgentId, AgentView, EventKind, NewEvent, OperatorCall, Shown};
 use belljar_monitor::Monitor;
-use belljar_supervisor::daemon::Observer;
+use belljar_supervisor::daemon::{Observer, RefusedAgain};
 
 use super::hands::ByRule;
 use super::proposals::Proposals;
@@ -29,6 +29,15 @@ impl Observer for Watch {
             // From here on it is a person's to release.
             self.by_rule.forget(&agent);
         }
+    }
+
+    fn named(&self, agent: &AgentId, name: &Shown) {
+        self.monitor.named(agent, name);
+    }
+
+    fn refused_again(&self, agent: &AgentId, again: &RefusedAgain) {
+        let RefusedAgain { what, code, count } = again;
+        self.monitor.refused_again(agent, what, code, *count);
     }
 
     fn sampled(&self, view: &AgentView) {
