@@ -9,6 +9,7 @@ mod learn;
 pub(crate) mod mcp;
 pub(crate) mod monitor;
 mod proof;
+pub(crate) mod reach;
 pub(crate) mod replication;
 pub(crate) mod reviewer;
 pub(crate) mod supervisor;

@@ -116,18 +116,41 @@ impl Inner {
     /// What people say about alerts is on record before it holds.
     fn note_watching(&self, by: &str, call: &OperatorCall) -> Result<(), Refused> {
         let (name, reason) = match call {
-            OperatorCall::AcknowledgeAlert(asked) => ("acknowledge_alert", asked.request.reason.as_str().to_owned()),
-            OperatorCall::ResolveAlert(asked) => ("resolve_alert", asked.request.reason.as_str().to_owned()),
+            OperatorCall::AcknowledgeAlert(asked) => (
+                "acknowledge_alert",
+                asked.request.reason.as_str().to_owned(),
+            ),
+            OperatorCall::ResolveAlert(asked) => {
+                ("resolve_alert", asked.request.reason.as_str().to_owned())
+            }
             OperatorCall::ResolveAlerts(asked) => {
-                let ResolveAlertsRequest { agent, kind, reason, .. } = &asked.request;
-                ("resolve_alerts", matched(agent.as_ref(), *kind, "", reason.as_str()))
+                let ResolveAlertsRequest {
+                    agent,
+                    kind,
+                    reason,
+                    ..
+                } = &asked.request;
+                (
+                    "resolve_alerts",
+                    matched(agent.as_ref(), *kind, "", reason.as_str()),
+                )
             }
             OperatorCall::CreateSilence(asked) => {
-                let SilenceRequest { agent, kind, for_ms, reason } = &asked.request;
+                let SilenceRequest {
+                    agent,
+                    kind,
+                    for_ms,
+                    reason,
+                } = &asked.request;
                 let lasts = format!(" for {} s", for_ms / 1000);
-                ("silence_alerts", matched(agent.as_ref(), *kind, &lasts, reason.as_str()))
+                (
+                    "silence_alerts",
+                    matched(agent.as_ref(), *kind, &lasts, reason.as_str()),
+                )
             }
-            OperatorCall::EndSilence(asked) => ("end_silence", asked.request.reason.as_str().to_owned()),
+            OperatorCall::EndSilence(asked) => {
+                ("end_silence", asked.request.reason.as_str().to_owned())
+            }
             _ => return Ok(()),
         };
         Ok(self.post().gate.note_act(name, None, act_by(by, &reason))?)

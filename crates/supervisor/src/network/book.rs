@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn every_refusal_is_told_once_however_many_hosts_there_are() {
-        let book = Book::new(Reins::new(), OnBudget::Refuse);
+        let book = Book::new(Reins::new().unwrap(), OnBudget::Refuse);
         for _ in 0..549 {
             for host in ["a.example", "b.example", "c.example"] {
                 book.record(refused(host));

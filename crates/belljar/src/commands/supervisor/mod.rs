@@ -27,7 +27,7 @@ use crate::exit::{self, Failure};
 use crate::print;
 
 pub(crate) use attached::{run_supervised, sandbox};
-pub(crate) use reach::Reached;
+pub(crate) use reach::{Reached, is_named};
 
 /// How often a follower asks for more.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
