@@ -18,7 +18,10 @@ fn body(name: &str) -> Option<&'static str> {
         "ReadStatus" | "ListWorkers" | "ReadTree" | "ReadKillSwitch" | "ReadContract" => None,
         "ListAgents" | "ReadAgent" | "ListProcesses" | "ReadOutput" | "ReadMetrics" => None,
         "ListEvents" | "ListAlerts" | "ReadLedger" | "ListEntries" | "ProveEntry" => None,
-        "ListHolds" | "ListProposals" | "ReadProposal" => None,
+        "ListHolds" | "ListProposals" | "ReadProposal" | "ListSilences" => None,
+        "ResolveAlerts" => Some(r#"{"reason":"a test","all":true}"#),
+        "CreateSilence" => Some(r#"{"reason":"a test","for_ms":60000}"#),
+        "EndSilence" => because,
         "AnswerHold" => Some(r#"{"reason":"a test","allow":true}"#),
         "Quarantine" | "Release" | "EngageKillSwitch" | "ResetKillSwitch" | "BumpEpoch" => because,
         "AcknowledgeClock" | "StopAgent" | "RestartAgent" | "AcknowledgeAlert" | "ResolveAlert"

@@ -1,14 +1,16 @@
 /** What needs attention. */
 import { useState } from "preact/hooks";
-import { type AlertKind, type AlertState, type AlertView, type Severity, WORDS } from "../api.ts";
-import { count, many, words } from "../lib/format.ts";
+import { type AlertKind, type AlertState, type AlertView, type Severity, type SilenceView, WORDS } from "../api.ts";
+import { count, duration, many, whole, words } from "../lib/format.ts";
 import { agentLink, route, setQuery } from "../router.ts";
-import { client, version, whyNot, world } from "../store.ts";
+import { client, now, version, whyNot, world } from "../store.ts";
 import { ActionButton, Ago, Empty, Failed, Loading, Segments, Select, SeverityTag, Untrusted } from "../ui/bits.tsx";
 import { ReasonDialog } from "../ui/dialog.tsx";
 import { useAsked } from "../ui/hooks.ts";
 
 type Shown = AlertState | "unresolved";
+/** So many alerts of one kind are a group. */
+const GROUP = 4;
 const RANK: Record<Severity, number> = { critical: 0, warning: 1, info: 2 };
 
 export function AlertsPage() {
@@ -61,6 +63,7 @@ export function AlertsPage() {
             one agent ✕
           </button>
         )}
+        <Bulk alerts={wanted.filter((alert) => alert.state !== "resolved")} kind={kind} exact={severity === "" && agent === "" && state === "unresolved"} />
         <span class="muted num filters-count" role="status">
           {many(wanted.length, "alert")}
         </span>
@@ -72,12 +75,146 @@ export function AlertsPage() {
           <p>{state === "unresolved" || state === "open" ? "No alert needs you." : "No alert matches."}</p>
         </Empty>
       ) : null}
-      <ul class="alerts">
-        {wanted.map((alert) => (
-          <Alert key={alert.id} alert={alert} />
+      {grouped(wanted, kind === "" && state !== "resolved").map(([name, alerts]) =>
+        name === undefined ? (
+          <Rows key="rest" alerts={alerts} />
+        ) : (
+          <details key={name} class="alert-group" open>
+            <summary>
+              <strong>{words(name)}</strong> <span class="muted num">{many(alerts.length, "alert")}</span>
+            </summary>
+            <Bulk alerts={alerts} kind={name} exact={severity === "" && agent === "" && state === "unresolved"} />
+            <Rows alerts={alerts} />
+          </details>
+        ),
+      )}
+      <Silences />
+    </div>
+  );
+}
+
+function Rows({ alerts }: { alerts: readonly AlertView[] }) {
+  return (
+    <ul class="alerts">
+      {alerts.map((alert) => (
+        <Alert key={alert.id} alert={alert} />
+      ))}
+    </ul>
+  );
+}
+
+/** Says of all that are shown that they are dealt with. `exact` where the supervisor can be told which by their kind. */
+function Bulk({ alerts, kind, exact }: { alerts: readonly AlertView[]; kind: AlertKind | ""; exact: boolean }) {
+  const [asking, setAsking] = useState(false);
+  if (alerts.length < 2) return null;
+  const confirm = async (reason: string) => {
+    if (exact) await client.resolveAlerts(kind === "" ? { all: true } : { kind }, reason);
+    else for (const alert of alerts) take(await client.resolve(alert.id, reason));
+  };
+  return (
+    <>
+      <ActionButton
+        small
+        label={`Resolve all ${whole(alerts.length)}…`}
+        whyNot={whyNot("ResolveAlerts")}
+        onClick={() => setAsking(true)}
+      />
+      {asking ? (
+        <ReasonDialog
+          title={`Resolve ${many(alerts.length, "alert")}`}
+          action="Resolve all"
+          onClose={() => setAsking(false)}
+          onConfirm={confirm}
+        >
+          <p>Says that all of them are dealt with. Agents that a rule froze for them go on.</p>
+        </ReasonDialog>
+      ) : null}
+    </>
+  );
+}
+
+/** Of whom nobody is told, and until when. */
+function Silences() {
+  const [asked, again] = useAsked("silences", () => client.silences(), 10_000);
+  const [ending, setEnding] = useState<SilenceView>();
+  const silences = asked.is === "here" ? asked.value.silences.filter((one) => one.until_ms > now.value) : [];
+  if (silences.length === 0) return null;
+  return (
+    <section class="panel">
+      <h2>Silences</h2>
+      <ul class="silences">
+        {silences.map((one) => (
+          <li key={one.id}>
+            <span>
+              <strong>{one.kind ? words(one.kind) : "Any alert"}</strong> about{" "}
+              {one.agent ? <Untrusted text={one.agent} most={60} /> : "everybody"}, {duration(one.until_ms - now.value)} more
+              <span class="muted">
+                {" · "}
+                <Untrusted text={one.by} most={40} />: <Untrusted text={one.reason} most={160} />
+              </span>
+            </span>
+            <ActionButton small label="End…" whyNot={whyNot("EndSilence")} onClick={() => setEnding(one)} />
+          </li>
         ))}
       </ul>
-    </div>
+      {ending === undefined ? null : (
+        <ReasonDialog
+          title="End the silence"
+          action="End"
+          onClose={() => setEnding(undefined)}
+          onConfirm={async (reason) => {
+            await client.endSilence(ending.id, reason);
+            again();
+          }}
+        >
+          <p>Whoever is told of alerts is told of those that are still open.</p>
+        </ReasonDialog>
+      )}
+    </section>
+  );
+}
+
+/** Many of one kind in a group of their own; the others follow in their order. */
+function grouped(
+  alerts: readonly AlertView[],
+  wanted: boolean,
+): ReadonlyArray<readonly [AlertKind | undefined, readonly AlertView[]]> {
+  const kinds = new Map<AlertKind, AlertView[]>();
+  for (const alert of alerts) kinds.set(alert.kind, [...(kinds.get(alert.kind) ?? []), alert]);
+  const groups = wanted ? [...kinds].filter(([, all]) => all.length >= GROUP) : [];
+  const rest = alerts.filter((alert) => !groups.some(([name]) => name === alert.kind));
+  return [...groups, [undefined, rest] as const];
+}
+
+const LENGTHS = { "1 hour": 3_600_000, "8 hours": 28_800_000, "1 day": 86_400_000, "7 days": 604_800_000 } as const;
+
+function SilenceDialog({ alert, onClose }: { alert: AlertView; onClose: () => void }) {
+  const [length, setLength] = useState<keyof typeof LENGTHS>("1 hour");
+  const name = alert.agent_name ?? alert.agent ?? undefined;
+  return (
+    <ReasonDialog
+      title="Silence"
+      action="Silence"
+      onClose={onClose}
+      onConfirm={(reason) =>
+        client.silence(
+          // A name may hold the letter that stands for any others: then the id is meant.
+          { kind: alert.kind, for_ms: LENGTHS[length], ...(name ? { agent: name.includes("*") ? (alert.agent ?? name) : name } : {}) },
+          reason,
+        )
+      }
+    >
+      <p>
+        Nobody is told of “{words(alert.kind)}”{name ? <> about <Untrusted text={name} most={60} /></> : null} until then. It is raised and listed
+        all the same, and rules that freeze or end an agent do.
+      </p>
+      <Segments<keyof typeof LENGTHS>
+        label="For how long"
+        value={length}
+        options={Object.keys(LENGTHS).map((one) => [one as keyof typeof LENGTHS, one] as const)}
+        onChange={setLength}
+      />
+    </ReasonDialog>
   );
 }
 
@@ -89,7 +226,7 @@ function merged(asked: readonly AlertView[], live: ReadonlyMap<string, AlertView
 }
 
 function Alert({ alert }: { alert: AlertView }) {
-  const [asking, setAsking] = useState<"acknowledge" | "resolve">();
+  const [asking, setAsking] = useState<"acknowledge" | "resolve" | "silence">();
   const close = () => setAsking(undefined);
   const responses = alert.responses ?? [];
   return (
@@ -150,12 +287,23 @@ function Alert({ alert }: { alert: AlertView }) {
                 <Untrusted text={alert.by} most={40} />
               </>
             ) : null}
+            {alert.reason ? (
+              <>
+                {": "}
+                <Untrusted text={alert.reason} most={160} />
+              </>
+            ) : null}
           </span>
+        )}
+        {alert.silenced && alert.state !== "resolved" ? <span class="tag">silenced</span> : null}
+        {alert.state === "resolved" || alert.silenced ? null : (
+          <ActionButton small label="Silence…" whyNot={whyNot("CreateSilence")} onClick={() => setAsking("silence")} />
         )}
         {alert.state === "resolved" ? null : (
           <ActionButton small label="Resolve…" whyNot={whyNot("ResolveAlert")} onClick={() => setAsking("resolve")} />
         )}
       </div>
+      {asking === "silence" ? <SilenceDialog alert={alert} onClose={close} /> : null}
       {asking === "acknowledge" ? (
         <ReasonDialog
           title="Acknowledge the alert"
