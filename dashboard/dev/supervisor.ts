@@ -283,7 +283,10 @@ export class DevSupervisor {
   }
 
   record(kind: string, fields: Record<string, unknown>): void {
-    this.entries.push({ index: this.entries.length, entry: { v: 1, at: { wall_ms: Date.now() }, what: { kind, ...fields } } });
+    this.entries.push({
+      index: this.entries.length,
+      entry: { v: 1, at: { wall_ms: Date.now() }, what: { kind, ...fields } },
+    });
   }
 
   ledger(): LedgerReport {

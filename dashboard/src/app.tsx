@@ -1,5 +1,6 @@
 /** The frame around every page. */
 import { useEffect, useState } from "preact/hooks";
+import { line } from "./lib/clean.ts";
 import { AgentPage } from "./pages/agent/agent.tsx";
 import { AlertsPage } from "./pages/alerts.tsx";
 import { EventsPage } from "./pages/events.tsx";
@@ -11,7 +12,6 @@ import { LoginPage, UnreachablePage } from "./pages/login.tsx";
 import { ProposalPage } from "./pages/proposal.tsx";
 import { ProposalsPage } from "./pages/proposals.tsx";
 import { StopPage } from "./pages/stop.tsx";
-import { line } from "./lib/clean.ts";
 import { type Route, route } from "./router.ts";
 import { KillSwitchBanner, TroubleBanners } from "./shell/banners.tsx";
 import { Navigation, TopBar } from "./shell/navigation.tsx";

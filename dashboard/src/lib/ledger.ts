@@ -15,7 +15,19 @@ export interface EntryLine {
 /** What each agent uses is told every few seconds: of all entries the most, and of least interest. */
 export const NOISE: ReadonlySet<string> = new Set(["usage_reported"]);
 
-const FIRST = ["act", "name", "program", "reason", "why", "detail", "code", "state", "exit_code", "signal", "killed_by"];
+const FIRST = [
+  "act",
+  "name",
+  "program",
+  "reason",
+  "why",
+  "detail",
+  "code",
+  "state",
+  "exit_code",
+  "signal",
+  "killed_by",
+];
 const WHO = ["worker", "run", "agent"];
 
 type Fields = Record<string, unknown>;

@@ -1,12 +1,13 @@
 /** What needs attention. */
 import { useState } from "preact/hooks";
-import { type AlertKind, type AlertState, type AlertView, type Severity, type SilenceView, WORDS } from "../api.ts";
-import { count, duration, many, whole, words } from "../lib/format.ts";
+import { type AlertKind, type AlertState, type AlertView, type Severity, WORDS } from "../api.ts";
+import { count, many, whole, words } from "../lib/format.ts";
 import { agentLink, route, setQuery } from "../router.ts";
-import { client, now, version, whyNot, world } from "../store.ts";
+import { client, version, whyNot, world } from "../store.ts";
 import { ActionButton, Ago, Empty, Failed, Loading, Segments, Select, SeverityTag, Untrusted } from "../ui/bits.tsx";
 import { ReasonDialog } from "../ui/dialog.tsx";
 import { useAsked } from "../ui/hooks.ts";
+import { SilenceDialog, Silences } from "./silences.tsx";
 
 type Shown = AlertState | "unresolved";
 /** So many alerts of one kind are a group. */
@@ -63,7 +64,11 @@ export function AlertsPage() {
             one agent ✕
           </button>
         )}
-        <Bulk alerts={wanted.filter((alert) => alert.state !== "resolved")} kind={kind} exact={severity === "" && agent === "" && state === "unresolved"} />
+        <Bulk
+          alerts={wanted.filter((alert) => alert.state !== "resolved")}
+          kind={kind}
+          exact={severity === "" && agent === "" && state === "unresolved"}
+        />
         <span class="muted num filters-count" role="status">
           {many(wanted.length, "alert")}
         </span>
@@ -77,7 +82,7 @@ export function AlertsPage() {
       ) : null}
       {grouped(wanted, kind === "" && state !== "resolved").map(([name, alerts]) =>
         name === undefined ? (
-          <Rows key="rest" alerts={alerts} />
+          <Rows key={alerts[0]?.id} alerts={alerts} />
         ) : (
           <details key={name} class="alert-group" open>
             <summary>
@@ -133,89 +138,23 @@ function Bulk({ alerts, kind, exact }: { alerts: readonly AlertView[]; kind: Ale
   );
 }
 
-/** Of whom nobody is told, and until when. */
-function Silences() {
-  const [asked, again] = useAsked("silences", () => client.silences(), 10_000);
-  const [ending, setEnding] = useState<SilenceView>();
-  const silences = asked.is === "here" ? asked.value.silences.filter((one) => one.until_ms > now.value) : [];
-  if (silences.length === 0) return null;
-  return (
-    <section class="panel">
-      <h2>Silences</h2>
-      <ul class="silences">
-        {silences.map((one) => (
-          <li key={one.id}>
-            <span>
-              <strong>{one.kind ? words(one.kind) : "Any alert"}</strong> about{" "}
-              {one.agent ? <Untrusted text={one.agent} most={60} /> : "everybody"}, {duration(one.until_ms - now.value)} more
-              <span class="muted">
-                {" · "}
-                <Untrusted text={one.by} most={40} />: <Untrusted text={one.reason} most={160} />
-              </span>
-            </span>
-            <ActionButton small label="End…" whyNot={whyNot("EndSilence")} onClick={() => setEnding(one)} />
-          </li>
-        ))}
-      </ul>
-      {ending === undefined ? null : (
-        <ReasonDialog
-          title="End the silence"
-          action="End"
-          onClose={() => setEnding(undefined)}
-          onConfirm={async (reason) => {
-            await client.endSilence(ending.id, reason);
-            again();
-          }}
-        >
-          <p>Whoever is told of alerts is told of those that are still open.</p>
-        </ReasonDialog>
-      )}
-    </section>
-  );
-}
-
-/** Many of one kind in a group of their own; the others follow in their order. */
+/** Many of one kind in a group of their own, where the worst of them would stand. */
 function grouped(
   alerts: readonly AlertView[],
   wanted: boolean,
 ): ReadonlyArray<readonly [AlertKind | undefined, readonly AlertView[]]> {
   const kinds = new Map<AlertKind, AlertView[]>();
   for (const alert of alerts) kinds.set(alert.kind, [...(kinds.get(alert.kind) ?? []), alert]);
-  const groups = wanted ? [...kinds].filter(([, all]) => all.length >= GROUP) : [];
-  const rest = alerts.filter((alert) => !groups.some(([name]) => name === alert.kind));
-  return [...groups, [undefined, rest] as const];
-}
-
-const LENGTHS = { "1 hour": 3_600_000, "8 hours": 28_800_000, "1 day": 86_400_000, "7 days": 604_800_000 } as const;
-
-function SilenceDialog({ alert, onClose }: { alert: AlertView; onClose: () => void }) {
-  const [length, setLength] = useState<keyof typeof LENGTHS>("1 hour");
-  const name = alert.agent_name ?? alert.agent ?? undefined;
-  return (
-    <ReasonDialog
-      title="Silence"
-      action="Silence"
-      onClose={onClose}
-      onConfirm={(reason) =>
-        client.silence(
-          // A name may hold the letter that stands for any others: then the id is meant.
-          { kind: alert.kind, for_ms: LENGTHS[length], ...(name ? { agent: name.includes("*") ? (alert.agent ?? name) : name } : {}) },
-          reason,
-        )
-      }
-    >
-      <p>
-        Nobody is told of “{words(alert.kind)}”{name ? <> about <Untrusted text={name} most={60} /></> : null} until then. It is raised and listed
-        all the same, and rules that freeze or end an agent do.
-      </p>
-      <Segments<keyof typeof LENGTHS>
-        label="For how long"
-        value={length}
-        options={Object.keys(LENGTHS).map((one) => [one as keyof typeof LENGTHS, one] as const)}
-        onChange={setLength}
-      />
-    </ReasonDialog>
-  );
+  const sections: Array<readonly [AlertKind | undefined, AlertView[]]> = [];
+  for (const alert of alerts) {
+    const all = kinds.get(alert.kind) ?? [];
+    const last = sections.at(-1);
+    if (wanted && all.length >= GROUP) {
+      if (all[0] === alert) sections.push([alert.kind, all]);
+    } else if (last !== undefined && last[0] === undefined) last[1].push(alert);
+    else sections.push([undefined, [alert]]);
+  }
+  return sections;
 }
 
 /** What was asked for, as the stream told it since. */

@@ -123,10 +123,7 @@ function StartDialog({ onClose }: { onClose: () => void }) {
         </label>
         <label class="field">
           <span>When it ends by itself</span>
-          <select
-            value={restart}
-            onChange={(event) => setRestart(event.currentTarget.value as RestartPolicy)}
-          >
+          <select value={restart} onChange={(event) => setRestart(event.currentTarget.value as RestartPolicy)}>
             {WORDS.RestartPolicy.map((one) => (
               <option key={one} value={one}>
                 {one === "never" ? "it stays ended" : `started again: ${words(one)}`}

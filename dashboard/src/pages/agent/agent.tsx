@@ -37,8 +37,8 @@ export function AgentPage({ id }: { id: string }) {
         <h1 class="hidden">An agent that is not known</h1>
         <Empty title="This agent is not known">
           <p>
-            No agent has the id <span class="mono">{line(id, 64)}</span> now. It may have ended long ago, or been started
-            anew: then it has the same name and another id.
+            No agent has the id <span class="mono">{line(id, 64)}</span> now. It may have ended long ago, or been
+            started anew: then it has the same name and another id.
           </p>
           <p>
             <a href={pageLink("fleet", { phase: "all" })}>All agents, by name</a> ·{" "}
