@@ -31,6 +31,7 @@ use tokio::sync::Semaphore;
 
 use crate::attempts::Attempts;
 use crate::backend::Backend;
+use crate::kept_sessions::SessionFile;
 use crate::sessions::Sessions;
 use crate::tokens::LiveTokens;
 use crate::{Limits, Settings};
@@ -78,8 +79,8 @@ impl Site {
             is_tls,
             names: Names::new(bound, &settings.names, is_tls),
             cookie: format!("{prefix}belljar_{}", bound.port()),
+            sessions: Sessions::kept(&limits, SessionFile::beside(&tokens.path())),
             tokens,
-            sessions: Sessions::new(&limits),
             attempts: Attempts::new(&limits, Instant::now()),
             backend,
             reads: Arc::new(Semaphore::new(calls)),
