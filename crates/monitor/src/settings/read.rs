@@ -317,6 +317,7 @@ mod tests {
             threshold = 3
             window_seconds = 10
             for_seconds = 5
+            resolve_after_seconds = 0
             severity = "critical"
             respond = ["notify", "freeze", "kill_subtree"]
             [[supervisor.alerts.rules]]
@@ -342,6 +343,7 @@ mod tests {
             network.respond,
             [Response::Notify, Response::Freeze, Response::KillSubtree]
         );
+        assert_eq!(crate::alerts::over(network), crate::alerts::Over::ByAPerson);
         assert!(!rule(&settings, AlertKind::AgentCrashed).enabled);
         assert_eq!(settings.alerts.notify.command, ["/bin/true", "a b"]);
         assert_eq!(
@@ -392,6 +394,11 @@ mod tests {
                 "[[supervisor.alerts.rules]]\nkind = \"KillSwitchEngaged\"\nthreshold = 2",
                 "line 3, column 13: supervisor.alerts.rules[0].threshold: it means nothing for KillSwitchEngaged",
                 "for_seconds",
+            ),
+            (
+                "[[supervisor.alerts.rules]]\nkind = \"BudgetExceeded\"\nresolve_after_seconds = 2",
+                "resolve_after_seconds: BudgetExceeded is over when it is no longer so",
+                "",
             ),
             (
                 "[supervisor.alerts.notify]\nwebhook = \"ftp://x\"",

@@ -122,6 +122,33 @@ fn a_rule_freezes_once_and_lets_go_when_the_alert_is_resolved() {
 }
 
 #[test]
+fn a_silence_disarms_no_rule() {
+    let directory = tempfile::tempdir().unwrap();
+    let respond = [Response::Notify, Response::Freeze];
+    let mut settings = settings(AlertKind::PrivilegeEscalation, &respond);
+    settings.alerts.notify.command = vec!["/bin/true".into()];
+    let (monitor, hands) = monitor(directory.path(), settings, Written::default());
+    let body = r#"{"agent": "a", "for_ms": 60000, "reason": "a drill"}"#;
+    ask(&monitor, "POST", "/v1/silences", body);
+    mount(&monitor);
+    let taken = |response: Response| {
+        let alert = &alerts(&monitor, "")[0];
+        let all = alert.responses.iter();
+        all.filter(|taken| taken.response == response).count()
+    };
+    until("it is frozen all the same", || taken(Response::Freeze) == 1);
+    assert_eq!(hands.deeds(), ["freeze a"]);
+    ask(
+        &monitor,
+        "POST",
+        "/v1/silences/1/end",
+        r#"{"reason": "over"}"#,
+    );
+    until("people are told", || taken(Response::Notify) > 0);
+    assert_eq!(taken(Response::Notify), 1, "and were not before");
+}
+
+#[test]
 fn an_agent_goes_on_when_the_last_alert_that_froze_it_is_resolved() {
     let directory = tempfile::tempdir().unwrap();
     let mut settings = settings(AlertKind::PrivilegeEscalation, &[Response::Freeze]);
