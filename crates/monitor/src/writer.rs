@@ -248,25 +248,6 @@ fn too_little(free: u64, all: u64) -> Option<String> {
     (free < least).then(text)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_disk_is_full_before_nothing_fits() {
-        const MIB: u64 = 1 << 20;
-        for (free, all, expect) in [
-            (0, 0, false),
-            (0, 64 * MIB, true),
-            (2 * MIB, 64 * MIB, false),
-            (255 * MIB, 1 << 40, true),
-            (256 * MIB, 1 << 40, false),
-        ] {
-            assert_eq!(too_little(free, all).is_some(), expect, "{free} of {all}");
-        }
-    }
-}
-
 /// Minutes that are over and not in the store.
 fn finished_minutes(inner: &Inner, over: u64) -> Vec<Minute> {
     let ring = locked(&inner.ring);
@@ -300,5 +281,24 @@ fn keep(inner: &Inner, now: u64) -> Keep {
             + 1,
         events_from_ms: events_ms,
         resolved_from_ms: events_ms,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_is_full_before_nothing_fits() {
+        const MIB: u64 = 1 << 20;
+        for (free, all, expect) in [
+            (0, 0, false),
+            (0, 64 * MIB, true),
+            (2 * MIB, 64 * MIB, false),
+            (255 * MIB, 1 << 40, true),
+            (256 * MIB, 1 << 40, false),
+        ] {
+            assert_eq!(too_little(free, all).is_some(), expect, "{free} of {all}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 
 mod beacon;
 mod cause;
+mod causes;
 mod engine;
 mod lives;
 mod people;

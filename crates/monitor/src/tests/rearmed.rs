@@ -346,7 +346,7 @@ fn many_are_resolved_at_once_and_silences_last() {
     let monitor = hands.open(directory.path(), Settings::default()).unwrap();
     assert_eq!(
         get::<SilenceList>(&monitor, "/v1/silences").silences,
-        [made.clone()]
+        std::slice::from_ref(&made)
     );
     let silenced: Vec<_> = alerts(&monitor, "")
         .iter()
