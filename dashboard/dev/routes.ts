@@ -1,5 +1,5 @@
 /** What the made-up supervisor answers, by the operator's table of routes. */
-import { type AlertState, type EventKind, type Problem, ROLES, type Severity } from "../src/api.ts";
+import { type AlertKind, type AlertState, type EventKind, type Problem, ROLES, type Severity } from "../src/api.ts";
 import type { Role } from "../src/client.ts";
 import { history, POLICY, processes } from "./fleet.ts";
 import { proposalList } from "./proposals.ts";
@@ -86,6 +86,40 @@ const ROUTES: ReadonlyArray<readonly [keyof typeof ROLES, string, RegExp, (asked
       withReason((asked) => onAlert(asked, "acknowledged")),
     ],
     ["ResolveAlert", "POST", /^\/v1\/alerts\/([\w-]+)\/resolve$/, withReason((asked) => onAlert(asked, "resolved"))],
+    [
+      "ResolveAlerts",
+      "POST",
+      /^\/v1\/alerts\/resolve$/,
+      withReason(({ supervisor, by, body }, reason) => {
+        const all = [...supervisor.alerts.values()].filter((alert) => alert.state !== "resolved");
+        const wanted = all.filter((alert) => body.all === true || alert.kind === body.kind);
+        for (const alert of wanted) supervisor.changeAlert(alert, "resolved", by, reason);
+        return ok({ resolved: wanted.map((alert) => alert.id) });
+      }),
+    ],
+    ["ListSilences", "GET", /^\/v1\/silences$/, ({ supervisor }) => ok({ silences: supervisor.silences })],
+    [
+      "CreateSilence",
+      "POST",
+      /^\/v1\/silences$/,
+      withReason(({ supervisor, by, body }, reason) => {
+        const { agent, kind } = body as { agent?: string; kind?: AlertKind };
+        const until_ms = Date.now() + Number(body.for_ms);
+        return {
+          status: 201,
+          body: supervisor.silence({ reason, by, until_ms, ...(agent ? { agent } : {}), ...(kind ? { kind } : {}) }),
+        };
+      }),
+    ],
+    [
+      "EndSilence",
+      "POST",
+      /^\/v1\/silences\/([\w-]+)\/end$/,
+      withReason(({ supervisor, id }) => {
+        const ended = supervisor.endSilence(id);
+        return ended === undefined ? refusal(404, "not_found", "No silence with that number holds.") : ok(ended);
+      }),
+    ],
     ["ListHolds", "GET", /^\/v1\/holds$/, ({ supervisor }) => ok({ holds: [...supervisor.holds.values()] })],
     ["AnswerHold", "POST", /^\/v1\/holds\/([\w-]+)\/answer$/, withReason(answerHold)],
     ["ListProposals", "GET", /^\/v1\/proposals$/, ({ supervisor }) => ok(proposalList(supervisor.proposals))],
@@ -164,11 +198,11 @@ function onAgent(asked: Asked, act: (agent: NonNullable<ReturnType<DevSupervisor
   return ok(agent.view);
 }
 
-function onAlert({ supervisor, id, by }: Asked, state: "acknowledged" | "resolved"): Answer {
+function onAlert({ supervisor, id, by, body }: Asked, state: "acknowledged" | "resolved"): Answer {
   const alert = supervisor.alerts.get(id);
   return alert === undefined
     ? refusal(404, "not_found", "There is no such alert.")
-    : ok(supervisor.changeAlert(alert, state, by));
+    : ok(supervisor.changeAlert(alert, state, by, typeof body.reason === "string" ? body.reason : undefined));
 }
 
 function answerHold({ supervisor, id }: Asked): Answer {

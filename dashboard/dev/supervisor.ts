@@ -10,6 +10,7 @@ import type {
   LedgerReport,
   ProposalDetail,
   Severity,
+  SilenceView,
   StatusView,
 } from "../src/api.ts";
 import type { LiveMessage } from "../src/lib/live.ts";
@@ -35,6 +36,7 @@ export class DevSupervisor {
   readonly agents = new Map<string, Agent>();
   readonly alerts = new Map<string, AlertView>();
   readonly holds = new Map<string, HoldView>();
+  silences: SilenceView[] = [];
   proposals: ProposalDetail[] = [];
   events: EventView[] = [];
   readonly entries: LedgerEntry[] = [];
@@ -207,8 +209,34 @@ export class DevSupervisor {
     this.#tell({ is: "status", data: this.status() });
   }
 
-  changeAlert(alert: AlertView, state: "acknowledged" | "resolved", by: string): AlertView {
-    const next: AlertView = { ...alert, state, by };
+  silence(silence: Omit<SilenceView, "id" | "since_ms">): SilenceView {
+    const made = { ...silence, id: `${this.silences.length + 1}`, since_ms: Date.now() };
+    this.silences = [made, ...this.silences];
+    this.#lookAtSilences();
+    return made;
+  }
+
+  endSilence(id: string): SilenceView | undefined {
+    const found = this.silences.find((one) => one.id === id);
+    this.silences = this.silences.filter((one) => one.id !== id);
+    this.#lookAtSilences();
+    return found;
+  }
+
+  #lookAtSilences(): void {
+    for (const alert of this.alerts.values()) {
+      const silenced = this.silences.some(
+        (one) => (!one.kind || one.kind === alert.kind) && (!one.agent || one.agent === alert.agent_name),
+      );
+      if (silenced === (alert.silenced ?? false)) continue;
+      const next = { ...alert, silenced };
+      this.alerts.set(alert.id, next);
+      this.#tell({ is: "alert", data: next });
+    }
+  }
+
+  changeAlert(alert: AlertView, state: "acknowledged" | "resolved", by: string, reason?: string): AlertView {
+    const next: AlertView = { ...alert, state, by, ...(reason === undefined ? {} : { reason }) };
     this.alerts.set(alert.id, next);
     const agent = alert.agent ? this.agents.get(alert.agent) : undefined;
     if (agent !== undefined && state === "resolved") {
@@ -255,7 +283,10 @@ export class DevSupervisor {
   }
 
   record(kind: string, fields: Record<string, unknown>): void {
-    this.entries.push({ index: this.entries.length, entry: { v: 1, kind, at: new Date().toISOString(), ...fields } });
+    this.entries.push({
+      index: this.entries.length,
+      entry: { v: 1, at: { wall_ms: Date.now() }, what: { kind, ...fields } },
+    });
   }
 
   ledger(): LedgerReport {

@@ -74,7 +74,7 @@ export type AgentView = {
 };
 
 /** The alerts there are. */
-export type AlertKind = "HighResourceUsage" | "SuspiciousToolUsage" | "UnauthorizedAccess" | "NetworkAnomaly" | "PrivilegeEscalation" | "AgentCrashed" | "AgentQuarantined" | "BudgetExceeded" | "ReplicationDenied" | "KillSwitchEngaged" | "LedgerFailure";
+export type AlertKind = "HighResourceUsage" | "SuspiciousToolUsage" | "UnauthorizedAccess" | "NetworkAnomaly" | "PrivilegeEscalation" | "AgentCrashed" | "AgentQuarantined" | "BudgetExceeded" | "ReplicationDenied" | "KillSwitchEngaged" | "LedgerFailure" | "ApprovalWaiting" | "StorageFailure";
 
 /** Alerts, the newest first. */
 export type AlertList = {
@@ -115,14 +115,24 @@ export type AlertView = {
   last_at_ms: number;
   /** When it was raised. */
   opened_at_ms: number;
+  /** Why it was acknowledged or resolved. */
+  reason?: Shown | null;
   /** What was done about it by rule. */
   responses?: Array<ResponseTaken>;
   /** How bad it is. */
   severity: Severity;
+  /** Whether a silence holds: nobody is told of it. */
+  silenced?: boolean;
   /** Where it stands. */
   state: AlertState;
   /** What happened. */
   text: Shown;
+};
+
+/** What was resolved together. */
+export type AlertsResolved = {
+  /** Their numbers. */
+  resolved: Array<WorkerId>;
 };
 
 /** An amount per dimension. */
@@ -799,6 +809,18 @@ export type ResetRequest = {
   reason: string;
 };
 
+/** Which alerts are resolved together. One of the three must be said. */
+export type ResolveAlertsRequest = {
+  /** Those about agents with this name or id; `*` stands for any letters. */
+  agent?: string | null;
+  /** All that the other two do not leave out. */
+  all?: boolean;
+  /** Those of this kind. */
+  kind?: AlertKind | null;
+  /** Why; it goes to the ledger. */
+  reason: string;
+};
+
 /** What a rule may do. */
 export type Response = "notify" | "freeze" | "quarantine" | "kill" | "kill_subtree";
 
@@ -929,6 +951,45 @@ export type Severity = "info" | "warning" | "critical";
  * too long to send.
  */
 export type Shown = string;
+
+/** Silences that hold, the newest first. */
+export type SilenceList = {
+  /** The silences. */
+  silences: Array<SilenceView>;
+};
+
+/**
+ * Asks that nobody is told of some alerts for a while. They are raised and listed all the same, and rules that freeze or end
+ * an agent do.
+ */
+export type SilenceRequest = {
+  /** Alerts about agents with this name or id; `*` stands for any letters. About everybody where absent. */
+  agent?: string | null;
+  /** For how long, from 1,000 to 2,592,000,000 (30 days). */
+  for_ms: number;
+  /** Alerts of this kind; of every kind where absent. */
+  kind?: AlertKind | null;
+  /** Why; it goes to the ledger. */
+  reason: string;
+};
+
+/** A silence. */
+export type SilenceView = {
+  /** About whom; everybody where absent. */
+  agent?: string | null;
+  /** Who asked for it. */
+  by: Shown;
+  /** Its number. */
+  id: WorkerId;
+  /** Of which kind; every kind where absent. */
+  kind?: AlertKind | null;
+  /** Why. */
+  reason: Shown;
+  /** Since when it holds. */
+  since_ms: number;
+  /** Until when. */
+  until_ms: number;
+};
 
 /** A figure of a stage. */
 export type StageFact = {
@@ -1073,6 +1134,7 @@ export const ROLES = {
   RestartAgent: "operator",
   StopAgent: "operator",
   ListAlerts: "viewer",
+  ResolveAlerts: "operator",
   AcknowledgeAlert: "operator",
   ResolveAlert: "operator",
   AcknowledgeClock: "admin",
@@ -1093,6 +1155,9 @@ export const ROLES = {
   ReadProposal: "viewer",
   Revoke: "admin",
   ShutDown: "admin",
+  ListSilences: "viewer",
+  CreateSilence: "operator",
+  EndSilence: "operator",
   ReadStatus: "viewer",
   ReadTree: "viewer",
   ListWorkers: "viewer",
@@ -1104,7 +1169,7 @@ export const ROLES = {
 /** Every word of the types that are words. */
 export const WORDS = {
   AgentPhase: ["starting","running","freezing","quarantined","stopping","waiting","crash_loop","ended"],
-  AlertKind: ["HighResourceUsage","SuspiciousToolUsage","UnauthorizedAccess","NetworkAnomaly","PrivilegeEscalation","AgentCrashed","AgentQuarantined","BudgetExceeded","ReplicationDenied","KillSwitchEngaged","LedgerFailure"],
+  AlertKind: ["HighResourceUsage","SuspiciousToolUsage","UnauthorizedAccess","NetworkAnomaly","PrivilegeEscalation","AgentCrashed","AgentQuarantined","BudgetExceeded","ReplicationDenied","KillSwitchEngaged","LedgerFailure","ApprovalWaiting","StorageFailure"],
   AlertState: ["open","acknowledged","resolved"],
   ClockState: ["steady","went_back"],
   CodeTint: ["plain","keyword","text","comment","number"],

@@ -1,5 +1,6 @@
 /** The frame around every page. */
 import { useEffect, useState } from "preact/hooks";
+import { line } from "./lib/clean.ts";
 import { AgentPage } from "./pages/agent/agent.tsx";
 import { AlertsPage } from "./pages/alerts.tsx";
 import { EventsPage } from "./pages/events.tsx";
@@ -15,7 +16,7 @@ import { type Route, route } from "./router.ts";
 import { KillSwitchBanner, TroubleBanners } from "./shell/banners.tsx";
 import { Navigation, TopBar } from "./shell/navigation.tsx";
 import { ShortcutsDialog, useShortcuts } from "./shell/shortcuts.tsx";
-import { killSwitch, login, openAlerts } from "./store.ts";
+import { killSwitch, login, openAlerts, world } from "./store.ts";
 import { Empty, Loading } from "./ui/bits.tsx";
 
 export function App() {
@@ -45,6 +46,9 @@ const TITLES: Record<Route["page"], string> = {
   missing: "Nothing here",
 };
 
+/** Pages that show a heading of their own. */
+const OWN_HEADING: ReadonlySet<Route["page"]> = new Set(["agent", "proposal", "ledger", "stop"]);
+
 function Shell() {
   const [help, setHelp] = useState(false);
   useShortcuts(() => setHelp(true));
@@ -52,12 +56,14 @@ function Shell() {
   const place =
     current.page === "agent" || current.page === "proposal" ? `${current.page}/${current.id}` : current.page;
   const alerts = openAlerts.value;
+  const agent = current.page === "agent" ? world().agents.get(current.id)?.name : undefined;
+  const title = agent === undefined ? TITLES[current.page] : line(agent, 60);
   const engaged = killSwitch.value !== undefined;
 
   useEffect(() => {
     const many = alerts > 0 ? `(${alerts}) ` : "";
-    document.title = `${engaged ? "■ " : ""}${many}${TITLES[current.page]} · Belljar`;
-  }, [alerts, engaged, current.page]);
+    document.title = `${engaged ? "■ " : ""}${many}${title} · Belljar`;
+  }, [alerts, engaged, title]);
 
   // A new place begins at its top.
   useEffect(() => {
@@ -75,6 +81,7 @@ function Shell() {
       <main id="content" tabIndex={-1} aria-label={TITLES[current.page]}>
         <KillSwitchBanner />
         <TroubleBanners />
+        {OWN_HEADING.has(current.page) ? null : <h1 class="hidden">{TITLES[current.page]}</h1>}
         <Page key={place} />
       </main>
       {help ? <ShortcutsDialog onClose={() => setHelp(false)} /> : null}

@@ -2,8 +2,10 @@
 import type {
   AgentDetail,
   AgentView,
+  AlertKind,
   AlertList,
   AlertState,
+  AlertsResolved,
   AlertView,
   EventKind,
   EventList,
@@ -22,6 +24,9 @@ import type {
   ProposalDetail,
   ProposalList,
   Severity,
+  SilenceList,
+  SilenceView,
+  StartRequest,
   StatusView,
 } from "./api.ts";
 
@@ -102,6 +107,16 @@ export class Client {
     this.#post<AlertView>(`/v1/alerts/${encodeURIComponent(id)}/acknowledge`, { reason });
   resolve = (id: string, reason: string) =>
     this.#post<AlertView>(`/v1/alerts/${encodeURIComponent(id)}/resolve`, { reason });
+  resolveAlerts = (query: { kind?: AlertKind; agent?: string; all?: boolean }, reason: string) =>
+    this.#post<AlertsResolved>("/v1/alerts/resolve", { ...query, reason });
+  silences = () => this.#get<SilenceList>("/v1/silences");
+  silence = (query: { kind?: AlertKind; agent?: string; for_ms: number }, reason: string) =>
+    this.#post<SilenceView>("/v1/silences", { ...query, reason });
+  endSilence = (id: string, reason: string) =>
+    this.#post<SilenceView>(`/v1/silences/${encodeURIComponent(id)}/end`, { reason });
+  start = (request: StartRequest) => this.#post<AgentView>("/v1/agents", request);
+  restart = (id: string, reason: string) =>
+    this.#post<AgentView>(`/v1/agents/${encodeURIComponent(id)}/restart`, { reason });
   answerHold = (id: string, allow: boolean, reason: string) =>
     this.#post<HoldView>(`/v1/holds/${encodeURIComponent(id)}/answer`, { allow, reason });
   acknowledgeClock = (reason: string) => this.#post("/v1/clock/acknowledge", { reason });

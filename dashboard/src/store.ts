@@ -49,7 +49,7 @@ export function watchAgents(watcher: (agent: AgentView) => void): () => void {
 export const killSwitch = computed(() => world().status?.kill_switch.engaged ?? undefined);
 export const openAlerts = computed(() => {
   let many = 0;
-  for (const alert of world().alerts.values()) if (alert.state === "open") many += 1;
+  for (const alert of world().alerts.values()) if (alert.state === "open" && !alert.silenced) many += 1;
   return many;
 });
 

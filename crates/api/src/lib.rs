@@ -40,16 +40,17 @@ mod types;
 pub use client::{CallError, Client, Way};
 pub use json::MOST_DEPTH;
 pub use limits::{Limits, Rate};
-pub use openapi::{openapi, openapi_text};
+pub use openapi::{bound, openapi, openapi_text};
 pub use route::{Asker, NoTarget, Route, RouteInfo, Side, Target};
 pub use routes::{
     AGENT_ROUTES, AcknowledgeAlert, AcknowledgeClock, AgentCall, AnswerHold, BumpEpoch,
-    EngageKillSwitch, Heartbeat, Kill, ListAgents, ListAlerts, ListEntries, ListEvents, ListHolds,
-    ListProcesses, ListProposals, ListWorkers, Manifest, OPERATOR_ROUTES, OperatorCall, Proposals,
-    Propose, ProveEntry, Quarantine, ReadAgent, ReadContract, ReadKillSwitch, ReadLedger,
-    ReadMetrics, ReadOutput, ReadProposal, ReadStatus, ReadTree, Release, Reload, Replicas,
-    Replicate, ReportUsage, ResetKillSwitch, ResolveAlert, RestartAgent, Revoke, ShutDown,
-    Shutdown, StartAgent, StartDeclared, StopAgent, Usage, VerifyLedger,
+    CreateSilence, EndSilence, EngageKillSwitch, Heartbeat, Kill, ListAgents, ListAlerts,
+    ListEntries, ListEvents, ListHolds, ListProcesses, ListProposals, ListSilences, ListWorkers,
+    Manifest, OPERATOR_ROUTES, OperatorCall, Proposals, Propose, ProveEntry, Quarantine, ReadAgent,
+    ReadContract, ReadKillSwitch, ReadLedger, ReadMetrics, ReadOutput, ReadProposal, ReadStatus,
+    ReadTree, Release, Reload, Replicas, Replicate, ReportUsage, ResetKillSwitch, ResolveAlert,
+    ResolveAlerts, RestartAgent, Revoke, ShutDown, Shutdown, StartAgent, StartDeclared, StopAgent,
+    Usage, VerifyLedger,
 };
 pub use server::{Asked, Call, Handle, Request, Responder, Running, Server, Stopped, Tag};
 pub use status::{Method, Status};

@@ -31,13 +31,40 @@ pub fn openapi(side: Side) -> Value {
             "What an operator may ask the supervisor, over its Unix socket.",
         ),
     };
-    json!({
+    let mut document = json!({
         "openapi": "3.1.0",
         "info": {"title": title, "description": description, "version": "1"},
         "servers": [{"url": "http://localhost", "description": "over a Unix socket"}],
         "paths": paths,
         "components": {"schemas": generator.take_definitions(true)},
-    })
+    });
+    bound(&mut document);
+    document
+}
+
+/// Says of every integer how large it may be: readers refuse what does not fit.
+pub fn bound(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            let most = match fields.get("format").and_then(Value::as_str) {
+                Some("uint64" | "uint") => Some(json!(u64::MAX)),
+                Some("uint32") => Some(json!(u32::MAX)),
+                Some("uint16") => Some(json!(u16::MAX)),
+                Some("uint8") => Some(json!(u8::MAX)),
+                Some("int32") => {
+                    fields.entry("minimum").or_insert(json!(i32::MIN));
+                    Some(json!(i32::MAX))
+                }
+                _ => None,
+            };
+            if let Some(most) = most {
+                fields.entry("maximum").or_insert(most);
+            }
+            fields.values_mut().for_each(bound);
+        }
+        Value::Array(all) => all.iter_mut().for_each(bound),
+        _ => {}
+    }
 }
 
 /// The document as it is kept in `schemas/`.

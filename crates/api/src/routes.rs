@@ -4,15 +4,16 @@ use crate::json;
 use crate::route::{Asker, NoTarget, Route, RouteInfo, Target, find};
 use crate::server::{Answer, Asked, Call, Responder};
 use crate::types::{
-    AgentDetail, AgentList, AgentView, AlertList, AlertQuery, AlertView, Because,
+    AgentDetail, AgentList, AgentView, AlertList, AlertQuery, AlertView, AlertsResolved, Because,
     ClockAcknowledged, ContractView, DeclaredReply, Done, Empty, EngageRequest, EpochBumped,
     EventList, EventQuery, FleetQuery, HeartbeatReply, HoldAnswerRequest, HoldList, HoldView,
     KillReport, KillRequest, KillSwitchView, LedgerEntries, LedgerQuery, LedgerReport,
     ManifestReply, MetricsQuery, MetricsReply, OutputQuery, OutputReply, Problem, ProcessList,
     ProofReply, ProposalDetail, ProposalList, ProposalsReply, ProposeRequest, Proposed,
     ReloadReply, ReloadRequest, ReplicasReply, ReplicateRequest, Replicated, ResetRequest,
-    RestartRequest, RevokeRequest, Revoked, ShutdownRequest, StartDeclaredRequest, StartRequest,
-    StatusView, StopRequest, SubtreeRequest, UsageReply, UsageReport, WorkerId, WorkerList,
+    ResolveAlertsRequest, RestartRequest, RevokeRequest, Revoked, ShutdownRequest, SilenceList,
+    SilenceRequest, SilenceView, StartDeclaredRequest, StartRequest, StatusView, StopRequest,
+    SubtreeRequest, UsageReply, UsageReport, WorkerId, WorkerList,
     WorkerView,
 };
 use crate::{Method, Status};
@@ -214,6 +215,14 @@ routes! {
     AcknowledgeAlert = Post "/v1/alerts/{id}/acknowledge" (WorkerId) Because => OK AlertView, by Operator;
     /// Says that an alert is dealt with.
     ResolveAlert = Post "/v1/alerts/{id}/resolve" (WorkerId) Because => OK AlertView, by Operator;
+    /// Says that many alerts are dealt with: those of a kind, about an agent, or all.
+    ResolveAlerts = Post "/v1/alerts/resolve" (NoTarget) ResolveAlertsRequest => OK AlertsResolved, by Operator;
+    /// Silences that hold, the newest first.
+    ListSilences = Get "/v1/silences" (NoTarget) Empty => OK SilenceList, by Viewer;
+    /// Has nobody told of some alerts for a while. They are raised and listed all the same.
+    CreateSilence = Post "/v1/silences" (NoTarget) SilenceRequest => CREATED SilenceView, by Operator;
+    /// Ends a silence before its time.
+    EndSilence = Post "/v1/silences/{id}/end" (WorkerId) Because => OK SilenceView, by Operator;
     /// Calls of MCP tools that wait for an operator, the oldest first.
     ListHolds = Get "/v1/holds" (NoTarget) Empty => OK HoldList, by Viewer;
     /// Answers a call that waits, once.

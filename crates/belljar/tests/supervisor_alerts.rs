@@ -47,8 +47,8 @@ fn every_misdeed_raises_its_alert(who: Who) {
     supervised.await_phase(&busy, "running");
     supervised.query(&["supervisor", "kill", "busy"]);
 
-    let climber = supervised.agent("climber", "unshare -m true; while :; do sleep 0.1; done");
-    await_alert(&supervised, "PrivilegeEscalation", Some(&climber));
+    let climber = supervised.agent("climber", "while :; do unshare -m true; sleep 0.1; done");
+    let first = await_alert(&supervised, "PrivilegeEscalation", Some(&climber));
     supervised.await_phase(&climber, "quarantined");
     await_alert(&supervised, "AgentQuarantined", Some(&climber));
     let bundle = eventually("an incident bundle", || {
@@ -73,6 +73,35 @@ fn every_misdeed_raises_its_alert(who: Who) {
     ] {
         assert!(listed.contains(file), "no {file} in {listed}");
     }
+
+    // Whoever is released is not let off: what it tries next is answered like the first time.
+    supervised.query(&["supervisor", "release", "climber", "--reason", "looked at"]);
+    let alerts = || supervised.query(&["monitor", "alerts", "--all", "--agent", "climber"]);
+    let of_kind = |listed: &Value| -> Vec<Value> {
+        let all = listed["alerts"].as_array().expect("a list").clone();
+        all.into_iter()
+            .filter(|alert| alert["kind"] == "PrivilegeEscalation")
+            .collect()
+    };
+    eventually("it is quarantined anew", || {
+        let raised = of_kind(&alerts());
+        (raised.len() >= 2).then_some(())
+    });
+    supervised.await_phase(&climber, "quarantined");
+    let over = of_kind(&alerts())
+        .into_iter()
+        .find(|alert| alert["id"] == first["id"]);
+    let over = over.expect("the first alert");
+    assert_eq!(over["state"], "resolved");
+    assert!(text(&over["reason"]).contains("looked at"), "{over}");
+    supervised.query(&["supervisor", "kill", "climber"]);
+
+    // A closed network is no reason not to be told of who tries to get out, each time.
+    let shut = supervised.agent(
+        "shut",
+        "python3 -c 'import socket, time\nwhile True:\n s = socket.socket()\n try: s.connect((\"192.0.2.1\", 80))\n except OSError: pass\n s.close()\n time.sleep(0.05)'",
+    );
+    await_alert(&supervised, "NetworkAnomaly", Some(&shut));
 
     // It would read another process's memory.
     let curious = supervised.agent(

@@ -132,6 +132,56 @@ fn a_supervisor_elsewhere_is_asked_like_one_here(who: Who) {
     assert!(ask(&["monitor", "events"]).contains("far"));
     assert!(ask(&["replication", "tree"]).contains("running"));
 
+    // By a name, by what `status` prints of an id, and by the whole of it; and what is none of these is an error.
+    let id = status["agents"][0]["id"]
+        .as_str()
+        .expect("an id")
+        .to_owned();
+    for given in ["far", &id[..12], &id] {
+        assert!(ask(&["monitor", "events", "--agent-id", given]).contains("far started"));
+        ask(&["monitor", "metrics", "--agent-id", given]);
+        ask(&["monitor", "alerts", "--agent-id", given]);
+        assert!(ask(&["inspect", given]).contains("far"));
+        assert!(ask(&["supervisor", "logs", given, "--tail", "1"]).contains("hello"));
+    }
+    for command in ["metrics", "events", "alerts"] {
+        for nonsense in ["nobody", "ffffffffffffffffffffffffffffffff"] {
+            person.is_refused(
+                &["monitor", command, "--agent-id", nonsense],
+                "no agent is called",
+            );
+        }
+    }
+    assert_eq!(ask(&["mcp", "holds"]), "");
+    let status = person.belljar(&["replication", "kill-switch", "status"]);
+    assert_eq!(status.stdout(), "not engaged\n");
+
+    // What this machine's state directory holds is nobody's answer about that one.
+    for words in [
+        &["audit", "verify"][..],
+        &["audit", "show"],
+        &["audit", "tail"],
+        &["monitor", "audit", "--export", "-"],
+        &["token", "list"],
+        &["keys", "list"],
+        &["ps"],
+        &["evolve", "list"],
+        &["reviewer", "list"],
+    ] {
+        person.is_refused(words, "is about this machine");
+    }
+
+    // Who did what is on record there, by name.
+    ask(&[
+        "monitor", "silence", "--agent", "far*", "--for", "1h", "--reason", "a drill",
+    ]);
+    assert!(ask(&["monitor", "silences"]).contains("a drill"));
+    assert!(
+        supervised
+            .said(&["audit", "show", "--log", "fleet"])
+            .contains("silence_alerts")
+    );
+
     let look = ["supervisor", "status"];
     person
         .without("BELLJAR_TOKEN")

@@ -137,7 +137,16 @@ impl Gate {
         code: RefusalCode,
         detail: Option<String>,
     ) -> Refused {
-        let hint = hint(code, host, port);
+        let leads_to_metadata = || {
+            let words = detail.iter().flat_map(|detail| detail.split([' ', ',']));
+            words.chain([host]).any(belljar_policy::names_metadata)
+        };
+        let hint = match code {
+            RefusalCode::NoRule | RefusalCode::PrivateAddress if leads_to_metadata() => {
+                belljar_policy::METADATA_HINT.to_owned()
+            }
+            _ => hint(code, host, port),
+        };
         self.record(Event::Refused(Refusal {
             way,
             host: host.to_owned(),

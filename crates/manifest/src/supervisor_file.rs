@@ -122,7 +122,7 @@ static SUPERVISOR: Object = Object {
         field(
             "monitor",
             Shape::Open,
-            "How long what agents used and did is kept: see the operator's guide.",
+            "How long what agents used and did is kept: see alerts.md.",
         ),
         field(
             "alerts",

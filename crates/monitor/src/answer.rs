@@ -1,8 +1,9 @@
 //! What operators ask, answered from memory and the store.
 
 use belljar_api::{
-    AlertList, AlertQuery, AlertState, AlertView, EventList, EventQuery, MetricsQuery,
-    MetricsReply, OperatorCall, Problem, Status,
+    AlertList, AlertQuery, AlertState, AlertView, AlertsResolved, EventKind, EventList, EventQuery,
+    MetricsQuery, MetricsReply, Name, OperatorCall, Problem, ResolveAlertsRequest, Severity,
+    SilenceList, SilenceRequest, SilenceView, Status,
 };
 
 use crate::alerts::{Change, NoSuchAlert};
@@ -13,6 +14,8 @@ use crate::store::{Reading, is_damage, locked};
 
 const MOST_ALERTS: u64 = 1_000;
 const USUAL_ALERTS: u64 = 200;
+/// How long a silence may last, in milliseconds.
+const SILENCES: std::ops::RangeInclusive<u64> = 1_000..=2_592_000_000;
 
 impl Inner {
     /// Answers what changes memory alone at once, hands on what reads a file, gives back what is not ours.
@@ -29,18 +32,57 @@ impl Inner {
                 None
             }
             OperatorCall::AcknowledgeAlert(asked) => {
-                let change = locked(&self.engine).acknowledge(&asked.target, by);
-                match self.change(change, asked.request.reason.as_str()) {
+                let reason = asked.request.reason.as_str();
+                let change = locked(&self.engine).acknowledge(&asked.target, by, reason);
+                match self.change(change) {
                     Ok(alert) => asked.responder.reply(&alert),
                     Err((status, problem)) => asked.responder.refuse(status, &problem),
                 }
                 None
             }
             OperatorCall::ResolveAlert(asked) => {
-                let change = locked(&self.engine).resolve(&asked.target, by);
-                match self.change(change, asked.request.reason.as_str()) {
+                let reason = asked.request.reason.as_str();
+                let change = locked(&self.engine).resolve(&asked.target, by, reason);
+                match self.change(change) {
                     Ok(alert) => asked.responder.reply(&alert),
                     Err((status, problem)) => asked.responder.refuse(status, &problem),
+                }
+                None
+            }
+            OperatorCall::ResolveAlerts(asked) => {
+                match self.resolve_all(by, &asked.request) {
+                    Ok(resolved) => asked.responder.reply(&resolved),
+                    Err(problem) => asked.responder.refuse(Status::BAD_REQUEST, &problem),
+                }
+                None
+            }
+            OperatorCall::ListSilences(asked) => {
+                let now = self.clock.now();
+                let silences = locked(&self.engine).silences(now).cloned().collect();
+                asked.responder.reply(&SilenceList { silences });
+                None
+            }
+            OperatorCall::CreateSilence(asked) => {
+                match self.silence(by, &asked.request) {
+                    Ok(silence) => asked.responder.reply(&silence),
+                    Err((status, problem)) => asked.responder.refuse(status, &problem),
+                }
+                None
+            }
+            OperatorCall::EndSilence(asked) => {
+                let ended = locked(&self.engine).end_silence(self.clock.now(), &asked.target);
+                match ended {
+                    Some((silence, changes)) => {
+                        self.silence_changed(&silence, &format!("ended by {by}"));
+                        self.apply(changes);
+                        asked.responder.reply(&silence);
+                    }
+                    None => {
+                        let problem =
+                            Problem::new("not_found", "no silence with that number holds")
+                                .hint("`belljar monitor silences` lists them");
+                        asked.responder.refuse(Status::NOT_FOUND, &problem);
+                    }
                 }
                 None
             }
@@ -60,18 +102,79 @@ impl Inner {
         }
     }
 
-    /// A person's change, with the reason in its event.
-    fn change(
+    fn resolve_all(
         &self,
-        change: Result<Change, NoSuchAlert>,
-        reason: &str,
-    ) -> Result<AlertView, (Status, Problem)> {
+        by: &str,
+        asked: &ResolveAlertsRequest,
+    ) -> Result<AlertsResolved, Problem> {
+        let agent = asked.agent.as_ref().map(Name::as_str);
+        if agent.is_none() && asked.kind.is_none() && !asked.all {
+            return Err(
+                Problem::new("bad_request", "nothing says which alerts are meant")
+                    .hint("say `agent`, `kind` or both, or `\"all\": true`"),
+            );
+        }
+        let reason = asked.reason.as_str();
+        let changes = locked(&self.engine).resolve_all(agent, asked.kind, by, reason);
+        let id = |change: &Change| match change {
+            Change::Resolved(alert) => Some(alert.id.clone()),
+            _ => None,
+        };
+        let resolved = changes.iter().filter_map(id).collect();
+        self.apply(changes);
+        Ok(AlertsResolved { resolved })
+    }
+
+    fn silence(&self, by: &str, asked: &SilenceRequest) -> Result<SilenceView, (Status, Problem)> {
+        if !SILENCES.contains(&asked.for_ms) {
+            let problem = Problem::new("bad_request", "a silence lasts from a second to 30 days");
+            return Err((
+                Status::BAD_REQUEST,
+                problem.hint("`for_ms` is in milliseconds"),
+            ));
+        }
+        let made = locked(&self.engine).silence(self.clock.now(), by, asked);
+        let silence = made.ok_or_else(|| {
+            let problem = Problem::new("too_many", "too many silences hold already");
+            (
+                Status::CONFLICT,
+                problem.hint("end some: `belljar monitor silences` lists them"),
+            )
+        })?;
+        self.silence_changed(&silence, &format!("set by {by}"));
+        Ok(silence)
+    }
+
+    fn silence_changed(&self, silence: &SilenceView, how: &str) {
+        locked(&self.changed_silences).push(silence.clone());
+        let who = silence.agent.as_ref().map_or("everybody", Name::as_str);
+        let what = silence
+            .kind
+            .map_or("any alert".to_owned(), |kind| format!("{kind:?}"));
+        let text = format!(
+            "silence {} ({what} about {who}) {how}: {}",
+            silence.id, silence.reason
+        );
+        self.say(
+            None,
+            EventKind::Alert,
+            Severity::Info,
+            &text,
+            Some("silence"),
+        );
+    }
+
+    /// A person's change, with the reason in its event.
+    fn change(&self, change: Result<Change, NoSuchAlert>) -> Result<AlertView, (Status, Problem)> {
         match change {
             Ok(change) => {
-                let (Change::Raised(alert) | Change::Acknowledged(alert) | Change::Resolved(alert)) =
-                    &change;
+                let (Change::Raised(alert)
+                | Change::Again(alert)
+                | Change::Unsilenced(alert)
+                | Change::Acknowledged(alert)
+                | Change::Resolved(alert)) = &change;
                 let alert = alert.clone();
-                self.apply_one(change, reason);
+                self.apply_one(change);
                 Ok(alert)
             }
             Err(error @ NoSuchAlert::Unknown) => {
@@ -116,15 +219,15 @@ impl Inner {
 
     pub(crate) fn alerts(&self, query: &AlertQuery) -> AlertList {
         let limit = query.limit.unwrap_or(USUAL_ALERTS).min(MOST_ALERTS) as usize;
-        let is_wanted = |alert: &&AlertView| {
-            query
-                .agent
-                .as_ref()
-                .is_none_or(|agent| alert.agent.as_ref() == Some(agent))
-                && query.state.is_none_or(|state| alert.state == state)
-        };
         let mut alerts: Vec<AlertView> = {
             let engine = locked(&self.engine);
+            let is_about = |alert: &AlertView| {
+                let agent = query.agent.as_ref();
+                agent.is_none_or(|agent| engine.is_about(alert, agent))
+            };
+            let is_wanted = |alert: &&AlertView| {
+                is_about(alert) && query.state.is_none_or(|state| alert.state == state)
+            };
             match query.state {
                 Some(AlertState::Resolved) => {
                     engine.resolved().filter(is_wanted).cloned().collect()

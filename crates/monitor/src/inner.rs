@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use belljar_api::{
     AgentId, AlertKind, AlertState, AlertView, EventKind, EventView, Live, NewEvent, OperatorCall,
-    Response, ResponseTaken, Severity, Shown,
+    Response, ResponseTaken, Severity, Shown, SilenceView,
 };
 
 use crate::alerts::{Change, Engine, froze};
@@ -36,6 +36,8 @@ pub(crate) struct Inner {
     pub(crate) engine: Mutex<Engine>,
     /// Alerts that are to be written.
     pub(crate) changed_alerts: Mutex<HashMap<String, AlertView>>,
+    /// Silences that are to be written.
+    pub(crate) changed_silences: Mutex<Vec<SilenceView>>,
     pub(crate) health: Mutex<Health>,
     pub(crate) reading: Mutex<Option<(u64, Reading)>>,
     pub(crate) raised: Mutex<HashMap<AlertKind, u64>>,
@@ -118,14 +120,14 @@ impl Inner {
     /// Tells of changes and has rules answer.
     pub(crate) fn apply(&self, changes: Vec<Change>) {
         for change in changes {
-            self.apply_one(change, "");
+            self.apply_one(change);
         }
     }
 
-    /// The same, with the reason that a person gave.
-    pub(crate) fn apply_one(&self, change: Change, reason: &str) {
+    pub(crate) fn apply_one(&self, change: Change) {
         let by = |alert: &AlertView, deed: &str| {
             let by = alert.by.as_ref().map_or("", Shown::as_str);
+            let reason = alert.reason.as_ref().map_or("", Shown::as_str);
             let why = if reason.is_empty() { "" } else { ": " };
             format!(
                 "{:?} ({}) {deed} by {by}{why}{reason}",
@@ -139,6 +141,22 @@ impl Inner {
                 self.tell(&alert, alert.severity, &text, "raised");
                 self.respond(alert);
             }
+            Change::Again(alert) => {
+                let text = format!("{:?} ({}) again: {}", alert.kind, alert.id, alert.text);
+                self.tell(&alert, alert.severity, &text, "again");
+                self.respond(alert);
+            }
+            Change::Unsilenced(alert) => {
+                let text = format!("{:?} ({}) is not silenced any more", alert.kind, alert.id);
+                self.tell(&alert, alert.severity, &text, "unsilenced");
+                if locked(&self.engine)
+                    .rule(alert.kind)
+                    .respond
+                    .contains(&Response::Notify)
+                {
+                    self.notify(alert, true);
+                }
+            }
             Change::Acknowledged(alert) => {
                 let text = by(&alert, "acknowledged");
                 self.tell(&alert, Severity::Info, &text, "acknowledged");
@@ -151,7 +169,7 @@ impl Inner {
                     self.do_later(Job::Thaw(agent.clone(), why));
                 }
                 let was_told = |taken: &ResponseTaken| taken.response == Response::Notify;
-                if alert.responses.iter().any(was_told) {
+                if alert.responses.iter().any(was_told) && !alert.silenced {
                     self.notify(alert, false);
                 }
             }
@@ -177,8 +195,7 @@ impl Inner {
 
     fn respond(&self, alert: AlertView) {
         let mut responses = locked(&self.engine).rule(alert.kind).respond;
-        let notifies =
-            responses.contains(&Response::Notify) && !self.settings.alerts.notify.is_empty();
+        let notifies = responses.contains(&Response::Notify) && !alert.silenced;
         responses.retain(|response| *response != Response::Notify);
         if notifies {
             self.notify(alert.clone(), true);
@@ -189,6 +206,9 @@ impl Inner {
     }
 
     fn notify(&self, alert: AlertView, is_response: bool) {
+        if self.settings.alerts.notify.is_empty() {
+            return;
+        }
         let sent = match &*locked(&self.ways) {
             Some(ways) => ways
                 .notices
@@ -257,7 +277,7 @@ impl Inner {
 
     pub(crate) fn responded(&self, alert: &AlertView, taken: ResponseTaken) {
         let did_freeze = taken.response == Response::Freeze && taken.failed.is_none();
-        let now = locked(&self.engine).responded(&alert.id, taken);
+        let now = locked(&self.engine).responded(self.clock.now(), &alert.id, taken);
         if let Some(alert) = now {
             self.changed(&alert);
             // Somebody resolved it while it was being answered.

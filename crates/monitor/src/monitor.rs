@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
-use belljar_api::{AgentId, AgentView, EventView, Live, NewEvent, OperatorCall, StatusView};
+use belljar_api::{
+    AgentId, AgentView, EventView, HoldView, Live, NewEvent, OperatorCall, Shown, StatusView,
+};
 
 use crate::alerts::Engine;
 use crate::clock::{Clock, FOLLOWED_BACK, Source, millis, system_clock};
@@ -65,13 +67,13 @@ impl Monitor {
             ring: Mutex::new(ring),
             cadence: Mutex::default(),
             log: Mutex::new(EventLog::after(found.last_event)),
-            engine: Mutex::new(Engine::new(
-                settings.alerts.clone(),
-                found.alerts,
-                found.last_alert,
-            )),
+            engine: Mutex::new(
+                Engine::new(settings.alerts.clone(), found.alerts, found.last_alert)
+                    .with_silences(found.silences),
+            ),
             settings,
             changed_alerts: Mutex::default(),
+            changed_silences: Mutex::default(),
             health: Mutex::default(),
             reading: Mutex::default(),
             raised: Mutex::default(),
@@ -151,6 +153,25 @@ impl Monitor {
         self.inner.apply(changes);
     }
 
+    /// What people call an agent that was let in: told before anything else about it.
+    pub fn named(&self, agent: &AgentId, name: &Shown) {
+        let now = self.inner.clock.now();
+        locked(&self.inner.engine).named(now, agent, name);
+    }
+
+    /// An agent was refused on the network what it was refused before, so often since that was told.
+    pub fn refused_again(&self, agent: &AgentId, what: &Shown, code: &Shown, count: u64) {
+        let now = self.inner.clock.now();
+        let changes = locked(&self.inner.engine).refused_again(now, agent, (what, code), count);
+        self.inner.apply(changes);
+    }
+
+    /// The calls of tools that wait for an operator's answer, all there are.
+    pub fn holds(&self, holds: &[HoldView]) {
+        let changes = locked(&self.inner.engine).holds(self.inner.clock.now(), holds);
+        self.inner.apply(changes);
+    }
+
     /// Answers what is the monitor's to answer, now or later, and gives back what is not. It never waits for a disk.
     pub fn answer(&self, by: &str, call: OperatorCall) -> Option<OperatorCall> {
         self.inner.answer(by, call)
@@ -177,8 +198,9 @@ impl Monitor {
     #[must_use]
     pub fn open_alerts(&self) -> HashMap<AgentId, u32> {
         let mut counts = HashMap::new();
-        for alert in locked(&self.inner.engine).open() {
-            if let Some(agent) = &alert.agent {
+        let engine = locked(&self.inner.engine);
+        for alert in engine.open() {
+            if let Some(agent) = engine.latest_run(alert) {
                 *counts.entry(agent.clone()).or_insert(0) += 1;
             }
         }

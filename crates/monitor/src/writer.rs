@@ -1,10 +1,11 @@
 //! The one thread that writes: a transaction a second. While it can't, memory goes on, and it tries again.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use belljar_api::{AlertView, EventKind, Severity};
+use belljar_api::{AlertView, EventKind, Severity, SilenceView};
 
 use crate::clock::millis;
 use crate::inner::Inner;
@@ -15,6 +16,12 @@ const EVERY: Duration = Duration::from_secs(1);
 const SLOWEST: Duration = Duration::from_secs(5);
 /// A second is over when the sampler has had this long to tell of it, in seconds.
 const GRACE: u64 = 2;
+/// How often the file is looked through, in milliseconds.
+const LOOK_EVERY: u64 = 60_000;
+/// Room that must be left on the disk.
+pub(crate) const LEAST_BYTES: u64 = 256 << 20;
+/// The same, of a small disk.
+pub(crate) const LEAST_PERCENT: u64 = 2;
 /// Minutes that are folded at once.
 const MOST_MINUTES: usize = 16;
 /// Attempts that may fail for a lock before it is worth telling.
@@ -26,6 +33,8 @@ struct Writer {
     journaled: u64,
     failures: u32,
     try_again: Instant,
+    /// When the file is looked at next, in milliseconds since 1970.
+    look_at: u64,
 }
 
 /// Writes what happens from `opened` on, in seconds since 1970: what was before, a former life wrote down.
@@ -35,6 +44,7 @@ pub(crate) fn run(inner: &Arc<Inner>, store: Store, opened: u64) {
         journaled: opened,
         failures: 0,
         try_again: Instant::now(),
+        look_at: inner.clock.now() + LOOK_EVERY,
     };
     let mut next = Instant::now() + EVERY;
     loop {
@@ -47,6 +57,11 @@ pub(crate) fn run(inner: &Arc<Inner>, store: Store, opened: u64) {
             inner.apply(changes);
             let touched = locked(&inner.engine).touched();
             touched.iter().for_each(|alert| inner.changed(alert));
+            let why = locked(&inner.health).failing.clone();
+            let why = why.map(|why| format!("the history can't be written: {why}"));
+            let failing = why.or_else(|| scarce(&inner.directory));
+            let changes = locked(&inner.engine).storage(now, failing);
+            inner.apply(changes);
         }
         if is_last || Instant::now() >= writer.try_again {
             writer.round(inner, is_last);
@@ -62,6 +77,7 @@ pub(crate) fn run(inner: &Arc<Inner>, store: Store, opened: u64) {
 impl Writer {
     fn round(&mut self, inner: &Inner, is_last: bool) {
         let now = inner.clock.now() / 1000;
+        self.look_at_file(inner);
         if std::mem::take(&mut locked(&inner.health).is_damaged) {
             self.replace(inner);
         }
@@ -85,6 +101,7 @@ impl Writer {
             minutes,
             events,
             alerts: alerts.values().cloned().collect(),
+            silences: std::mem::take(&mut *locked(&inner.changed_silences)),
         };
         // Where nothing comes in, nothing needs to go.
         let grows = !batch.minutes.is_empty() || !batch.events.is_empty();
@@ -112,6 +129,7 @@ impl Writer {
                     waiting.entry(id).or_insert(alert);
                 }
                 drop(waiting);
+                locked(&inner.changed_silences).splice(0..0, batch.silences);
                 self.failed(inner, &error);
             }
         }
@@ -191,11 +209,43 @@ impl Writer {
         }
         // Open alerts are in memory, and are written to the new file.
         let open: Vec<AlertView> = locked(&inner.engine).open().cloned().collect();
+        let silences: Vec<SilenceView> = locked(&inner.engine).silences(0).cloned().collect();
+        *locked(&inner.changed_silences) = silences;
         let mut waiting = locked(&inner.changed_alerts);
         for alert in open {
             waiting.entry(alert.id.to_string()).or_insert(alert);
         }
     }
+
+    /// Looks whether the file is still the one that was opened, and whole: what nobody reads is damaged unseen.
+    fn look_at_file(&mut self, inner: &Inner) {
+        let now = inner.clock.now();
+        if now < self.look_at {
+            return;
+        }
+        self.look_at = now + LOOK_EVERY;
+        if self.store.is_damaged() {
+            locked(&inner.health).is_damaged = true;
+        }
+    }
+}
+
+/// Why there is too little room on the disk of that directory, where there is.
+fn scarce(directory: &Path) -> Option<String> {
+    let disk = rustix::fs::statvfs(directory).ok()?;
+    let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
+    too_little(bytes(disk.f_bavail), bytes(disk.f_blocks))
+}
+
+fn too_little(free: u64, all: u64) -> Option<String> {
+    let least = (all / 100).saturating_mul(LEAST_PERCENT).min(LEAST_BYTES);
+    let text = || {
+        format!(
+            "the disk of the state directory has {} MiB left",
+            free >> 20
+        )
+    };
+    (free < least).then(text)
 }
 
 /// Minutes that are over and not in the store.
@@ -231,5 +281,24 @@ fn keep(inner: &Inner, now: u64) -> Keep {
             + 1,
         events_from_ms: events_ms,
         resolved_from_ms: events_ms,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_is_full_before_nothing_fits() {
+        const MIB: u64 = 1 << 20;
+        for (free, all, expect) in [
+            (0, 0, false),
+            (0, 64 * MIB, true),
+            (2 * MIB, 64 * MIB, false),
+            (255 * MIB, 1 << 40, true),
+            (256 * MIB, 1 << 40, false),
+        ] {
+            assert_eq!(too_little(free, all).is_some(), expect, "{free} of {all}");
+        }
     }
 }

@@ -204,6 +204,11 @@ pub trait Attendant {
     fn refused(&mut self, refusal: &NetworkRefusal) {
         let _ = refusal;
     }
+
+    /// It was refused the same again, so often since it was told last. Told to whoever wants to look every so often.
+    fn refused_again(&mut self, refusal: &NetworkRefusal, count: u64) {
+        let _ = (refusal, count);
+    }
 }
 
 /// Nobody in particular.

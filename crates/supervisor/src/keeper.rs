@@ -8,7 +8,7 @@ use crate::attend::{Attendant, Usage};
 use crate::capture::{Capture, Kept};
 use crate::error::RunError;
 use crate::lower::Lowered;
-use crate::network::Gateway;
+use crate::network::{ClosedNetwork, Gateway};
 use crate::observation::Watcher;
 use crate::reins::{BoxState, Reins};
 use crate::result::{KillCode, KilledBy, ResourceUsage, RunResult, Violation};
@@ -72,6 +72,8 @@ pub(crate) struct Keeper<'a> {
     pub(crate) covers: Option<Covers>,
     /// When they are to be looked at, where nobody tells.
     covers_look: Option<Instant>,
+    /// What the kernel says of a box whose network is closed.
+    closed: ClosedNetwork,
     /// Listens to it, if it is watched.
     pub(crate) watcher: Option<Watcher>,
     /// No more events will come.
@@ -124,6 +126,7 @@ impl<'a> Keeper<'a> {
             gateway: None,
             covers: None,
             covers_look: None,
+            closed: ClosedNetwork::default(),
             watcher: None,
             deaf: false,
             process_limit_seen: false,
@@ -262,6 +265,29 @@ impl<'a> Keeper<'a> {
     fn tell_refusals(&mut self) {
         for refusal in self.gateway.iter().flat_map(Gateway::take_news) {
             self.attendant.refused(&refusal);
+        }
+    }
+
+    /// Passes on how often the same was refused again.
+    fn tell_repeats(&mut self) {
+        match &self.gateway {
+            Some(gateway) => {
+                for (refusal, count) in gateway.take_repeats() {
+                    self.attendant.refused_again(&refusal, count);
+                }
+            }
+            // Where the network is closed there is no gateway to ask; the kernel counts what found no way out.
+            None => {
+                let (is_first, count) = self.closed.look(self.launched.pid());
+                let refusal = ClosedNetwork::refusal();
+                if is_first {
+                    self.attendant.refused(&refusal);
+                }
+                let more = count - u64::from(is_first);
+                if more > 0 {
+                    self.attendant.refused_again(&refusal, more);
+                }
+            }
         }
     }
 
@@ -412,6 +438,7 @@ impl<'a> Keeper<'a> {
                 (usage.sent_bytes, usage.received_bytes) = gateway.carried();
             }
             self.attendant.looked(&usage);
+            self.tell_repeats();
             let next = self.attendant.look_every();
             self.next_report = next.map(|wait| Instant::now() + wait.max(SHORTEST_LOOK));
         }
@@ -473,6 +500,9 @@ impl<'a> Keeper<'a> {
             capability,
             host,
         } = setting;
+        if self.attendant.look_every().is_some() && self.gateway.is_some() {
+            self.tell_repeats();
+        }
         let (network, news) = self.gateway.take().map(Gateway::close).unzip();
         for refusal in news.iter().flatten() {
             self.attendant.refused(refusal);

@@ -28,6 +28,7 @@ mod attempts;
 mod backend;
 mod fan;
 mod feed;
+mod kept_sessions;
 mod pages;
 mod remote;
 mod serve;

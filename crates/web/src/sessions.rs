@@ -1,16 +1,17 @@
-//! Sessions of browsers, in memory only: whoever restarts the daemon ends them all.
+//! Sessions of browsers. They outlive the daemon, and no token that is over or revoked.
 
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use data_encoding::BASE64URL_NOPAD;
+use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use crate::Limits;
-use crate::tokens::{Digest, TokenId, digest, random};
+use crate::kept_sessions::{KeptSession, SessionFile};
+use crate::tokens::{Digest, TokenId, digest, now_ms, random};
 
 /// Which session: the hash of what the browser's cookie holds. Looking one up by its hash takes a time that says nothing about the cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,6 +28,8 @@ struct Session {
     token: TokenId,
     csrf: String,
     began: Instant,
+    /// The same by the wall's clock, for a life to come.
+    began_ms: u64,
     number: u64,
 }
 
@@ -53,6 +56,7 @@ pub(crate) struct Sessions {
     most_of_one: usize,
     lifetime: Duration,
     all: Mutex<All>,
+    file: Option<SessionFile>,
 }
 
 impl Sessions {
@@ -62,7 +66,55 @@ impl Sessions {
             most_of_one: limits.sessions_of_one.max(1),
             lifetime: limits.session,
             all: Mutex::default(),
+            file: None,
         }
+    }
+
+    /// Goes on with those of a former life, each for as long as is left of its time.
+    pub(crate) fn kept(limits: &Limits, file: SessionFile) -> Self {
+        let mut sessions = Self::new(limits);
+        let (now, now_ms) = (Instant::now(), now_ms());
+        let all = sessions
+            .all
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        for kept in file.read().into_iter().take(limits.sessions) {
+            let id = HEXLOWER.decode(kept.cookie_sha256.as_bytes());
+            let id = id.ok().and_then(|bytes| Digest::try_from(bytes).ok());
+            // One that begins in the future would last longer than it may.
+            let passed = now_ms.checked_sub(kept.began_ms).map(Duration::from_millis);
+            let passed = passed.filter(|passed| *passed < limits.session);
+            let began = passed.and_then(|passed| now.checked_sub(passed));
+            let (Some(id), Some(began)) = (id, began) else {
+                continue;
+            };
+            let number = all.next;
+            all.next += 1;
+            let session = Session {
+                token: kept.token,
+                csrf: kept.csrf,
+                began,
+                began_ms: kept.began_ms,
+                number,
+            };
+            all.by_id.insert(SessionId(id), session);
+        }
+        sessions.file = Some(file);
+        sessions
+    }
+
+    /// Writes down who is logged in. Where that fails, the next life asks for the tokens again.
+    fn keep(&self, all: &All) {
+        let Some(file) = &self.file else { return };
+        let mut sessions: Vec<(&SessionId, &Session)> = all.by_id.iter().collect();
+        sessions.sort_by_key(|(_, session)| session.number);
+        let kept = sessions.into_iter().map(|(id, session)| KeptSession {
+            cookie_sha256: HEXLOWER.encode(&id.0),
+            token: session.token.clone(),
+            csrf: session.csrf.clone(),
+            began_ms: session.began_ms,
+        });
+        let _not_kept = file.write(&kept.collect::<Vec<_>>());
     }
 
     /// How long a session lasts.
@@ -92,9 +144,11 @@ impl Sessions {
                 token,
                 csrf: csrf.clone(),
                 began: now,
+                began_ms: now_ms(),
                 number,
             },
         );
+        self.keep(&all);
         Ok(Begun { cookie, csrf })
     }
 
@@ -133,7 +187,10 @@ impl Sessions {
     }
 
     pub(crate) fn end(&self, id: SessionId) {
-        self.lock().by_id.remove(&id);
+        let mut all = self.lock();
+        if all.by_id.remove(&id).is_some() {
+            self.keep(&all);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, All> {
@@ -168,6 +225,61 @@ mod tests {
         assert!(sessions.find(&first.cookie, start).is_none());
         assert!(sessions.find(&quiet.cookie, start).is_some());
         assert_eq!(sessions.lock().by_id.len(), 4);
+    }
+
+    #[test]
+    fn a_session_outlives_the_daemon_and_not_its_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let limits = Limits {
+            session: Duration::from_secs(3600),
+            ..Limits::default()
+        };
+        let file = || SessionFile::beside(&directory.path().join("tokens.json"));
+        let token = TokenId::fresh().unwrap();
+        let before = Sessions::kept(&limits, file());
+        let one = before.begin(token.clone(), Instant::now()).unwrap();
+        let two = before.begin(token.clone(), Instant::now()).unwrap();
+        let (id, ..) = before.find(&two.cookie, Instant::now()).unwrap();
+        before.end(id);
+        drop(before);
+
+        let after = Sessions::kept(&limits, file());
+        let (id, whose, left) = after.find(&one.cookie, Instant::now()).unwrap();
+        assert_eq!(whose, token);
+        assert!(left <= Duration::from_secs(3600));
+        assert!(after.is_csrf(id, one.csrf.as_bytes()));
+        assert!(
+            after.find(&two.cookie, Instant::now()).is_none(),
+            "it was ended"
+        );
+        let path = directory.path().join("sessions.json");
+        let written = std::fs::read_to_string(&path).unwrap();
+        assert!(
+            !written.contains(one.cookie.as_str()),
+            "a cookie is on the disk"
+        );
+
+        // What is over, from the future, or writable by others counts for nothing.
+        let kept = file().read();
+        for began_ms in [0, now_ms() + 60_000] {
+            let changed: Vec<_> = kept
+                .iter()
+                .cloned()
+                .map(|one| KeptSession { began_ms, ..one })
+                .collect();
+            file().write(&changed).unwrap();
+            assert!(
+                Sessions::kept(&limits, file())
+                    .find(&one.cookie, Instant::now())
+                    .is_none()
+            );
+        }
+        file().write(&kept).unwrap();
+        use std::os::unix::fs::PermissionsExt as _;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o622)).unwrap();
+        assert!(file().read().is_empty());
+        std::fs::write(&path, "nonsense").unwrap();
+        assert!(file().read().is_empty());
     }
 
     #[test]

@@ -18,7 +18,10 @@ fn body(name: &str) -> Option<&'static str> {
         "ReadStatus" | "ListWorkers" | "ReadTree" | "ReadKillSwitch" | "ReadContract" => None,
         "ListAgents" | "ReadAgent" | "ListProcesses" | "ReadOutput" | "ReadMetrics" => None,
         "ListEvents" | "ListAlerts" | "ReadLedger" | "ListEntries" | "ProveEntry" => None,
-        "ListHolds" | "ListProposals" | "ReadProposal" => None,
+        "ListHolds" | "ListProposals" | "ReadProposal" | "ListSilences" => None,
+        "ResolveAlerts" => Some(r#"{"reason":"a test","all":true}"#),
+        "CreateSilence" => Some(r#"{"reason":"a test","for_ms":60000}"#),
+        "EndSilence" => because,
         "AnswerHold" => Some(r#"{"reason":"a test","allow":true}"#),
         "Quarantine" | "Release" | "EngageKillSwitch" | "ResetKillSwitch" | "BumpEpoch" => because,
         "AcknowledgeClock" | "StopAgent" | "RestartAgent" | "AcknowledgeAlert" | "ResolveAlert"
@@ -171,12 +174,42 @@ fn without_a_token_nothing_tells_what_is_there() {
         server.ask("GET /v1/nothing", Some(&viewer), None).status,
         404
     );
-    assert_eq!(
-        server.ask("PUT /v1/status", Some(&viewer), None).status,
-        405
-    );
-    assert_eq!(server.ask("POST /metrics", Some(&viewer), None).status, 405);
+    for (ask, allow) in [
+        ("PUT /v1/status", "GET, HEAD"),
+        ("DELETE /v1/agents", "GET, HEAD, POST"),
+        ("GET /v1/alerts/1/resolve", "POST"),
+        ("POST /metrics", "GET, HEAD"),
+        ("DELETE /", "GET, HEAD"),
+    ] {
+        let heard = server.ask(ask, Some(&viewer), None);
+        assert_eq!(
+            (heard.status, heard.header("allow")),
+            (405, Some(allow)),
+            "{ask}"
+        );
+    }
     assert_eq!(server.seen.calls(), []);
+}
+
+#[test]
+fn a_head_is_told_what_a_get_would_be() {
+    let server = TestServer::start();
+    let (_, viewer) = server.token(Role::Viewer);
+    for path in ["/healthz", "/v1/openapi.json", "/metrics"] {
+        let get = server.ask(&format!("GET {path}"), Some(&viewer), None);
+        let line = format!("HEAD {path}");
+        let bearer = [format!("Authorization: Bearer {viewer}")];
+        let head = server
+            .peer()
+            .send(support::request(&line, server.address, &bearer, None))
+            .hear_head();
+        assert_eq!(head.status, get.status, "{path}");
+        assert_eq!(
+            head.header("content-length"),
+            get.header("content-length"),
+            "{path}"
+        );
+    }
 }
 
 #[test]

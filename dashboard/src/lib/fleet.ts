@@ -1,7 +1,7 @@
 /** What the fleet page does with agents: which, in which order, and what they come to. */
 import type { AgentPhase, AgentView } from "../api.ts";
 
-export type SortKey = "name" | "phase" | "cpu" | "memory" | "processes" | "spent" | "started" | "alerts";
+export type SortKey = "worst" | "name" | "phase" | "cpu" | "memory" | "processes" | "spent" | "started" | "alerts";
 
 export interface Order {
   readonly key: SortKey;
@@ -84,7 +84,16 @@ function compare(a: AgentView, b: AgentView, key: SortKey): number {
       return a.started_at_ms - b.started_at_ms;
     case "alerts":
       return a.open_alerts - b.open_alerts;
+    case "worst":
+      return trouble(a) - trouble(b) || b.open_alerts - a.open_alerts || b.started_at_ms - a.started_at_ms;
   }
+}
+
+/** How much an agent needs a person: 0 is the most. */
+function trouble(agent: AgentView): number {
+  const phase = PHASE_ORDER[agent.phase];
+  const isCalm = phase > PHASE_ORDER.quarantined && agent.phase !== "ended";
+  return isCalm && agent.open_alerts > 0 ? 1.5 : phase;
 }
 
 export interface Totals {

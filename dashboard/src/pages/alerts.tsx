@@ -1,14 +1,17 @@
 /** What needs attention. */
 import { useState } from "preact/hooks";
 import { type AlertKind, type AlertState, type AlertView, type Severity, WORDS } from "../api.ts";
-import { count, many, words } from "../lib/format.ts";
+import { count, many, whole, words } from "../lib/format.ts";
 import { agentLink, route, setQuery } from "../router.ts";
 import { client, version, whyNot, world } from "../store.ts";
 import { ActionButton, Ago, Empty, Failed, Loading, Segments, Select, SeverityTag, Untrusted } from "../ui/bits.tsx";
 import { ReasonDialog } from "../ui/dialog.tsx";
 import { useAsked } from "../ui/hooks.ts";
+import { SilenceDialog, Silences } from "./silences.tsx";
 
 type Shown = AlertState | "unresolved";
+/** So many alerts of one kind are a group. */
+const GROUP = 4;
 const RANK: Record<Severity, number> = { critical: 0, warning: 1, info: 2 };
 
 export function AlertsPage() {
@@ -61,6 +64,11 @@ export function AlertsPage() {
             one agent ✕
           </button>
         )}
+        <Bulk
+          alerts={wanted.filter((alert) => alert.state !== "resolved")}
+          kind={kind}
+          exact={severity === "" && agent === "" && state === "unresolved"}
+        />
         <span class="muted num filters-count" role="status">
           {many(wanted.length, "alert")}
         </span>
@@ -72,13 +80,81 @@ export function AlertsPage() {
           <p>{state === "unresolved" || state === "open" ? "No alert needs you." : "No alert matches."}</p>
         </Empty>
       ) : null}
-      <ul class="alerts">
-        {wanted.map((alert) => (
-          <Alert key={alert.id} alert={alert} />
-        ))}
-      </ul>
+      {grouped(wanted, kind === "" && state !== "resolved").map(([name, alerts]) =>
+        name === undefined ? (
+          <Rows key={alerts[0]?.id} alerts={alerts} />
+        ) : (
+          <details key={name} class="alert-group" open>
+            <summary>
+              <strong>{words(name)}</strong> <span class="muted num">{many(alerts.length, "alert")}</span>
+            </summary>
+            <Bulk alerts={alerts} kind={name} exact={severity === "" && agent === "" && state === "unresolved"} />
+            <Rows alerts={alerts} />
+          </details>
+        ),
+      )}
+      <Silences />
     </div>
   );
+}
+
+function Rows({ alerts }: { alerts: readonly AlertView[] }) {
+  return (
+    <ul class="alerts">
+      {alerts.map((alert) => (
+        <Alert key={alert.id} alert={alert} />
+      ))}
+    </ul>
+  );
+}
+
+/** Says of all that are shown that they are dealt with. `exact` where the supervisor can be told which by their kind. */
+function Bulk({ alerts, kind, exact }: { alerts: readonly AlertView[]; kind: AlertKind | ""; exact: boolean }) {
+  const [asking, setAsking] = useState(false);
+  if (alerts.length < 2) return null;
+  const confirm = async (reason: string) => {
+    if (exact) await client.resolveAlerts(kind === "" ? { all: true } : { kind }, reason);
+    else for (const alert of alerts) take(await client.resolve(alert.id, reason));
+  };
+  return (
+    <>
+      <ActionButton
+        small
+        label={`Resolve all ${whole(alerts.length)}…`}
+        whyNot={whyNot("ResolveAlerts")}
+        onClick={() => setAsking(true)}
+      />
+      {asking ? (
+        <ReasonDialog
+          title={`Resolve ${many(alerts.length, "alert")}`}
+          action="Resolve all"
+          onClose={() => setAsking(false)}
+          onConfirm={confirm}
+        >
+          <p>Says that all of them are dealt with. Agents that a rule froze for them go on.</p>
+        </ReasonDialog>
+      ) : null}
+    </>
+  );
+}
+
+/** Many of one kind in a group of their own, where the worst of them would stand. */
+function grouped(
+  alerts: readonly AlertView[],
+  wanted: boolean,
+): ReadonlyArray<readonly [AlertKind | undefined, readonly AlertView[]]> {
+  const kinds = new Map<AlertKind, AlertView[]>();
+  for (const alert of alerts) kinds.set(alert.kind, [...(kinds.get(alert.kind) ?? []), alert]);
+  const sections: Array<readonly [AlertKind | undefined, AlertView[]]> = [];
+  for (const alert of alerts) {
+    const all = kinds.get(alert.kind) ?? [];
+    const last = sections.at(-1);
+    if (wanted && all.length >= GROUP) {
+      if (all[0] === alert) sections.push([alert.kind, all]);
+    } else if (last !== undefined && last[0] === undefined) last[1].push(alert);
+    else sections.push([undefined, [alert]]);
+  }
+  return sections;
 }
 
 /** What was asked for, as the stream told it since. */
@@ -89,7 +165,7 @@ function merged(asked: readonly AlertView[], live: ReadonlyMap<string, AlertView
 }
 
 function Alert({ alert }: { alert: AlertView }) {
-  const [asking, setAsking] = useState<"acknowledge" | "resolve">();
+  const [asking, setAsking] = useState<"acknowledge" | "resolve" | "silence">();
   const close = () => setAsking(undefined);
   const responses = alert.responses ?? [];
   return (
@@ -150,12 +226,23 @@ function Alert({ alert }: { alert: AlertView }) {
                 <Untrusted text={alert.by} most={40} />
               </>
             ) : null}
+            {alert.reason ? (
+              <>
+                {": "}
+                <Untrusted text={alert.reason} most={160} />
+              </>
+            ) : null}
           </span>
+        )}
+        {alert.silenced && alert.state !== "resolved" ? <span class="tag">silenced</span> : null}
+        {alert.state === "resolved" || alert.silenced ? null : (
+          <ActionButton small label="Silence…" whyNot={whyNot("CreateSilence")} onClick={() => setAsking("silence")} />
         )}
         {alert.state === "resolved" ? null : (
           <ActionButton small label="Resolve…" whyNot={whyNot("ResolveAlert")} onClick={() => setAsking("resolve")} />
         )}
       </div>
+      {asking === "silence" ? <SilenceDialog alert={alert} onClose={close} /> : null}
       {asking === "acknowledge" ? (
         <ReasonDialog
           title="Acknowledge the alert"

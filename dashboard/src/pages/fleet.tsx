@@ -18,6 +18,7 @@ import { now, world } from "../store.ts";
 import { Empty, Loading, Phase, Untrusted } from "../ui/bits.tsx";
 import { BudgetBar, Sparkline } from "../ui/gauge.tsx";
 import { useNarrow, useRowsInView } from "../ui/hooks.ts";
+import { StartButton } from "./start.tsx";
 
 /** They have to be the heights in the style sheet: rows out of view are not there to be measured. */
 const ROW_HEIGHT = 48;
@@ -56,7 +57,9 @@ export function FleetPage() {
 function readOrder(query: URLSearchParams): Order {
   const key = COLUMNS.find(([name]) => name === query.get("sort"))?.[0];
   if (key === undefined)
-    return query.get("sort") === "alerts" ? { key: "alerts", down: true } : { key: "started", down: true };
+    return query.get("sort") === "started" || query.get("sort") === "alerts"
+      ? { key: query.get("sort") as SortKey, down: true }
+      : { key: "worst", down: false };
   return { key, down: query.get("down") === "yes" };
 }
 
@@ -107,6 +110,7 @@ function Filters({ wanted, sum, shown, order }: { wanted: Wanted; sum: Totals; s
       <label class="select narrow-only">
         <span class="hidden">Sort by</span>
         <select value={order.key} onChange={(event) => setQuery({ sort: event.currentTarget.value, down: "yes" })}>
+          <option value="worst">worst first</option>
           <option value="started">newest first</option>
           {COLUMNS.map(([key, label]) => (
             <option key={key} value={key}>
@@ -129,6 +133,15 @@ function Filters({ wanted, sum, shown, order }: { wanted: Wanted; sum: Totals; s
           with alerts
         </button>
       </div>
+      <button
+        type="button"
+        class="chip"
+        aria-pressed={order.key === "started" ? "true" : "false"}
+        onClick={() => setQuery({ sort: order.key === "started" ? undefined : "started", down: undefined })}
+      >
+        newest first
+      </button>
+      <StartButton />
       <span class="muted num filters-count" role="status">
         {many(shown, "agent")}
       </span>

@@ -3,13 +3,17 @@ import { useEffect, useState } from "preact/hooks";
 import type { LedgerEntry, LedgerReport, Problem } from "../api.ts";
 import { problemOf } from "../client.ts";
 import { visible } from "../lib/clean.ts";
-import { whole } from "../lib/format.ts";
+import { many, moment, whole, words } from "../lib/format.ts";
+import { type EntryLine, lineOf, NOISE } from "../lib/ledger.ts";
+import { route, setQuery } from "../router.ts";
 import { client, whyNot, world } from "../store.ts";
-import { ActionButton, Ago, Copy, download, Empty, Failed, Field, Loading, Untrusted } from "../ui/bits.tsx";
+import { ActionButton, Ago, Copy, download, Empty, Failed, Field, Loading, Select, Untrusted } from "../ui/bits.tsx";
 import { Dialog } from "../ui/dialog.tsx";
 import { useAsked } from "../ui/hooks.ts";
 
-const PAGE = 50;
+const PAGE = 200;
+/** Pages that are read in one go where few entries match. */
+const MOST_PAGES = 10;
 
 export function LedgerPage() {
   const entries = world().status?.ledger.entries;
@@ -108,6 +112,9 @@ function Entries({ total }: { total: number }) {
   const [older, setOlder] = useState<readonly LedgerEntry[]>([]);
   const [proving, setProving] = useState<number>();
   const [problem, setProblem] = useState<Problem>();
+  const [busy, setBusy] = useState(false);
+  const { query } = route.value;
+  const [kind, who, noise] = [query.get("kind") ?? "", query.get("agent") ?? "", query.get("noise") === "yes"];
   // What is open stays open while newer entries come.
   useEffect(() => {
     if (total > 0) again();
@@ -118,15 +125,30 @@ function Entries({ total }: { total: number }) {
   const known = new Map([...newest, ...older].map((entry) => [entry.index, entry]));
   const entries = [...known.values()].sort((a, b) => b.index - a.index);
   const last = entries.at(-1);
+  const lines = entries.map((entry) => [entry, lineOf(entry)] as const);
+  const isWanted = (line: EntryLine) =>
+    (kind === "" ? noise || !NOISE.has(line.kind) : line.kind === kind) && (who === "" || isAbout(line, who));
+  const wanted = lines.filter(([, line]) => isWanted(line));
+  const kinds = [...new Set(lines.map(([, line]) => line.kind))].sort();
 
   const more = async () => {
-    if (last === undefined) return;
+    if (last === undefined || busy) return;
+    setBusy(true);
+    setProblem(undefined);
     try {
-      const reply = await client.entries({ before: last.index, limit: PAGE });
-      setOlder([...older, ...reply.entries]);
+      const found: LedgerEntry[] = [];
+      let before = last.index;
+      for (let page = 0; page < MOST_PAGES && before > 0; page += 1) {
+        const reply = await client.entries({ before, limit: PAGE });
+        found.push(...reply.entries);
+        before = reply.entries.at(-1)?.index ?? 0;
+        if (found.filter((entry) => isWanted(lineOf(entry))).length >= 50) break;
+      }
+      setOlder([...older, ...found]);
     } catch (error) {
       setProblem(problemOf(error));
     }
+    setBusy(false);
   };
 
   if (entries.length === 0)
@@ -142,16 +164,44 @@ function Entries({ total }: { total: number }) {
         <span class="grow" />
         <DownloadAll />
       </div>
+      <div class="filters">
+        <input
+          type="search"
+          data-search
+          aria-label="Of this agent alone: its name or id"
+          placeholder="Agent"
+          value={who}
+          onInput={(event) => setQuery({ agent: event.currentTarget.value })}
+        />
+        <Select<string>
+          label="Kind"
+          value={kind}
+          all="every kind"
+          options={kinds}
+          onChange={(next) => setQuery({ kind: next })}
+        />
+        <label class="check">
+          <input
+            type="checkbox"
+            checked={noise}
+            onChange={(event) => setQuery({ noise: event.currentTarget.checked ? "yes" : undefined })}
+          />
+          Usage reports too
+        </label>
+        <span class="muted num filters-count" role="status">
+          {many(wanted.length, "entry", "entries")} of the last {whole(entries.length)}
+        </span>
+      </div>
       <ul class="entries">
-        {entries.map((entry) => (
-          <Entry key={entry.index} entry={entry} onProve={() => setProving(entry.index)} />
+        {wanted.map(([entry, line]) => (
+          <Entry key={entry.index} entry={entry} line={line} onProve={() => setProving(entry.index)} />
         ))}
       </ul>
       {problem === undefined ? null : <Failed problem={problem} onRetry={more} />}
       {last !== undefined && last.index > 0 ? (
         <p class="more">
-          <button type="button" onClick={more}>
-            Load older entries
+          <button type="button" disabled={busy} onClick={more}>
+            {busy ? "Loading…" : "Load older entries"}
           </button>
         </p>
       ) : null}
@@ -160,14 +210,26 @@ function Entries({ total }: { total: number }) {
   );
 }
 
-function Entry({ entry, onProve }: { entry: LedgerEntry; onProve: () => void }) {
-  const text = visible(JSON.stringify(entry.entry));
+/** Whether an entry is about an agent, by the beginning of its id or a part of its name, or speaks of it. */
+function isAbout(line: EntryLine, who: string): boolean {
+  const sought = who.toLowerCase();
+  const name = line.who === undefined ? "" : (world().agents.get(line.who)?.name ?? "");
+  return `${line.who ?? ""}\n${name}\n${line.what}`.toLowerCase().includes(sought);
+}
+
+function Entry({ entry, line, onProve }: { entry: LedgerEntry; line: EntryLine; onProve: () => void }) {
+  const name = line.who === undefined ? undefined : (world().agents.get(line.who)?.name ?? line.who);
   return (
     <li class="entry">
       <details>
         <summary>
           <span class="num entry-index">{whole(entry.index)}</span>
-          <bdi class="mono entry-line">{text.length > 400 ? `${text.slice(0, 400)}…` : text}</bdi>
+          <span class="num entry-time">{line.at_ms === undefined ? "" : moment(line.at_ms)}</span>
+          <strong class="entry-kind">
+            <Untrusted text={words(line.kind)} most={40} />
+          </strong>
+          <Untrusted class="entry-who" text={name ?? ""} most={32} />
+          <Untrusted class="entry-line" text={line.what} most={300} />
         </summary>
         <pre class="code">{visible(JSON.stringify(entry.entry, null, 2))}</pre>
         <button type="button" class="small" onClick={onProve}>
@@ -188,7 +250,7 @@ function ProofDialog({ index, onClose }: { index: number; onClose: () => void })
       {asked.is === "here" ? (
         <>
           <p>
-            Anybody can check it without this supervisor: <code>belljar audit prove --check {name}</code>
+            Anybody can check it without this supervisor: <code>belljar audit verify --proof {name}</code>
           </p>
           <pre class="code proof">{visible(asked.value.proof)}</pre>
         </>

@@ -16,7 +16,7 @@ export function LineagePage() {
   const known = world();
   if (!known.hasFleet) return <Loading what="the lineage" />;
   const search = route.value.query.get("q") ?? "";
-  const ended = route.value.query.get("ended") !== "no";
+  const ended = route.value.query.get("ended") === "yes";
   const agents = wanted(known.agents, search, ended);
   const rows = treeRows(agents, closed);
   const toggle = (id: string) => {
@@ -40,7 +40,7 @@ export function LineagePage() {
           <input
             type="checkbox"
             checked={ended}
-            onChange={(event) => setQuery({ ended: event.currentTarget.checked ? undefined : "no" })}
+            onChange={(event) => setQuery({ ended: event.currentTarget.checked ? "yes" : undefined })}
           />
           Ended agents too
         </label>

@@ -48,7 +48,7 @@ export function LoginPage({ why }: { why: string | undefined }) {
           {busy ? "Logging in…" : "Log in"}
         </button>
         <p class="muted small-text">
-          No token yet? On the machine that runs the supervisor: <code>belljar token create NAME --role viewer</code>
+          No token yet? On the machine that runs the supervisor: <code>belljar token create --role viewer</code>
         </p>
       </form>
     </main>

@@ -1,6 +1,6 @@
 /** Where one can go, and how the supervisor does. */
 import { pageLink, route } from "../router.ts";
-import { connection, login, logOut, openAlerts } from "../store.ts";
+import { connection, login, logOut, openAlerts, world } from "../store.ts";
 import { shown, toggleTheme } from "../theme.ts";
 import { Untrusted } from "../ui/bits.tsx";
 import {
@@ -39,15 +39,21 @@ export function Navigation() {
         <a key={page} href={pageLink(page)} aria-current={page === here ? "page" : undefined}>
           <Icon />
           <span>{label}</span>
-          {page === "alerts" && openAlerts.value > 0 ? (
-            <span class="badge num">
-              {openAlerts.value > 99 ? "99+" : openAlerts.value}
-              <span class="hidden"> open</span>
-            </span>
-          ) : null}
+          {page === "alerts" ? <Badge many={openAlerts.value} what="open" /> : null}
+          {page === "holds" ? <Badge many={world().holds?.length ?? 0} what="waiting" /> : null}
         </a>
       ))}
     </nav>
+  );
+}
+
+function Badge({ many, what }: { many: number; what: string }) {
+  if (many === 0) return null;
+  return (
+    <span class="badge num">
+      {many > 99 ? "99+" : many}
+      <span class="hidden"> {what}</span>
+    </span>
   );
 }
 

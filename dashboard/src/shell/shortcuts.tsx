@@ -33,13 +33,19 @@ const LIST: ReadonlyArray<readonly [string, string]> = [
   ["g d", "Ledger"],
   ["g s", "Emergency stop"],
   ["t", "Light or dark"],
-  ["Esc", "Close"],
+  ["Esc", "Close, leave the search"],
 ];
 
 export function useShortcuts(onHelp: () => void): void {
   useEffect(() => {
     let leader = 0;
     const pressed = (event: KeyboardEvent) => {
+      const { target } = event;
+      if (event.key === "Escape" && target instanceof HTMLElement && target.matches("[data-search]")) {
+        target.blur();
+        document.getElementById("content")?.focus();
+        return;
+      }
       if (!enabled.value || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
       if (document.querySelector("dialog[open]") !== null) return;
       const afterG = event.timeStamp - leader < 1500;

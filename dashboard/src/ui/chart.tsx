@@ -1,4 +1,5 @@
 /** A graph over time. */
+import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
@@ -21,11 +22,19 @@ export interface ChartProps {
   readonly limit?: number | undefined;
   /** Whether the values are bytes, whose round numbers are powers of two. */
   readonly inBytes?: boolean;
+  /** Whether the values are whole numbers: half a process is no mark on an axis. */
+  readonly inWholes?: boolean;
+  /** The least that the axis reaches to. */
+  readonly least?: number;
   readonly from: number;
   readonly to: number;
 }
 
+/** The second that the pointer is at, in whichever graph. */
+export const pointed = signal<number | undefined>(undefined);
+
 const HEIGHT = 132;
+const WHOLES = Array.from({ length: 16 }, (_, at) => [1, 2, 5].map((digit) => digit * 10 ** at)).flat();
 const POWERS = Array.from({ length: 46 }, (_, at) => 2 ** at);
 
 export function Chart(props: ChartProps) {
@@ -58,7 +67,10 @@ export function Chart(props: ChartProps) {
     });
   });
 
-  const last = props.lines.map((line) => line.values.findLast((value) => value !== null) ?? 0);
+  const at = pointed.value === undefined ? undefined : nearest(props.times, pointed.value);
+  const last = props.lines.map((line) =>
+    at === undefined ? (line.values.findLast((value) => value !== null) ?? 0) : (line.values[at] ?? 0),
+  );
   return (
     <figure class="chart">
       <figcaption>
@@ -75,6 +87,19 @@ export function Chart(props: ChartProps) {
       <div ref={place} class="chart-plot" data-points={props.times.length} data-last={props.times.at(-1)} />
     </figure>
   );
+}
+
+/** The place of the sample that is nearest to a time. */
+export function nearest(times: readonly number[], at: number): number | undefined {
+  let [low, high] = [0, times.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((times[middle] ?? 0) < at) low = middle + 1;
+    else high = middle;
+  }
+  const [before, after] = [times[low - 1], times[low]];
+  if (after === undefined) return before === undefined ? undefined : low - 1;
+  return before !== undefined && at - before < after - at ? low - 1 : low;
 }
 
 function data(props: ChartProps): uPlot.AlignedData {
@@ -94,9 +119,9 @@ function options(latest: { current: ChartProps }, width: number): uPlot.Options 
   return {
     width,
     height: HEIGHT,
-    padding: [8, 4, 0, 0],
+    padding: [8, 20, 0, 0],
     legend: { show: false },
-    cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
+    cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 }, sync: { key: "usage" } },
     scales: {
       x: { time: true, auto: false, range: () => [latest.current.from, latest.current.to] },
       y: { range: (_plot, _least, most) => [0, top(latest.current, most)] },
@@ -108,6 +133,7 @@ function options(latest: { current: ChartProps }, width: number): uPlot.Options 
         size: 62,
         space: 28,
         ...(latest.current.inBytes ? { incrs: POWERS } : {}),
+        ...(latest.current.inWholes ? { incrs: WHOLES.filter((step) => step >= (latest.current.least ?? 1) / 2) } : {}),
         values: (_plot, at) => at.map((value) => latest.current.format(value)),
       },
     ],
@@ -121,7 +147,7 @@ function options(latest: { current: ChartProps }, width: number): uPlot.Options 
         points: { show: false },
       })),
     ],
-    hooks: { draw: [(plot) => drawLimit(plot, latest.current.limit, colour("bad"))], setCursor: [readOut(latest)] },
+    hooks: { draw: [(plot) => drawLimit(plot, latest.current.limit, colour("bad"))], setCursor: [readOut()] },
   };
 }
 
@@ -138,7 +164,7 @@ function top(props: ChartProps, most: number | null): number {
   const highest = Math.max(most ?? 0, 0);
   // A limit far above what is used would press the line to the floor.
   if (props.limit !== undefined && props.limit <= highest * 4) return Math.max(props.limit, highest) * 1.08;
-  return highest === 0 ? 1 : highest * 1.15;
+  return Math.max(highest * 1.15, props.least ?? 1);
 }
 
 function drawLimit(plot: uPlot, limit: number | undefined, colour: string): void {
@@ -157,17 +183,10 @@ function drawLimit(plot: uPlot, limit: number | undefined, colour: string): void
   ctx.restore();
 }
 
-/** Values under the pointer, in the graph's own title. */
-function readOut(latest: { current: ChartProps }) {
+/** Tells every graph where the pointer is; their titles show the values there. */
+function readOut() {
   return (plot: uPlot) => {
     const at = plot.cursor.idx;
-    const seconds = at === null || at === undefined ? undefined : plot.data[0][at];
-    if (seconds === undefined || at === null || at === undefined) {
-      plot.root.removeAttribute("title");
-      return;
-    }
-    const { lines, format } = latest.current;
-    const parts = lines.map((line) => `${line.label} ${format(line.values[at] ?? 0)}`);
-    plot.root.title = `${new Date(seconds * 1000).toLocaleTimeString()} · ${parts.join(", ")}`;
+    pointed.value = at === null || at === undefined ? undefined : plot.data[0][at];
   };
 }

@@ -74,7 +74,7 @@ test("an entry of the ledger that is open stays open while newer ones come", asy
   await page.locator(".entry details[open]").waitFor();
   at.dev.supervisor.record("a_new_entry", {});
   await page.getByRole("button", { name: "Verify now" }).click();
-  await page.locator(".entry-line", { hasText: "a_new_entry" }).waitFor();
+  await page.locator(".entry-kind", { hasText: "a new entry" }).waitFor();
   assert.equal(await page.locator(".entry details[open]").count(), 1);
 });
 

@@ -126,6 +126,18 @@ pub fn events() -> EventList {
     }
 }
 
+pub fn silence(number: WorkerId) -> SilenceView {
+    SilenceView {
+        id: number,
+        agent: None,
+        kind: Some(AlertKind::AgentCrashed),
+        reason: Shown::new("a drill"),
+        by: Shown::new("ada"),
+        since_ms: 1,
+        until_ms: 2,
+    }
+}
+
 pub fn alert(number: WorkerId, state: AlertState) -> AlertView {
     AlertView {
         id: number,
@@ -140,6 +152,8 @@ pub fn alert(number: WorkerId, state: AlertState) -> AlertView {
         last_at_ms: 2,
         count: 12,
         by: Some(Shown::new("ada")),
+        reason: None,
+        silenced: false,
         responses: vec![ResponseTaken {
             response: Response::Quarantine,
             at_ms: 3,
@@ -254,6 +268,20 @@ pub fn answer(call: OperatorCall) {
                 .responder
                 .reply(&alert(asked.target, AlertState::Resolved));
         }
+        OperatorCall::ResolveAlerts(asked) => {
+            assert!(asked.request.all);
+            asked.responder.reply(&AlertsResolved {
+                resolved: vec![id("4"), id("5")],
+            });
+        }
+        OperatorCall::ListSilences(asked) => asked.responder.reply(&SilenceList {
+            silences: vec![silence(id("1"))],
+        }),
+        OperatorCall::CreateSilence(asked) => {
+            assert_eq!(asked.request.for_ms, 60_000);
+            asked.responder.reply(&silence(id("2")));
+        }
+        OperatorCall::EndSilence(asked) => asked.responder.reply(&silence(asked.target)),
         OperatorCall::RestartAgent(asked) => {
             let request = asked.request;
             assert_eq!(request.workdir.as_deref(), Some("/srv/release"));
@@ -382,6 +410,28 @@ pub fn ask(client: &mut Client) {
     assert_eq!(seen, alert(id("2"), AlertState::Acknowledged));
     let done = client.call_on::<ResolveAlert>(&id("3"), &because).unwrap();
     assert_eq!(done, alert(id("3"), AlertState::Resolved));
+    let request = ResolveAlertsRequest {
+        agent: None,
+        kind: None,
+        all: true,
+        reason: reason("a drill"),
+    };
+    let done = client.call::<ResolveAlerts>(&request).unwrap();
+    assert_eq!(done.resolved, [id("4"), id("5")]);
+    let request = SilenceRequest {
+        agent: None,
+        kind: Some(AlertKind::AgentCrashed),
+        for_ms: 60_000,
+        reason: reason("a drill"),
+    };
+    assert_eq!(
+        client.call::<CreateSilence>(&request).unwrap(),
+        silence(id("2"))
+    );
+    let silences = client.call::<ListSilences>(&Empty {}).unwrap().silences;
+    assert_eq!(silences, [silence(id("1"))]);
+    let ended = client.call_on::<EndSilence>(&id("3"), &because).unwrap();
+    assert_eq!(ended, silence(id("3")));
     let holds = client.call::<ListHolds>(&Empty {}).unwrap().holds;
     assert_eq!(holds, [hold(id("h1"))]);
     let leave = HoldAnswerRequest {

@@ -9,6 +9,7 @@ mod learn;
 pub(crate) mod mcp;
 pub(crate) mod monitor;
 mod proof;
+pub(crate) mod reach;
 pub(crate) mod replication;
 pub(crate) mod reviewer;
 pub(crate) mod supervisor;
@@ -429,6 +430,46 @@ mod tests {
             let whole = Cli::try_parse_from(words(line)).expect(line);
             assert_eq!(format!("{alone:?}"), format!("{whole:?}"));
         }
+    }
+
+    /// What the dashboard tells people to type can be typed.
+    #[test]
+    fn the_dashboards_commands_are_commands() {
+        fn files(directory: &std::path::Path, all: &mut Vec<PathBuf>) {
+            for entry in std::fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                match path.is_dir() {
+                    true => files(&path, all),
+                    false => all.push(path),
+                }
+            }
+        }
+        let pages = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dashboard/src");
+        let mut all = Vec::new();
+        files(pages.as_ref(), &mut all);
+        let mut count = 0;
+        for path in all
+            .iter()
+            .filter(|path| path.extension().is_some_and(|end| end == "tsx"))
+        {
+            let text = std::fs::read_to_string(path).unwrap();
+            for part in text.split(">belljar ").skip(1) {
+                let line = part.split('<').next().unwrap_or_default();
+                // What the page puts in its place is one word.
+                let line = line.replace(['{', '}'], "");
+                let words = ["belljar"].into_iter().chain(line.split_whitespace());
+                let wrong = Cli::try_parse_from(words).err().map(|error| error.kind());
+                // A command may be named without all that it needs.
+                let is_named = wrong == Some(clap::error::ErrorKind::MissingRequiredArgument);
+                assert!(
+                    wrong.is_none() || is_named,
+                    "{}: belljar {line}: {wrong:?}",
+                    path.display()
+                );
+                count += 1;
+            }
+        }
+        assert!(count >= 4, "the search finds nothing any more: {count}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The commands that look at a supervisor's agents over time.
 
-use belljar_api::{AgentId, AlertId, EventKind};
+use belljar_api::{AgentId, AlertId, AlertKind, EventKind};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,6 +35,10 @@ pub(crate) enum Monitor {
         #[command(flatten)]
         format: Format,
     },
+    /// Have nobody told of some alerts for a while; they are raised and listed all the same
+    Silence(Silence),
+    /// List the silences that hold
+    Silences(Format),
     /// Write the record of decisions to a file, one JSON object a line
     Audit {
         /// Where to; - for standard output
@@ -49,9 +53,9 @@ pub(crate) enum Monitor {
 
 #[derive(Debug, Args)]
 pub(crate) struct Whose {
-    /// Of this agent alone
-    #[arg(long, value_name = "ID", value_parser = agent_id)]
-    pub(crate) agent_id: Option<AgentId>,
+    /// Of this agent alone: its name, its id, or the beginning of that
+    #[arg(long, value_name = "AGENT", visible_alias = "agent")]
+    pub(crate) agent_id: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -87,17 +91,55 @@ pub(crate) enum Answer {
         #[command(flatten)]
         format: Format,
     },
-    /// Say that it is dealt with; an agent that its rule froze goes on
-    Resolve {
-        /// Its number
-        #[arg(value_parser = agent_id)]
-        id: AlertId,
-        /// Why; it goes on record
-        #[arg(long)]
-        reason: String,
-        #[command(flatten)]
-        format: Format,
-    },
+    /// Say that it is dealt with, or all of a kind or about an agent; an agent that its rule froze goes on
+    Resolve(Resolve),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Resolve {
+    /// Its number
+    #[arg(value_parser = agent_id, required_unless_present_any = ["agent", "kind", "all"], conflicts_with_all = ["agent", "kind", "all"])]
+    pub(crate) id: Option<AlertId>,
+    /// Those about this agent, by its name or whole id; `*` stands for any letters
+    #[arg(long, value_name = "NAME")]
+    pub(crate) agent: Option<String>,
+    /// Those of this kind, such as AgentCrashed
+    #[arg(long, value_name = "KIND", value_parser = alert_kind)]
+    pub(crate) kind: Option<AlertKind>,
+    /// All of them
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Why; it goes on record
+    #[arg(long)]
+    pub(crate) reason: String,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Silence {
+    /// About this agent, by its name or whole id; `*` stands for any letters
+    #[arg(long, value_name = "NAME", required_unless_present_any = ["kind", "end"])]
+    pub(crate) agent: Option<String>,
+    /// Of this kind, such as AgentCrashed
+    #[arg(long, value_name = "KIND", value_parser = alert_kind)]
+    pub(crate) kind: Option<AlertKind>,
+    /// For how long: 90s, 10m, 2h, 7d; at most 30 days
+    #[arg(long = "for", value_name = "TIME", value_parser = time, required_unless_present = "end")]
+    pub(crate) lasts: Option<Duration>,
+    /// End this silence instead, by its number
+    #[arg(long, value_name = "NUMBER", value_parser = agent_id, conflicts_with_all = ["agent", "kind", "lasts"])]
+    pub(crate) end: Option<AlertId>,
+    /// Why; it goes on record
+    #[arg(long)]
+    pub(crate) reason: String,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// A kind by its word in the protocol; the error names them all.
+fn alert_kind(text: &str) -> Result<AlertKind, String> {
+    serde_json::from_value(text.into()).map_err(|error| error.to_string())
 }
 
 fn agent_id(text: &str) -> Result<AgentId, String> {

@@ -50,6 +50,9 @@ pub(crate) enum Supervisor {
         /// How long it may take
         #[arg(long, value_name = "SECONDS", value_parser = super::seconds)]
         grace: Option<Duration>,
+        /// Come back when it has ended
+        #[arg(long)]
+        wait: bool,
     },
     /// End an agent kindly and start it anew, with the same command under the same capability
     Restart {
@@ -81,6 +84,12 @@ pub(crate) enum Supervisor {
         /// Its error output instead of its standard output
         #[arg(long)]
         stderr: bool,
+        /// Both, each to our own of the same name
+        #[arg(long, conflicts_with = "stderr")]
+        both: bool,
+        /// The last lines alone, of each
+        #[arg(long, short = 'n', value_name = "LINES")]
+        tail: Option<usize>,
     },
     /// Kill every agent, and refuse everything until the kill switch is reset
     KillAll {

@@ -1,8 +1,10 @@
 //! `belljar ps` and `belljar inspect`.
 
+use super::supervisor::Reached;
 use crate::cli::{Format, Inspect, OutputFormat};
 use crate::exit::{self, Failure};
 use crate::print;
+use belljar_api::{Empty, ReadAgent};
 use belljar_supervisor::{Overlay, RunError, RunRecord, StateDir};
 use serde_json::json;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -57,14 +59,21 @@ pub(crate) fn inspect(arguments: &Inspect) -> Result<u8, Failure> {
         .or(arguments.sandbox_id.as_ref())
         .cloned()
         .unwrap_or_default();
+    if let Some(reached) = Reached::named() {
+        return inspect_agent(&mut reached?, &id, arguments.format.output);
+    }
     let running = StateDir::existing()?.running();
-    let mut matching = running
-        .iter()
-        .filter(|record| !id.is_empty() && record.sandbox_id.starts_with(&id));
-    let record = match (matching.next(), matching.next()) {
-        (Some(record), None) => record,
-        (None, _) => return Err(RunError::UnknownId { id }.into()),
-        (Some(_), Some(_)) => {
+    let begins = |record: &&RunRecord| !id.is_empty() && record.sandbox_id.starts_with(&id);
+    let matching: Vec<&RunRecord> = running.iter().filter(begins).collect();
+    let record = match matching.as_slice() {
+        [record] => *record,
+        // People know agents by their names.
+        [] => {
+            let unknown = || RunError::UnknownId { id: id.clone() };
+            let mut reached = Reached::usual().map_err(|_| unknown())?;
+            return inspect_agent(&mut reached, &id, arguments.format.output);
+        }
+        _ => {
             return Err(Failure::Invalid(
                 format!("{id} is the beginning of several ids"),
                 "give more of it".into(),
@@ -97,5 +106,48 @@ pub(crate) fn inspect(arguments: &Inspect) -> Result<u8, Failure> {
     }
     let policy = serde_json::to_string_pretty(&record.policy).unwrap_or_default();
     print::out(&format!("  {:<19}: {policy}\n", "policy"));
+    Ok(exit::OK)
+}
+
+/// An agent of a supervisor, by its name or the beginning of its id.
+fn inspect_agent(reached: &mut Reached, given: &str, output: OutputFormat) -> Result<u8, Failure> {
+    let id = reached.find(given)?.id;
+    let detail = reached.client.call_on::<ReadAgent>(&id, &Empty {})?;
+    if output == OutputFormat::Json {
+        print::json(&detail);
+        return Ok(exit::OK);
+    }
+    let agent = &detail.agent;
+    let phase = serde_json::to_value(agent.phase).unwrap_or_default();
+    let keeper = detail
+        .keeper_pid
+        .map_or("-".to_owned(), |pid| pid.to_string());
+    let rows = [
+        ("name", agent.name.as_str()),
+        ("id", agent.id.as_str()),
+        ("state", phase.as_str().unwrap_or_default()),
+        ("command", agent.command.as_str()),
+        ("workdir", &detail.workdir),
+        ("keeper_pid", &keeper),
+        ("capability", agent.capability.as_str()),
+        ("sandbox_tier", detail.tier.as_str()),
+        ("limits_by", detail.limits_by.as_str()),
+    ];
+    for (name, value) in rows {
+        print::out(&format!("  {name:<19}: {}\n", print::harmless(value)));
+    }
+    for denial in &detail.denials {
+        let (what, why) = (
+            print::harmless(denial.what.as_str()),
+            print::harmless(denial.why.as_str()),
+        );
+        print::out(&format!(
+            "  {:<19}: {what}, {} times: {why}\n",
+            "refused", denial.count
+        ));
+    }
+    for line in detail.policy.lines() {
+        print::out(&format!("  {:<19}| {}\n", "", print::harmless(line)));
+    }
     Ok(exit::OK)
 }

@@ -31,6 +31,17 @@ use belljar_policy::Capability;
 
 /// Carries a command out; the number is the exit code.
 pub(crate) fn dispatch(cli: Cli) -> Result<u8, Failure> {
+    if supervisor::is_named() {
+        let words: Vec<_> = std::env::args_os().collect();
+        if let Some((path, instead)) = crate::cli::reach::refused(&words) {
+            return Err(Failure::Invalid(
+                format!(
+                    "`belljar {path}` is about this machine, and BELLJAR_SUPERVISOR names a supervisor elsewhere"
+                ),
+                instead.to_owned(),
+            ));
+        }
+    }
     match cli.command {
         Command::Run(arguments) => run::run(arguments),
         Command::Learn(arguments) => learn::learn(arguments),

@@ -147,8 +147,16 @@ fn past_workers() -> Result<belljar_api::WorkerList, Failure> {
     Ok(past)
 }
 
-/// The worker whose id begins like this.
+/// The worker of that name, or whose id begins like this.
 fn find(operator: &mut Reached, given: &str) -> Result<WorkerId, Failure> {
+    match operator.find(given) {
+        Ok(agent) => Ok(agent.id),
+        // A family that no supervisor keeps has workers, and no agents.
+        Err(_) => worker(operator, given),
+    }
+}
+
+fn worker(operator: &mut Reached, given: &str) -> Result<WorkerId, Failure> {
     let list = operator.client.call::<ListWorkers>(&Empty {})?;
     let begins = |worker: &&WorkerView| !given.is_empty() && worker.id.as_str().starts_with(given);
     let live = list

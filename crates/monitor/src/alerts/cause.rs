@@ -2,6 +2,8 @@
 
 use belljar_api::{AgentView, AlertKind, EventKind, EventView, Severity, Shown};
 
+use belljar_policy::names_metadata;
+
 use crate::settings::AlertSettings;
 
 /// Memory where an agent has no limit and nobody said anything, in mebibytes.
@@ -87,16 +89,6 @@ pub(crate) const INTRUSIONS: &[&str] = &[
     "connect",
 ];
 
-/// How addresses and names begin that hand out credentials to whoever asks.
-const METADATA: &[&str] = &[
-    "169.254.",
-    "fd00:ec2:",
-    "100.100.100.200",
-    "168.63.129.16",
-    "metadata.",
-    "metadata:",
-];
-
 /// How an event bears on an alert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bearing {
@@ -115,13 +107,7 @@ pub(crate) fn of_event(event: &EventView) -> Vec<(AlertKind, Bearing)> {
     use Bearing::{Begins, Counts, Ends, Suffices};
     let code = event.code.as_ref().map_or("", Shown::as_str);
     match event.kind {
-        EventKind::EgressRefused if matches!(code, "deny_llm_tokens" | "deny_llm_cost") => {
-            vec![(AlertKind::BudgetExceeded, Begins)]
-        }
-        EventKind::EgressRefused if names_metadata(event) => {
-            vec![(AlertKind::NetworkAnomaly, Suffices)]
-        }
-        EventKind::EgressRefused => vec![(AlertKind::NetworkAnomaly, Counts)],
+        EventKind::EgressRefused => vec![of_refusal(place_of(event.text.as_str()), code)],
         EventKind::SystemCallRefused => of_system_call(event)
             .map(|kind| (kind, Counts))
             .into_iter()
@@ -171,16 +157,40 @@ fn is_crash(code: &str, severity: Severity) -> bool {
     }
 }
 
+/// What a refusal on the network is a cause of.
+pub(crate) fn of_refusal(place: &str, code: &str) -> (AlertKind, Bearing) {
+    let host = match place.rsplit_once(':') {
+        // An address of the newer kind without a port is all colons.
+        Some((host, _)) if !host.contains(':') || host.ends_with(']') => host,
+        _ => place,
+    };
+    match code {
+        "deny_llm_tokens" | "deny_llm_cost" => (AlertKind::BudgetExceeded, Bearing::Begins),
+        _ if names_metadata(host) || names_metadata(place) => {
+            (AlertKind::NetworkAnomaly, Bearing::Suffices)
+        }
+        _ => (AlertKind::NetworkAnomaly, Bearing::Counts),
+    }
+}
+
+/// Whether a refusal is of what may not be reached, and not of what can't be for now.
+pub(crate) fn is_of_policy(code: &str) -> bool {
+    const PASSING: &[&str] = &[
+        "deny_unreachable",
+        "deny_unresolved",
+        "deny_egress_rate",
+        "deny_egress_connections",
+        "deny_egress_bytes",
+    ];
+    !PASSING.contains(&code)
+}
+
 /// The host is the last word that looks like one: whatever else the text says, an agent's name among it, counts for nothing.
-fn names_metadata(event: &EventView) -> bool {
-    let text = event.text.as_str().to_ascii_lowercase();
-    let host = text
-        .split_whitespace()
-        .rfind(|word| word.contains(['.', ':']));
-    host.is_some_and(|host| {
-        let host = host.trim_start_matches('[');
-        METADATA.iter().any(|name| host.starts_with(name))
-    })
+pub(crate) fn place_of(text: &str) -> &str {
+    let mut words = text.split_whitespace();
+    let host = words.rfind(|word| word.contains(['.', ':']));
+    let last = || text.split_whitespace().next_back().unwrap_or_default();
+    host.unwrap_or_else(last)
 }
 
 /// The call is the event's code; without one, the first word of its text that is a call.

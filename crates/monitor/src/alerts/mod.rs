@@ -1,9 +1,14 @@
 //! When something needs a person's attention: a state machine that is told what happens and what time it is, and does nothing
 //! else.
 
+mod beacon;
 mod cause;
+mod causes;
 mod engine;
+mod lives;
+mod people;
 mod reference;
+mod silence;
 mod watch;
 
 use std::time::Duration;
@@ -18,7 +23,7 @@ pub(crate) use reference::word;
 use crate::settings::Rule;
 
 /// Every kind.
-pub(crate) const KINDS: [AlertKind; 11] = [
+pub(crate) const KINDS: [AlertKind; 13] = [
     AlertKind::HighResourceUsage,
     AlertKind::SuspiciousToolUsage,
     AlertKind::UnauthorizedAccess,
@@ -30,7 +35,12 @@ pub(crate) const KINDS: [AlertKind; 11] = [
     AlertKind::ReplicationDenied,
     AlertKind::KillSwitchEngaged,
     AlertKind::LedgerFailure,
+    AlertKind::ApprovalWaiting,
+    AlertKind::StorageFailure,
 ];
+
+/// How long an agent that crashed must have run again for that to be over.
+const RECOVERED: Duration = Duration::from_secs(300);
 
 /// What makes an alert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +60,8 @@ pub(crate) enum Over {
     AtOnce,
     /// Its cause has been gone for so long.
     After(Duration),
+    /// The agent runs again and its cause has been gone for so long.
+    Recovered(Duration),
 }
 
 pub(crate) fn nature(kind: AlertKind) -> Nature {
@@ -58,7 +70,9 @@ pub(crate) fn nature(kind: AlertKind) -> Nature {
         | AlertKind::AgentQuarantined
         | AlertKind::BudgetExceeded
         | AlertKind::KillSwitchEngaged
-        | AlertKind::LedgerFailure => Nature::Level,
+        | AlertKind::LedgerFailure
+        | AlertKind::ApprovalWaiting
+        | AlertKind::StorageFailure => Nature::Level,
         AlertKind::SuspiciousToolUsage
         | AlertKind::UnauthorizedAccess
         | AlertKind::NetworkAnomaly
@@ -69,26 +83,49 @@ pub(crate) fn nature(kind: AlertKind) -> Nature {
 }
 
 pub(crate) fn over(rule: &Rule) -> Over {
+    let said = rule.resolve_after;
     match rule.kind {
         AlertKind::HighResourceUsage => Over::After(rule.lasting),
         AlertKind::AgentQuarantined
         | AlertKind::BudgetExceeded
         | AlertKind::KillSwitchEngaged
-        | AlertKind::LedgerFailure => Over::AtOnce,
+        | AlertKind::LedgerFailure
+        | AlertKind::ApprovalWaiting
+        | AlertKind::StorageFailure => Over::AtOnce,
+        _ if said == Some(Duration::ZERO) => Over::ByAPerson,
+        AlertKind::AgentCrashed => Over::Recovered(said.unwrap_or(RECOVERED)),
         AlertKind::SuspiciousToolUsage
         | AlertKind::NetworkAnomaly
-        | AlertKind::ReplicationDenied => Over::After(rule.window * 10),
-        // An attempt does not become harmless by being over.
-        AlertKind::UnauthorizedAccess
-        | AlertKind::PrivilegeEscalation
-        | AlertKind::AgentCrashed => Over::ByAPerson,
+        | AlertKind::ReplicationDenied => Over::After(said.unwrap_or(rule.window * 10)),
+        // An attempt does not become harmless by being over, unless somebody says so.
+        AlertKind::UnauthorizedAccess | AlertKind::PrivilegeEscalation => {
+            said.map_or(Over::ByAPerson, Over::After)
+        }
+    }
+}
+
+/// Whether the rule may say when it is over; of what is so or is not, that is known.
+pub(crate) fn may_say_when_over(kind: AlertKind) -> bool {
+    nature(kind) == Nature::Counted
+}
+
+/// Why an alert is over at once.
+fn over_text(kind: AlertKind) -> &'static str {
+    match kind {
+        AlertKind::AgentQuarantined => "the agent was released",
+        AlertKind::BudgetExceeded => "its budget is not spent any more",
+        AlertKind::KillSwitchEngaged => "the kill switch was reset",
+        AlertKind::LedgerFailure => "the log can be written again",
+        AlertKind::ApprovalWaiting => "the call was answered, or nobody answered in time",
+        AlertKind::StorageFailure => "there is room, and the history can be written again",
+        _ => "that is no longer so",
     }
 }
 
 pub(crate) fn is_about_an_agent(kind: AlertKind) -> bool {
     !matches!(
         kind,
-        AlertKind::KillSwitchEngaged | AlertKind::LedgerFailure
+        AlertKind::KillSwitchEngaged | AlertKind::LedgerFailure | AlertKind::StorageFailure
     )
 }
 
@@ -105,7 +142,10 @@ pub fn rule_of(kind: AlertKind) -> Rule {
         AlertKind::AgentQuarantined => (Severity::Warning, 1, 60, 0),
         AlertKind::BudgetExceeded => (Severity::Warning, 1, 60, 0),
         AlertKind::ReplicationDenied => (Severity::Warning, 1, 60, 0),
-        AlertKind::KillSwitchEngaged | AlertKind::LedgerFailure => (Severity::Critical, 1, 60, 0),
+        AlertKind::ApprovalWaiting => (Severity::Warning, 1, 60, 0),
+        AlertKind::KillSwitchEngaged | AlertKind::LedgerFailure | AlertKind::StorageFailure => {
+            (Severity::Critical, 1, 60, 0)
+        }
     };
     Rule {
         kind,
@@ -114,6 +154,7 @@ pub fn rule_of(kind: AlertKind) -> Rule {
         threshold,
         window: Duration::from_secs(window),
         lasting: Duration::from_secs(lasting),
+        resolve_after: None,
         respond: vec![Response::Notify],
     }
 }

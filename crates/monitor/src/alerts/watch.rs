@@ -2,11 +2,20 @@
 
 use std::collections::VecDeque;
 
-use belljar_api::Shown;
+use belljar_api::{AgentId, Shown};
 
 use super::{Nature, nature};
 use crate::clock::millis;
 use crate::settings::Rule;
+
+/// A rule that answers although its alert is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Armed {
+    /// From when on.
+    pub(super) from: u64,
+    /// Whether people are told even where that is all the rule does.
+    pub(super) tells: bool,
+}
 
 /// The state from which an alert is raised and resolved.
 #[derive(Debug, Default)]
@@ -27,6 +36,12 @@ pub(super) struct Watch {
     pub(super) is_by_event: bool,
     /// Only a former life knows of it: nobody has told us of it yet.
     pub(super) is_left_over: bool,
+    /// The run of the agent that the last cause was about.
+    pub(super) agent: Option<AgentId>,
+    /// How long it may be quiet and yet not be over, beyond what the rule says, in milliseconds.
+    pub(super) quiet: u64,
+    /// From when on the rule answers a cause although the alert is open already.
+    pub(super) armed: Option<Armed>,
     pub(super) text: Option<Shown>,
     pub(super) hint: Option<Shown>,
 }
@@ -73,9 +88,23 @@ impl Watch {
                 .is_some_and(|since| now.saturating_sub(since) >= millis(rule.lasting))
     }
 
-    /// How long it has not held.
+    /// What the rule did is undone, or was about another run: it answers the next causes as if they were the first.
+    pub(super) fn rearm(&mut self, armed: Armed) {
+        self.hits.clear();
+        self.since = None;
+        self.armed = Some(armed);
+    }
+
+    /// Whether the rule answers once more. Asked once: it has answered then.
+    pub(super) fn take_armed(&mut self, now: u64) -> Option<Armed> {
+        let is_armed = self.armed.is_some_and(|armed| now >= armed.from);
+        is_armed.then(|| self.armed.take()).flatten()
+    }
+
+    /// How long it has not held, and there was no cause either.
     pub(super) fn gone_for(&self, now: u64) -> u64 {
-        self.gone_since.map_or(0, |since| now.saturating_sub(since))
+        let gone = |since: u64| now.saturating_sub(since.max(self.last_cause));
+        self.gone_since.map_or(0, gone)
     }
 
     /// The alert is over. The next one needs causes of its own.
@@ -83,6 +112,7 @@ impl Watch {
         self.hits.clear();
         self.since = None;
         self.is_by_event = false;
+        (self.armed, self.quiet) = (None, 0);
         // Too much is too much again after as long; a state that nobody changed is the one that was dealt with.
         self.waits_for_its_end =
             self.is_so && rule.kind != belljar_api::AlertKind::HighResourceUsage;

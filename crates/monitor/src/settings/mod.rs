@@ -92,6 +92,9 @@ pub struct Rule {
     pub window: Duration,
     /// How long it must have been so before it is raised.
     pub lasting: Duration,
+    /// When an alert of attempts is over by itself: this long after its last cause, or after the agent runs again. Zero: when a
+    /// person says so. As the kind has it where absent.
+    pub resolve_after: Option<Duration>,
     /// What is done.
     pub respond: Vec<Response>,
 }

@@ -7,7 +7,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::place::{Given, Place};
 use super::{AlertSettings, MonitorSettings, NotifySettings, Settings};
-use crate::alerts::{KINDS, Nature, is_about_an_agent, nature};
+use crate::alerts::{KINDS, Nature, is_about_an_agent, may_say_when_over, nature};
 use crate::tell::Url;
 
 const DAY: u64 = 86_400;
@@ -140,6 +140,7 @@ fn rule(
         "threshold",
         "window_seconds",
         "for_seconds",
+        "resolve_after_seconds",
         "severity",
         "respond",
         "enabled",
@@ -169,6 +170,14 @@ fn rule(
             "threshold" => rule.threshold = place.number(value, 1..=100_000)?,
             "window_seconds" => rule.window = Duration::from_secs(place.number(value, 1..=DAY)?),
             "for_seconds" => rule.lasting = Duration::from_secs(place.number(value, 0..=DAY)?),
+            "resolve_after_seconds" if !may_say_when_over(kind) => {
+                let message = format!("{kind:?} is over when it is no longer so");
+                return Err(place.wrong(value.span().start, &message, None));
+            }
+            "resolve_after_seconds" => {
+                let seconds = place.number(value, 0..=30 * DAY)?;
+                rule.resolve_after = Some(Duration::from_secs(seconds));
+            }
             "severity" => {
                 let words = [
                     ("info", Severity::Info),
@@ -308,6 +317,7 @@ mod tests {
             threshold = 3
             window_seconds = 10
             for_seconds = 5
+            resolve_after_seconds = 0
             severity = "critical"
             respond = ["notify", "freeze", "kill_subtree"]
             [[supervisor.alerts.rules]]
@@ -333,6 +343,7 @@ mod tests {
             network.respond,
             [Response::Notify, Response::Freeze, Response::KillSubtree]
         );
+        assert_eq!(crate::alerts::over(network), crate::alerts::Over::ByAPerson);
         assert!(!rule(&settings, AlertKind::AgentCrashed).enabled);
         assert_eq!(settings.alerts.notify.command, ["/bin/true", "a b"]);
         assert_eq!(
@@ -383,6 +394,11 @@ mod tests {
                 "[[supervisor.alerts.rules]]\nkind = \"KillSwitchEngaged\"\nthreshold = 2",
                 "line 3, column 13: supervisor.alerts.rules[0].threshold: it means nothing for KillSwitchEngaged",
                 "for_seconds",
+            ),
+            (
+                "[[supervisor.alerts.rules]]\nkind = \"BudgetExceeded\"\nresolve_after_seconds = 2",
+                "resolve_after_seconds: BudgetExceeded is over when it is no longer so",
+                "",
             ),
             (
                 "[supervisor.alerts.notify]\nwebhook = \"ftp://x\"",

@@ -5,7 +5,7 @@ mod schema;
 mod write;
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,6 +18,8 @@ pub(crate) use write::{Batch, Keep, Minute};
 
 /// How long a lock is waited for when the file is opened.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How each file of SQLite's begins.
+const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 /// A file no larger than this is looked through when it is opened; a larger one shows its damage when it is used.
 const LOOKED_THROUGH: u64 = 64 << 20;
 
@@ -74,6 +76,8 @@ pub(crate) struct Store {
     path: PathBuf,
     connection: Connection,
     agents: std::collections::HashMap<belljar_api::AgentId, i64>,
+    /// Which file it is, by device and number.
+    file: (u64, u64),
     /// Held as long as the store is open: one supervisor at a time.
     _lock: File,
 }
@@ -105,9 +109,11 @@ impl Store {
             },
         })?;
         found.set_aside = set_aside;
+        let file = identity(&path);
         let store = Self {
             path,
             connection,
+            file,
             agents: std::mem::take(&mut found.agents),
             _lock: lock,
         };
@@ -118,6 +124,7 @@ impl Store {
     pub(crate) fn reopen(&mut self) -> Result<(), rusqlite::Error> {
         let (connection, mut found) = Self::connect(&self.path)?;
         self.connection = connection;
+        self.file = identity(&self.path);
         self.agents = std::mem::take(&mut found.agents);
         Ok(())
     }
@@ -134,6 +141,39 @@ impl Store {
         })?;
         self.reopen()?;
         Ok(aside)
+    }
+
+    /// Whether what is on the disk is not what it should be: another file, or a broken one. A large file is only looked at
+    /// from outside.
+    pub(crate) fn is_damaged(&self) -> bool {
+        use std::os::unix::fs::MetadataExt as _;
+        let Ok(meta) = std::fs::metadata(&self.path) else {
+            return true;
+        };
+        if (meta.dev(), meta.ino()) != self.file {
+            return true;
+        }
+        // What the log beside it holds would hide that the file itself is none any more.
+        let begins = File::open(&self.path).and_then(|mut file| {
+            let mut magic = [0; MAGIC.len()];
+            file.read_exact(&mut magic).map(|()| magic == *MAGIC)
+        });
+        if !begins.unwrap_or(false) {
+            return true;
+        }
+        // By a connection of its own: the writer's knows pages that the disk has no more.
+        let look = || -> Result<bool, rusqlite::Error> {
+            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            let connection = Connection::open_with_flags(&self.path, flags)?;
+            connection.pragma_update(None, "trusted_schema", false)?;
+            let question = match meta.len() <= LOOKED_THROUGH {
+                true => "PRAGMA quick_check(1)",
+                false => "SELECT name FROM sqlite_schema LIMIT 1",
+            };
+            let verdict: String = connection.query_row(question, [], |row| row.get(0))?;
+            Ok(meta.len() <= LOOKED_THROUGH && verdict != "ok")
+        };
+        look().unwrap_or_else(|error| is_damage(&error))
     }
 
     fn connect(path: &Path) -> Result<(Connection, Found), rusqlite::Error> {
@@ -158,6 +198,11 @@ impl Store {
         connection.busy_timeout(Duration::from_millis(100))?;
         Ok((connection, found))
     }
+}
+
+fn identity(path: &Path) -> (u64, u64) {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata(path).map_or((0, 0), |meta| (meta.dev(), meta.ino()))
 }
 
 /// Whether the file itself is broken.
@@ -192,7 +237,11 @@ fn damage() -> rusqlite::Error {
 fn put_away(path: &Path) -> io::Result<PathBuf> {
     let mark = format!("damaged-{}", crate::clock::wall_ms());
     let aside = with_suffix(path, &format!(".{mark}"));
-    std::fs::rename(path, &aside)?;
+    match std::fs::rename(path, &aside) {
+        // Somebody took it away.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        other => other?,
+    }
     for part in ["-wal", "-shm"] {
         match std::fs::rename(with_suffix(path, part), with_suffix(&aside, part)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use belljar_api::{AgentId, AlertView, Shown};
+use belljar_api::{AgentId, AlertView, Shown, SilenceView};
 use rusqlite::Connection;
 
 use super::unsigned;
@@ -26,6 +26,7 @@ const TABLES: &str = "
     CREATE INDEX IF NOT EXISTS events_by_severity ON events (severity, id) WHERE severity > 0;
     CREATE TABLE IF NOT EXISTS alerts (number INTEGER PRIMARY KEY, agent TEXT, state TEXT NOT NULL, last INTEGER NOT NULL, view TEXT NOT NULL);
     CREATE INDEX IF NOT EXISTS alerts_by_state ON alerts (state, number);
+    CREATE TABLE IF NOT EXISTS silences (number INTEGER PRIMARY KEY, until INTEGER NOT NULL, view TEXT NOT NULL);
 ";
 
 /// What a former life left.
@@ -42,6 +43,8 @@ pub(crate) struct Found {
     pub(crate) journal: Vec<(AgentId, Shown, Point)>,
     /// Alerts that nobody has resolved.
     pub(crate) alerts: Vec<AlertView>,
+    /// Silences, those that are over too.
+    pub(crate) silences: Vec<SilenceView>,
     /// The number of the last alert.
     pub(crate) last_alert: u64,
     /// Where a damaged file was put.
@@ -95,6 +98,12 @@ pub(super) fn find(connection: &Connection) -> Result<Found, rusqlite::Error> {
         found
             .alerts
             .extend(serde_json::from_str::<AlertView>(&view?));
+    }
+    let mut silences = connection.prepare("SELECT view FROM silences ORDER BY number")?;
+    for view in silences.query_map([], |row| row.get::<_, String>(0))? {
+        found
+            .silences
+            .extend(serde_json::from_str::<SilenceView>(&view?));
     }
     let mut journal = connection.prepare("SELECT data FROM journal ORDER BY number")?;
     for data in journal.query_map([], |row| row.get::<_, Vec<u8>>(0))? {

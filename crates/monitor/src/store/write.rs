@@ -1,6 +1,6 @@
 //! One transaction a second.
 
-use belljar_api::{AgentId, AlertState, AlertView, EventView, Shown};
+use belljar_api::{AgentId, AlertState, AlertView, EventView, Shown, SilenceView};
 use rusqlite::{OptionalExtension as _, Transaction, params};
 
 use super::{Store, signed, unsigned};
@@ -25,6 +25,7 @@ pub(crate) struct Batch {
     pub(crate) minutes: Vec<Minute>,
     pub(crate) events: Vec<EventView>,
     pub(crate) alerts: Vec<AlertView>,
+    pub(crate) silences: Vec<SilenceView>,
 }
 
 /// A minute that is over.
@@ -48,6 +49,7 @@ impl Batch {
             && self.minutes.is_empty()
             && self.events.is_empty()
             && self.alerts.is_empty()
+            && self.silences.is_empty()
     }
 }
 
@@ -67,6 +69,7 @@ impl Store {
         }
         events(&transaction, &batch.events)?;
         alerts(&transaction, &batch.alerts)?;
+        silences(&transaction, &batch.silences)?;
         transaction.commit()?;
         self.agents = agents;
         Ok(())
@@ -115,6 +118,10 @@ impl Store {
         }
         freed += transaction
             .prepare_cached("DELETE FROM alerts WHERE state = 'resolved' AND last < ?1")?
+            .execute([signed(keep.resolved_from_ms)])?;
+        // The last one stays: numbers go on from it.
+        freed += transaction
+            .prepare_cached("DELETE FROM silences WHERE until < ?1 AND number < (SELECT max(number) FROM silences)")?
             .execute([signed(keep.resolved_from_ms)])?;
         // An agent is forgotten with the last hour that speaks of it.
         let mut forgotten = transaction
@@ -299,6 +306,23 @@ fn alerts(transaction: &Transaction<'_>, alerts: &[AlertView]) -> Result<(), rus
             signed(alert.last_at_ms),
             view,
         ])?;
+    }
+    Ok(())
+}
+
+fn silences(
+    transaction: &Transaction<'_>,
+    silences: &[SilenceView],
+) -> Result<(), rusqlite::Error> {
+    let mut insert = transaction.prepare_cached(
+        "INSERT OR REPLACE INTO silences (number, until, view) VALUES (?1, ?2, ?3)",
+    )?;
+    for silence in silences {
+        let Ok(number) = silence.id.as_str().parse::<i64>() else {
+            continue;
+        };
+        let view = serde_json::to_string(silence).unwrap_or_default();
+        insert.execute(params![number, signed(silence.until_ms), view])?;
     }
     Ok(())
 }

@@ -73,6 +73,8 @@ mod tests {
             last_at_ms: 951_827_696_789,
             count: 3,
             by: None,
+            reason: None,
+            silenced: false,
             responses: Vec::new(),
         }
     }

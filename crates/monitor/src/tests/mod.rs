@@ -5,6 +5,7 @@ mod answers;
 mod history;
 mod page;
 mod promises;
+mod rearmed;
 mod responses;
 mod trouble;
 mod what_happened;

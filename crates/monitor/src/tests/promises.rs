@@ -84,7 +84,7 @@ proptest! {
                     engine.happened(now, &about(number, warning(EventKind::Released, "", "x")))
                 }
                 Step::Resolve(number) => {
-                    let change = engine.resolve(&id(&number.to_string()), "ada");
+                    let change = engine.resolve(&id(&number.to_string()), "ada", "");
                     change.into_iter().collect()
                 }
                 Step::Tick => engine.tick(now),
@@ -112,7 +112,7 @@ proptest! {
                         let key = (alert.kind, alert.agent.clone());
                         prop_assert_eq!(open.remove(&key), Some(alert.id.to_string()));
                     }
-                    Change::Acknowledged(_) => {}
+                    Change::Acknowledged(_) | Change::Again(_) | Change::Unsilenced(_) => {}
                 }
             }
             prop_assert_eq!(engine.open().count(), open.len());

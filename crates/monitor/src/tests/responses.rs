@@ -122,6 +122,39 @@ fn a_rule_freezes_once_and_lets_go_when_the_alert_is_resolved() {
 }
 
 #[test]
+fn a_silence_disarms_no_rule() {
+    let directory = tempfile::tempdir().unwrap();
+    let respond = [Response::Notify, Response::Freeze];
+    let mut settings = settings(AlertKind::PrivilegeEscalation, &respond);
+    settings.alerts.notify.command = vec!["/bin/true".into()];
+    let (monitor, hands) = monitor(directory.path(), settings, Written::default());
+    let body = r#"{"agent": "a", "for_ms": 60000, "reason": "a drill"}"#;
+    ask(&monitor, "POST", "/v1/silences", body);
+    mount(&monitor);
+    let taken = |agent: &str, response: Response| {
+        let all = alerts(&monitor, "").into_iter();
+        let mut all = all.filter(|alert| alert.agent == Some(id(agent)));
+        let responses = all.next().map(|alert| alert.responses).unwrap_or_default();
+        responses.iter().any(|taken| taken.response == response)
+    };
+    until("it is frozen all the same", || taken("a", Response::Freeze));
+    assert_eq!(hands.deeds(), ["freeze a"]);
+    // People are told in turn: once they were told of a later one, they were not told of this one.
+    monitor.happened(event(Some("b"), EventKind::SystemCallRefused, "mount"));
+    until("they are told of others", || taken("b", Response::Notify));
+    assert!(!taken("a", Response::Notify));
+    ask(
+        &monitor,
+        "POST",
+        "/v1/silences/1/end",
+        r#"{"reason": "over"}"#,
+    );
+    until("and of this one in the end", || {
+        taken("a", Response::Notify)
+    });
+}
+
+#[test]
 fn an_agent_goes_on_when_the_last_alert_that_froze_it_is_resolved() {
     let directory = tempfile::tempdir().unwrap();
     let mut settings = settings(AlertKind::PrivilegeEscalation, &[Response::Freeze]);

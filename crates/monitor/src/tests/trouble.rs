@@ -22,6 +22,13 @@ fn filled(directory: &Path) -> Hands {
     hands
 }
 
+/// What was told of the history itself.
+fn history(monitor: &Monitor) -> Vec<String> {
+    let mut all = codes(monitor);
+    all.retain(|code| code.starts_with("history"));
+    all
+}
+
 fn damaged_files(directory: &Path) -> Vec<std::path::PathBuf> {
     let is_aside =
         |path: &std::path::PathBuf| path.to_string_lossy().contains("monitor.db.damaged-");
@@ -196,7 +203,10 @@ fn a_lock_while_it_runs_delays_and_loses_nothing() {
         monitor.flush();
         monitor.failing().is_none()
     });
-    assert_eq!(codes(&monitor), ["history_unwritable", "history_writable"]);
+    assert_eq!(
+        history(&monitor),
+        ["history_unwritable", "history_writable"]
+    );
     assert_eq!(monitor.dropped(), (0, 0));
     drop(monitor);
     let count: i64 = other
@@ -265,7 +275,10 @@ fn a_full_disk_is_told_survived_and_got_over() {
     let monitor = hands.open(directory.path(), Settings::default()).unwrap();
     let known = events(&monitor, "?limit=1000");
     assert!(known.contains(&before) && known.contains(&during));
-    assert_eq!(codes(&monitor), ["history_unwritable", "history_writable"]);
+    assert_eq!(
+        history(&monitor),
+        ["history_unwritable", "history_writable"]
+    );
     assert_eq!(
         damaged_files(directory.path()).len(),
         0,
@@ -289,4 +302,36 @@ fn a_directory_that_is_none_and_a_file_of_the_future_are_refused() {
         .open(directory.path(), Settings::default())
         .unwrap_err();
     assert!(matches!(error, OpenError::Newer(_)), "{error}");
+}
+
+#[test]
+fn damage_that_nobody_reads_is_noticed_while_it_runs() {
+    type Damage = fn(&std::path::Path);
+    let damages: [Damage; 3] = [
+        |path| std::fs::write(path, b"nothing of the kind").unwrap(),
+        |path| std::fs::remove_file(path).unwrap(),
+        |path| {
+            let other = path.with_extension("other");
+            std::fs::write(&other, b"").unwrap();
+            std::fs::rename(other, path).unwrap();
+        },
+    ];
+    for damage in damages {
+        let directory = tempfile::tempdir().unwrap();
+        let hands = Hands::at(BEGIN);
+        let monitor = hands.open(directory.path(), Settings::default()).unwrap();
+        monitor.happened(event(None, EventKind::Daemon, "before"));
+        monitor.flush();
+        hands.pass(61_000);
+        monitor.flush();
+        assert!(
+            !codes(&monitor).contains(&"history_damaged".to_owned()),
+            "it is whole"
+        );
+        damage(&directory.path().join("monitor.db"));
+        hands.pass(61_000);
+        monitor.flush();
+        assert!(codes(&monitor).contains(&"history_damaged".to_owned()));
+        assert_eq!(monitor.failing(), None);
+    }
 }

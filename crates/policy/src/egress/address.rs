@@ -29,6 +29,46 @@ const METADATA_V4: [Ipv4Addr; 2] = [
 ];
 const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
 
+/// Names that hand out credentials as those addresses do.
+const METADATA_NAMES: &[&str] = &[
+    "metadata",
+    "metadata.google.internal",
+    "metadata.goog",
+    "metadata.azure.internal",
+    "metadata.tencentyun.com",
+    "metadata.platformequinix.com",
+    "metadata.packet.net",
+    "instance-data",
+    "instance-data.ec2.internal",
+];
+
+/// What is said in place of the line that would let a metadata service through.
+pub const METADATA_HINT: &str = "a metadata service hands out the host's credentials to whoever asks: nothing an agent needs is there";
+
+/// Whether a host, as it was asked for, is a metadata service: by its address, however that is written, or by its name.
+#[must_use]
+pub fn names_metadata(host: &str) -> bool {
+    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    if let Ok(address) = bare.parse::<IpAddr>() {
+        return AddressClass::of(address) == AddressClass::Metadata;
+    }
+    // A name that wraps an address, as wildcard name services have them, leads there too.
+    let wraps = bare.split('.').collect::<Vec<_>>().windows(4).any(|four| {
+        let address = four.join(".").parse::<Ipv4Addr>();
+        address.is_ok_and(|v4| AddressClass::of_v4(v4) == AddressClass::Metadata)
+    });
+    // 0xa9fea9fe and 2852039166 are what some programs make addresses of.
+    let number = match bare.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => bare.parse::<u32>().ok(),
+    };
+    let is_number = number.is_some_and(|bits| {
+        AddressClass::of_v4(Ipv4Addr::from_bits(bits)) == AddressClass::Metadata
+    });
+    wraps || is_number || METADATA_NAMES.contains(&bare)
+}
+
 impl AddressClass {
     /// The class of an address. One that carries an IPv4 address inside (mapped, compatible, 6to4, NAT64,
     /// Teredo) leads there, so it is of that address's class when that is the stricter.
@@ -159,6 +199,39 @@ impl Reach {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn metadata_services_are_known_by_address_and_by_name() {
+        for host in [
+            "169.254.169.254",
+            "169.254.170.2",
+            "[fe80::1]",
+            "fd00:ec2::254",
+            "::ffff:169.254.169.254",
+            "100.100.100.200",
+            "168.63.129.16",
+            "Metadata.Google.Internal.",
+            "metadata",
+            "instance-data",
+            "169.254.169.254.nip.io",
+            "a.169.254.169.254.example",
+            "2852039166",
+            "0xa9fea9fe",
+        ] {
+            assert!(names_metadata(host), "{host}");
+        }
+        for host in [
+            "",
+            "10.0.0.1",
+            "metadata.example.com",
+            "a.com",
+            "fd00::1",
+            "1.2.3.4.nip.io",
+            "80",
+        ] {
+            assert!(!names_metadata(host), "{host}");
+        }
+    }
 
     #[test]
     fn only_the_open_network_is_public() {

@@ -12,7 +12,7 @@ mod secret;
 mod terms;
 mod upstream;
 
-pub use address::{AddressClass, PrivateAddresses, Reach};
+pub use address::{AddressClass, METADATA_HINT, PrivateAddresses, Reach, names_metadata};
 pub use compiled::{CompiledRules, Outcome, RuleId, host_ports};
 pub use host::{Host, InvalidHost};
 pub use llm::{LlmApi, LlmEndpointRule, LlmTerms, OnBudget, is_provider};
@@ -106,6 +106,9 @@ fn explain_no_rule(host: &str, port: u16) -> Decision {
 
 /// The line that would let a connection through, whole: an address that is not public needs a word more.
 fn hint_at_rule(host: &str, port: u16) -> String {
+    if names_metadata(host) {
+        return METADATA_HINT.to_owned();
+    }
     let class = Host::parse(host)
         .ok()
         .and_then(|host| host.address())
@@ -114,9 +117,10 @@ fn hint_at_rule(host: &str, port: u16) -> String {
     match class {
         AddressClass::Public => add(format!("{{domain: {host:?}, ports: [{port}]}}")),
         AddressClass::Loopback => add(format!("{{domain: localhost, ports: [{port}]}}")),
-        AddressClass::Private | AddressClass::Metadata => add(format!(
+        AddressClass::Private => add(format!(
             "{{domain: {host:?}, ports: [{port}], allow_private: true}}"
         )),
+        AddressClass::Metadata => METADATA_HINT.to_owned(),
         AddressClass::Never => "no host is at such an address".to_owned(),
     }
 }
@@ -143,7 +147,8 @@ mod tests {
         check("a.com", r#"[{domain: "a.com", ports: [80]}]"#);
         check("93.184.216.34", "ports: [80]}]");
         check("10.0.0.1", "allow_private: true");
-        check("169.254.169.254", "allow_private: true");
+        check("169.254.169.254", "credentials");
+        check("metadata.google.internal", "credentials");
         check("127.0.0.1", "{domain: localhost, ports: [80]}");
         check("224.0.0.1", "no host");
     }

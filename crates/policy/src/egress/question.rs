@@ -186,9 +186,7 @@ fn decide(
             Some(AddressClass::Loopback) => {
                 "the host itself is reached by a rule for localhost that lists its ports"
             }
-            Some(AddressClass::Metadata) => {
-                "a metadata service is reached by a rule for its very address with allow_private: true"
-            }
+            Some(AddressClass::Metadata) => super::METADATA_HINT,
             _ => "no rule reaches such an address",
         };
         let origin = first.origin.clone();

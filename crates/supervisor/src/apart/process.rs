@@ -16,7 +16,7 @@ use super::disk::Disk;
 use super::place::Keepers;
 use super::wire::{Manner, Wire};
 use super::words::{
-    Breach, Ending, Failed, Legacy, Order, Purse, Sample, Started, Task, VERSION, Word,
+    Breach, Ending, Failed, Legacy, Order, Purse, RefusedHost, Sample, Started, Task, VERSION, Word,
 };
 use crate::attend::{self, Asking, Assignment, Attendant, Facts, Leave, Output, Refusal, attend};
 use crate::door::Door;
@@ -337,5 +337,10 @@ impl Attendant for Teller<'_> {
 
     fn refused(&mut self, refusal: &belljar_egress::Refusal) {
         self.board.say(Word::Refused(refusal.into()));
+    }
+
+    fn refused_again(&mut self, refusal: &belljar_egress::Refusal, count: u64) {
+        let refused = RefusedHost::from(refusal).again(count);
+        self.board.say(Word::Refused(refused));
     }
 }

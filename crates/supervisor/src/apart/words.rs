@@ -258,6 +258,20 @@ pub(crate) struct RefusedHost {
     pub(crate) port: Option<u16>,
     pub(crate) detail: Option<String>,
     pub(crate) hint: String,
+    /// How often since it was told last.
+    pub(crate) count: u64,
+    /// Whether it was told before: then it is on record already.
+    pub(crate) is_repeat: bool,
+}
+
+impl RefusedHost {
+    pub(crate) fn again(self, count: u64) -> Self {
+        Self {
+            count,
+            is_repeat: true,
+            ..self
+        }
+    }
 }
 
 impl From<&belljar_egress::Refusal> for RefusedHost {
@@ -268,6 +282,8 @@ impl From<&belljar_egress::Refusal> for RefusedHost {
             port: refusal.port,
             detail: refusal.detail.clone(),
             hint: refusal.hint.clone(),
+            count: 1,
+            is_repeat: false,
         }
     }
 }

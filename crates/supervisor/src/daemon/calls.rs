@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use belljar_api::{
-    AgentDetail, AgentList, AgentPhase, AgentView, Done, ImageView, KillReport, OperatorCall,
-    OutputQuery, OutputReply, OutputStream, Problem, ProcessList, Shown, Status, StopRequest,
+    AgentDetail, AgentList, AgentPhase, AgentView, AlertKind, Done, ImageView, KillReport, Name,
+    OperatorCall, OutputQuery, OutputReply, OutputStream, Problem, ProcessList,
+    ResolveAlertsRequest, Shown, SilenceRequest, Status, StopRequest,
 };
 use belljar_replication::WorkerId;
 use std::sync::PoisonError;
@@ -25,7 +26,13 @@ impl Inner {
     /// Answers, with the observer's help, or says that nobody can.
     pub(super) fn answer_or_refuse(&self, by: &Actor, call: OperatorCall) {
         let left = self.answer(by, call);
-        let left = left.and_then(|call| self.observer.answer(by.name(), call));
+        let left = left.and_then(|call| match self.note_watching(by.name(), &call) {
+            Ok(()) => self.observer.answer(by.name(), call),
+            Err(Refused(status, problem)) => {
+                call.refuse(status, &problem);
+                None
+            }
+        });
         if let Some(call) = left {
             let problem = Problem::new("not_watched", "this supervisor keeps no such thing");
             call.refuse(Status::NOT_FOUND, &problem);
@@ -122,6 +129,49 @@ impl Inner {
             }
         }
         None
+    }
+
+    /// What people say about alerts is on record before it holds.
+    fn note_watching(&self, by: &str, call: &OperatorCall) -> Result<(), Refused> {
+        let (name, reason) = match call {
+            OperatorCall::AcknowledgeAlert(asked) => (
+                "acknowledge_alert",
+                asked.request.reason.as_str().to_owned(),
+            ),
+            OperatorCall::ResolveAlert(asked) => {
+                ("resolve_alert", asked.request.reason.as_str().to_owned())
+            }
+            OperatorCall::ResolveAlerts(asked) => {
+                let ResolveAlertsRequest {
+                    agent,
+                    kind,
+                    reason,
+                    ..
+                } = &asked.request;
+                (
+                    "resolve_alerts",
+                    matched(agent.as_ref(), *kind, "", reason.as_str()),
+                )
+            }
+            OperatorCall::CreateSilence(asked) => {
+                let SilenceRequest {
+                    agent,
+                    kind,
+                    for_ms,
+                    reason,
+                } = &asked.request;
+                let lasts = format!(" for {} s", for_ms / 1000);
+                (
+                    "silence_alerts",
+                    matched(agent.as_ref(), *kind, &lasts, reason.as_str()),
+                )
+            }
+            OperatorCall::EndSilence(asked) => {
+                ("end_silence", asked.request.reason.as_str().to_owned())
+            }
+            _ => return Ok(()),
+        };
+        Ok(self.post().gate.note_act(name, None, act_by(by, &reason))?)
     }
 
     fn is_given_up(&self, target: &belljar_api::WorkerId) -> bool {
@@ -334,6 +384,13 @@ impl Inner {
         }
         self.view(worker)
     }
+}
+
+/// Which alerts an act is about, and why.
+fn matched(agent: Option<&Name>, kind: Option<AlertKind>, more: &str, reason: &str) -> String {
+    let who = agent.map_or("everybody", Name::as_str);
+    let what = kind.map_or("any kind".to_owned(), |kind| format!("{kind:?}"));
+    format!("{what} about {who}{more}: {reason}")
 }
 
 fn workdir_of(agent: &super::roster::Agent) -> String {

@@ -34,7 +34,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use belljar_api::{AgentId, AgentView, NewEvent, OperatorCall, RestartPolicy};
+use belljar_api::{AgentId, AgentView, NewEvent, OperatorCall, RestartPolicy, Shown};
 use belljar_gate::keyring::KeySource;
 use belljar_policy::{Budget, Contract};
 
@@ -65,6 +65,16 @@ pub trait Observer: Send + Sync {
         let _ = event;
     }
 
+    /// What people call an agent that was let in: told before anything else about it.
+    fn named(&self, agent: &AgentId, name: &Shown) {
+        let _ = (agent, name);
+    }
+
+    /// An agent was refused what it was refused before, so often since that was told. The first time is an event.
+    fn refused_again(&self, agent: &AgentId, again: &RefusedAgain) {
+        let _ = (agent, again);
+    }
+
     /// How an agent is, once a second for each that lives.
     fn sampled(&self, view: &AgentView) {
         let _ = view;
@@ -84,6 +94,17 @@ pub trait Observer: Send + Sync {
 
 /// Nobody in particular.
 impl Observer for () {}
+
+/// Something on the network that an agent was refused before, and again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedAgain {
+    /// The host and port, as it asked for them.
+    pub what: Shown,
+    /// The refusal's stable word.
+    pub code: Shown,
+    /// How often since it was told last.
+    pub count: u64,
+}
 
 /// How a daemon is set up.
 #[derive(Clone, Debug)]

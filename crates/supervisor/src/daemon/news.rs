@@ -17,6 +17,10 @@ use super::views::{self, Text};
 /// How long the thread outlives its daemon at most.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// What is said of a tool that no rule is about.
+const ALLOW_HINT: &str =
+    "no rule allows it; `belljar check tool SERVER:TOOL --config FILE` says which line would";
+
 /// Listens on a thread of its own until the daemon is gone.
 pub(super) fn listen(inner: &Arc<Inner>, state: &Path) -> io::Result<()> {
     let listener = Listener::bind(state, PATIENCE)?;
@@ -62,7 +66,11 @@ impl Roster {
                     EventKind::ToolRefused,
                     code,
                     format!("{who} was refused {tool}"),
-                    rule.as_deref().unwrap_or(""),
+                    match rule.as_deref() {
+                        // No line of a file refused it: what people need is the line that would allow it.
+                        None | Some("built-in") => ALLOW_HINT,
+                        Some(rule) => rule,
+                    },
                 )
             }
             McpEvent::Held {

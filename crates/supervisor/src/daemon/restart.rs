@@ -71,9 +71,9 @@ impl RestartRules {
         }
         let doubled = 2u32.checked_pow(recent).unwrap_or(u32::MAX);
         let wait = self.first.saturating_mul(doubled).min(self.longest);
-        // Agents that fell together do not rise together: up to a quarter more.
-        let more = wait.mul_f64(f64::from(jitter) / 1024.0);
-        Next::After(wait.saturating_add(more))
+        // Agents that fell together do not rise together: up to a quarter sooner, so that the longest wait is the longest.
+        let less = wait.mul_f64(f64::from(jitter) / 1024.0);
+        Next::After(wait.saturating_sub(less))
     }
 
     /// Whether an end counts towards a crash loop: all do, but for a success that took its time. A job that is done and begun anew is at
@@ -165,6 +165,6 @@ mod tests {
         let Next::After(jittered) = wait(255) else {
             panic!("it goes on");
         };
-        assert!(jittered > Duration::from_secs(70) && jittered < Duration::from_secs(76));
+        assert!(jittered > Duration::from_secs(44) && jittered < Duration::from_secs(46));
     }
 }

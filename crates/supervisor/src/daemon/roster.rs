@@ -415,11 +415,13 @@ impl Roster {
         let view = views::new_view(employed, &origin.argv, &card, parent);
         let agent = Agent::new(worker, view, card, origin);
         let page = Page::of(&agent);
+        let name = agent.view.name.clone();
         let superseded = book.supersede(&agent.card.name);
         book.insert(agent);
         let forgotten = forget_oldest(&mut book);
         drop(book);
         self.past.keep(worker, page);
+        self.observer.named(&views::id(worker), &name);
         for worker in superseded {
             self.lay_to_rest(worker);
         }

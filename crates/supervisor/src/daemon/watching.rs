@@ -6,6 +6,7 @@ use std::time::Instant;
 use belljar_api::{AgentPhase, DenialKind, End, EndCause, EventKind, Severity, Shown};
 use belljar_replication::WorkerId;
 
+use super::RefusedAgain;
 use super::roster::{Roster, is_over, turn};
 use super::views::{self, Text, cause_of};
 use crate::apart::words::{Breach, Card, RefusedHost, Sample, Started};
@@ -69,24 +70,37 @@ impl Watch for Roster {
             None => refusal.host.clone(),
         };
         let why = refusal.detail.as_deref().unwrap_or("no rule allows it");
+        // An older keeper, or a rule's own words, may know a line that opens one.
+        let hint = match belljar_policy::names_metadata(&refusal.host) {
+            true => belljar_policy::METADATA_HINT,
+            false => &refusal.hint,
+        };
         self.deny(
             worker,
             views::denial(
                 DenialKind::Network,
                 &refusal.code,
                 &place,
-                1,
+                refusal.count,
                 why,
-                Some(&refusal.hint),
+                Some(hint),
             ),
         );
+        if refusal.is_repeat {
+            let again = RefusedAgain {
+                what: Shown::new(&place),
+                code: Shown::new(&refusal.code),
+                count: refusal.count,
+            };
+            return self.observer.refused_again(&views::id(worker), &again);
+        }
         let is_budget = matches!(refusal.code.as_str(), "deny_llm_tokens" | "deny_llm_cost");
         let (kind, severity) = match is_budget {
             true => (EventKind::BudgetExceeded, Severity::Critical),
             false => (EventKind::EgressRefused, Severity::Warning),
         };
         let text = format!("{} was refused {place}", self.name_of(worker));
-        let text = Text::new(&text).code(&refusal.code).hint(&refusal.hint);
+        let text = Text::new(&text).code(&refusal.code).hint(hint);
         self.tell(text.event(Some(worker), kind, severity));
     }
 

@@ -284,6 +284,7 @@ impl Following {
                 apart.watch.sampled(worker, &sample);
             }
             Word::Tools(counts) => apart.watch.tools(worker, counts),
+            Word::Refused(refusal) if refusal.is_repeat => apart.watch.refused(worker, &refusal),
             Word::Refused(refusal) => {
                 let port = refusal.port.map(|port| format!(":{port}"));
                 let port = port.unwrap_or_default();

@@ -81,8 +81,10 @@ pub struct HostUse {
     pub spoken: u64,
 }
 
-/// Kinds of refusals that are told apart; the others are only counted.
+/// Kinds of refusals that are told apart; of the others only the code is.
 const MOST_GROUPS: usize = 256;
+/// What stands for places that are not told apart.
+const OTHER_HOSTS: &str = "other hosts";
 /// Hosts and ports that are told apart.
 const MOST_HOSTS: usize = 1024;
 
@@ -96,10 +98,32 @@ pub(super) struct Book {
 
 #[derive(Default)]
 struct Pages {
-    groups: BTreeMap<(Way, String, Option<u16>, RefusalCode), RefusalGroup>,
+    groups: BTreeMap<(Way, String, Option<u16>, RefusalCode), Tally>,
+    /// Refusals beyond the groups, by code: places are not told apart any more, and yet each is counted.
+    others: BTreeMap<RefusalCode, Tally>,
     /// The first of each kind, until somebody takes note.
     news: Vec<Refusal>,
     hosts: BTreeMap<(String, u16), HostCounts>,
+}
+
+/// A group, and how many of it somebody was told of.
+struct Tally {
+    group: RefusalGroup,
+    told: u64,
+}
+
+impl Tally {
+    fn first(refusal: Refusal) -> Self {
+        let group = RefusalGroup { count: 1, refusal };
+        Self { group, told: 1 }
+    }
+
+    /// What came since the last time, if anything did.
+    fn repeats(&mut self) -> Option<(Refusal, u64)> {
+        let more = self.group.count.saturating_sub(self.told);
+        self.told = self.group.count;
+        (more > 0).then(|| (self.group.refusal.clone(), more))
+    }
 }
 
 #[derive(Default)]
@@ -122,10 +146,19 @@ impl Book {
         std::mem::take(&mut self.pages().news)
     }
 
+    /// Refusals that were told before and came again, with how often since the last time.
+    pub(super) fn take_repeats(&self) -> Vec<(Refusal, u64)> {
+        let mut pages = self.pages();
+        let Pages { groups, others, .. } = &mut *pages;
+        let all = groups.values_mut().chain(others.values_mut());
+        all.filter_map(Tally::repeats).collect()
+    }
+
     /// What all came to.
     pub(super) fn close(&self, usage: Usage) -> NetworkUsage {
         let groups = std::mem::take(&mut self.pages().groups);
-        let mut refusals: Vec<RefusalGroup> = groups.into_values().collect();
+        let groups = groups.into_values().map(|tally| tally.group);
+        let mut refusals: Vec<RefusalGroup> = groups.collect();
         refusals.sort_by_key(|group| std::cmp::Reverse(group.count));
         let hosts = std::mem::take(&mut self.pages().hosts).into_iter();
         let hosts = hosts.map(|((host, port), counts)| HostUse {
@@ -160,10 +193,23 @@ impl Book {
         );
         let mut pages = self.pages();
         if let Some(known) = pages.groups.get_mut(&key) {
-            known.count += 1;
+            known.group.count += 1;
         } else if pages.groups.len() < MOST_GROUPS {
             pages.news.push(refusal.clone());
-            pages.groups.insert(key, RefusalGroup { count: 1, refusal });
+            pages.groups.insert(key, Tally::first(refusal));
+            drop(pages);
+            self.reins.ring();
+        } else if let Some(known) = pages.others.get_mut(&refusal.code) {
+            known.group.count += 1;
+        } else {
+            let refusal = Refusal {
+                host: OTHER_HOSTS.to_owned(),
+                port: None,
+                hint: String::new(),
+                ..refusal
+            };
+            pages.news.push(refusal.clone());
+            pages.others.insert(refusal.code, Tally::first(refusal));
             drop(pages);
             self.reins.ring();
         }
@@ -197,5 +243,49 @@ impl Recorder for Book {
             // Counted by the engine itself.
             Event::Charged(_) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(host: &str) -> Event {
+        Event::Refused(Refusal {
+            way: Way::Dns,
+            host: host.to_owned(),
+            port: None,
+            rule: None,
+            code: RefusalCode::NoRule,
+            detail: None,
+            hint: "a hint".to_owned(),
+        })
+    }
+
+    fn told(book: &Book) -> u64 {
+        let news = book.take_news().len() as u64;
+        news + book
+            .take_repeats()
+            .iter()
+            .map(|(_, more)| more)
+            .sum::<u64>()
+    }
+
+    #[test]
+    fn every_refusal_is_told_once_however_many_hosts_there_are() {
+        let book = Book::new(Reins::new().unwrap(), OnBudget::Refuse);
+        for _ in 0..549 {
+            for host in ["a.example", "b.example", "c.example"] {
+                book.record(refused(host));
+            }
+        }
+        assert_eq!(told(&book), 3 * 549);
+        assert_eq!(told(&book), 0, "nothing is told twice");
+        for number in 0..10_000 {
+            book.record(refused(&format!("h{number}.example")));
+        }
+        assert_eq!(told(&book), 10_000);
+        let pages = book.pages();
+        assert_eq!((pages.groups.len(), pages.others.len()), (MOST_GROUPS, 1));
     }
 }

@@ -58,7 +58,12 @@ impl Gateway {
         self.book.take_news()
     }
 
-    /// What calls to models have used so far: tokens, and millionths of a dollar.
+    /// Refusals that were taken before and came again, with how often since the last time.
+    pub(crate) fn take_repeats(&self) -> Vec<(Refusal, u64)> {
+        self.book.take_repeats()
+    }
+
+    /// Bytes sent and received so far.
     pub(crate) fn carried(&self) -> (u64, u64) {
         let usage = self.engine.usage();
         (usage.sent, usage.received)

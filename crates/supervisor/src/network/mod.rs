@@ -2,6 +2,7 @@
 //! tell when it is over.
 
 mod book;
+mod closed;
 mod gateway;
 mod outlook;
 mod ports;
@@ -10,6 +11,7 @@ mod secrets;
 mod trust;
 
 pub use book::{HostUse, NetworkUsage, RefusalGroup};
+pub(crate) use closed::ClosedNetwork;
 pub(crate) use gateway::{Gateway, Prepared, metered};
 pub(crate) use outlook::{Eyes, Fittings, Outlook, network_of, secret_files};
 pub use ports::answered_port;

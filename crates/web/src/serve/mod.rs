@@ -31,6 +31,7 @@ use tokio::sync::Semaphore;
 
 use crate::attempts::Attempts;
 use crate::backend::Backend;
+use crate::kept_sessions::SessionFile;
 use crate::sessions::Sessions;
 use crate::tokens::LiveTokens;
 use crate::{Limits, Settings};
@@ -78,8 +79,8 @@ impl Site {
             is_tls,
             names: Names::new(bound, &settings.names, is_tls),
             cookie: format!("{prefix}belljar_{}", bound.port()),
+            sessions: Sessions::kept(&limits, SessionFile::beside(&tokens.path())),
             tokens,
-            sessions: Sessions::new(&limits),
             attempts: Attempts::new(&limits, Instant::now()),
             backend,
             reads: Arc::new(Semaphore::new(calls)),
@@ -112,8 +113,9 @@ impl Site {
         self: &Arc<Self>,
         from: IpAddr,
         place: &Place,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
     ) -> Result<Response<Body>, Refusal> {
+        as_get(&mut request);
         let uri = request.uri();
         let plain =
             uri.scheme().is_none() && uri.authority().is_none() && uri.path().starts_with('/');
@@ -184,25 +186,47 @@ enum Asked {
 }
 
 fn find(method: &Method, path: &str) -> Result<Asked, Refusal> {
-    let mut other_method = false;
-    for route in WEB_ROUTES.iter().filter(|route| route.path == path) {
-        if route.method.as_str() == method.as_str() {
-            return Ok(Asked::Own(route.own, route.access));
-        }
-        other_method = true;
+    let is_api = path == "/v1" || path.starts_with("/v1/");
+    let own = |method: &str| {
+        let mut routes = WEB_ROUTES.iter().filter(|route| route.path == path);
+        routes.find(|route| route.method.as_str() == method)
+    };
+    if let Some(route) = own(method.as_str()) {
+        return Ok(Asked::Own(route.own, route.access));
     }
-    if !(other_method || path == "/v1" || path.starts_with("/v1/")) {
+    let has = |method: &str| {
+        own(method).is_some() || (is_api && OperatorCall::route(method, path).is_ok())
+    };
+    if !is_api && !has("GET") && !has("POST") {
         return Ok(Asked::Page);
     }
     match OperatorCall::route(method.as_str(), path) {
-        Ok(route) => Ok(Asked::Operator(route.asker)),
-        Err((status, _)) if other_method && status == belljar_api::Status::NOT_FOUND => {
-            Err(Refusal::new(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "method_not_allowed",
-                &format!("{method} is not a method of this path"),
-            ))
+        Ok(route) if is_api => Ok(Asked::Operator(route.asker)),
+        Err((status, problem)) if !(has("GET") || has("POST")) => Err((status, problem).into()),
+        _ => {
+            let allow = match (has("GET"), has("POST")) {
+                (true, false) => "GET, HEAD",
+                (true, true) => "GET, HEAD, POST",
+                (false, _) => "POST",
+            };
+            Err(Refusal::other_method(method, allow))
         }
-        Err(refused) => Err(refused.into()),
+    }
+}
+
+/// A `HEAD` is answered as the `GET` would be; hyper leaves the body out. The live stream has no end to be told beforehand.
+fn as_get(request: &mut Request<Incoming>) {
+    if request.method() == Method::HEAD
+        && find(&Method::GET, request.uri().path()).is_ok_and(is_short)
+    {
+        *request.method_mut() = Method::GET;
+    }
+}
+
+fn is_short(asked: Asked) -> bool {
+    match asked {
+        Asked::Own(own, _) => !matches!(own, Own::Stream),
+        Asked::Operator(_) => true,
+        Asked::Page => false,
     }
 }

@@ -43,6 +43,7 @@ pub fn openapi() -> Value {
         },
     });
     document["security"] = json!([{"token": []}, {"session": []}]);
+    belljar_api::bound(&mut document);
     document
 }
 

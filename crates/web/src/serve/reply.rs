@@ -82,6 +82,8 @@ impl hyper::body::Body for Body {
 pub(crate) struct Refusal {
     status: StatusCode,
     problem: Problem,
+    /// The methods that the path has, where it was asked with another.
+    allow: Option<&'static str>,
 }
 
 impl Refusal {
@@ -89,7 +91,23 @@ impl Refusal {
         Self {
             status,
             problem: Problem::new(code, message),
+            allow: None,
         }
+    }
+
+    /// A path that is there, and not by this method.
+    pub(super) fn other_method(method: &hyper::Method, allow: &'static str) -> Self {
+        let message = format!("{method} is not a method of this path");
+        let refusal = Self::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "method_not_allowed",
+            &message,
+        );
+        Self {
+            allow: Some(allow),
+            ..refusal
+        }
+        .hint(&format!("it takes {allow}"))
     }
 
     pub(super) fn hint(mut self, hint: &str) -> Self {
@@ -124,6 +142,9 @@ impl Refusal {
                 HeaderValue::from(wait.div_ceil(1000).max(1)),
             );
         }
+        if let Some(allow) = self.allow {
+            headers.insert(header::ALLOW, HeaderValue::from_static(allow));
+        }
         if self.status == StatusCode::UNAUTHORIZED {
             let how = HeaderValue::from_static("Bearer realm=\"belljar\"");
             headers.insert(header::WWW_AUTHENTICATE, how);
@@ -148,6 +169,7 @@ impl From<(Status, Problem)> for Refusal {
         Self {
             status: code(status),
             problem,
+            allow: None,
         }
     }
 }

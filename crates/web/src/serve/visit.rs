@@ -10,12 +10,7 @@ use crate::pages::{MISSING, Page};
 
 pub(super) fn visit(site: &Site, request: &Request<Incoming>) -> Result<Response<Body>, Refusal> {
     if request.method() != Method::GET && request.method() != Method::HEAD {
-        let message = format!("{} is not a method of this path", request.method());
-        return Err(Refusal::new(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "method_not_allowed",
-            &message,
-        ));
+        return Err(Refusal::other_method(request.method(), "GET, HEAD"));
     }
     let path = request.uri().path();
     let pages = &site.pages;

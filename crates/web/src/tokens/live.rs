@@ -44,6 +44,11 @@ impl LiveTokens {
         }
     }
 
+    /// Where the tokens are.
+    pub(crate) fn path(&self) -> std::path::PathBuf {
+        self.file.path()
+    }
+
     /// The token with this text, if it is good now. All tokens are compared, each in constant time, so that the time it takes says
     /// nothing about them.
     pub(crate) fn find(&self, text: &TokenText) -> Option<TokenRecord> {

@@ -3,11 +3,17 @@ import { useState } from "preact/hooks";
 import type { AgentView, KillReport } from "../../api.ts";
 import { hasBox, isLive } from "../../lib/fleet.ts";
 import { many, spell } from "../../lib/format.ts";
+import { agentLink, go } from "../../router.ts";
 import { client, whyNot } from "../../store.ts";
 import { ActionButton, Untrusted } from "../../ui/bits.tsx";
 import { ReasonDialog } from "../../ui/dialog.tsx";
 
-type Action = "quarantine" | "release" | "stop" | "kill";
+type Action = "quarantine" | "release" | "restart" | "stop" | "kill";
+
+/** A replica is started by whoever asked for it. */
+function notAgain(agent: AgentView): string | undefined {
+  return agent.parent ? "It is a replica: its parent asks for another." : undefined;
+}
 
 export function Actions({ agent }: { agent: AgentView }) {
   const [asking, setAsking] = useState<Action>();
@@ -35,6 +41,11 @@ export function Actions({ agent }: { agent: AgentView }) {
           onClick={() => setAsking("quarantine")}
         />
       )}
+      <ActionButton
+        label="Restart…"
+        whyNot={whyNot("RestartAgent") ?? notAgain(agent)}
+        onClick={() => setAsking("restart")}
+      />
       <ActionButton label="Stop…" whyNot={whyNot("StopAgent") ?? gone} onClick={() => setAsking("stop")} />
       <ActionButton label="Kill…" kind="danger" whyNot={whyNot("Kill") ?? gone} onClick={() => setAsking("kill")} />
       {whyNot("Kill") === undefined ? null : <span class="muted small-text">{whyNot("Kill")}</span>}
@@ -64,6 +75,19 @@ export function Actions({ agent }: { agent: AgentView }) {
           onConfirm={(reason) => client.release(agent.id, reason)}
         >
           <p>{name} goes on where it was frozen.</p>
+        </ReasonDialog>
+      ) : null}
+      {asking === "restart" ? (
+        <ReasonDialog
+          title="Restart"
+          action="Restart"
+          onClose={close}
+          onConfirm={async (reason) => {
+            const next = await client.restart(agent.id, reason);
+            go(agentLink(next.id));
+          }}
+        >
+          <p>Asks {name} to end, and starts the same command under the same capability. It gets a new id.</p>
         </ReasonDialog>
       ) : null}
       {asking === "stop" ? (

@@ -1,6 +1,6 @@
 /** One agent. */
 import type { AgentDetail, AgentView } from "../../api.ts";
-import { visible } from "../../lib/clean.ts";
+import { line, visible } from "../../lib/clean.ts";
 import { budgetShares } from "../../lib/fleet.ts";
 import { bytes, duration, moment, percent, spell, usd, whole, words } from "../../lib/format.ts";
 import { agentLink, pageLink, route, setQuery } from "../../router.ts";
@@ -30,15 +30,22 @@ export function AgentPage({ id }: { id: string }) {
   const agent = world().agents.get(id) ?? (detail.is === "here" ? detail.value.agent : undefined);
   if (agent === undefined) {
     if (detail.is === "loading") return <Loading what="the agent" />;
-    if (detail.is === "failed" && detail.problem.code !== "not_found")
+    if (detail.is === "failed" && !["not_found", "bad_worker_id", "bad_request"].includes(detail.problem.code))
       return <Failed problem={detail.problem} onRetry={again} />;
     return (
-      <Empty title="This agent is not known">
-        <p>It may have ended long ago. What it did is in the ledger.</p>
-        <p>
-          <a href={pageLink("fleet")}>Fleet</a> · <a href={pageLink("events", { agent: id })}>Its events</a>
-        </p>
-      </Empty>
+      <>
+        <h1 class="hidden">An agent that is not known</h1>
+        <Empty title="This agent is not known">
+          <p>
+            No agent has the id <span class="mono">{line(id, 64)}</span> now. It may have ended long ago, or been
+            started anew: then it has the same name and another id.
+          </p>
+          <p>
+            <a href={pageLink("fleet", { phase: "all" })}>All agents, by name</a> ·{" "}
+            <a href={pageLink("events", { agent: id })}>What it did</a> · <a href={pageLink("ledger")}>The ledger</a>
+          </p>
+        </Empty>
+      </>
     );
   }
   const tab = TABS.find(([name]) => name === route.value.query.get("tab"))?.[0] ?? "overview";
@@ -113,7 +120,24 @@ function Head({ agent }: { agent: AgentView }) {
         <Untrusted text={agent.command} class="command-line" most={256} />
       </p>
       <EndNote agent={agent} />
+      <NextRun agent={agent} />
     </header>
+  );
+}
+
+/** The page of a run that is over leads to the one that goes on. */
+function NextRun({ agent }: { agent: AgentView }) {
+  if (agent.phase !== "ended") return null;
+  let next: AgentView | undefined;
+  for (const other of world().agents.values()) {
+    const isLater = other.name === agent.name && other.id !== agent.id && other.started_at_ms > agent.started_at_ms;
+    if (isLater && (next === undefined || other.started_at_ms > next.started_at_ms)) next = other;
+  }
+  if (next === undefined) return null;
+  return (
+    <p class="notice">
+      It was started anew: <a href={agentLink(next.id)}>its present run</a>.
+    </p>
   );
 }
 

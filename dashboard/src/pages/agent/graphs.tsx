@@ -1,11 +1,12 @@
 /** What an agent used, over time: history from the supervisor, and what comes live after it. */
 import { useEffect, useState } from "preact/hooks";
 import type { AgentView, Sample } from "../../api.ts";
-import { bytes, count, percent, rate, usd } from "../../lib/format.ts";
+import { bytes, clock, count, moment, percent, rate, usd } from "../../lib/format.ts";
 import { sampleBetween } from "../../lib/live.ts";
+import { route, setQuery } from "../../router.ts";
 import { client, now, watchAgents } from "../../store.ts";
 import { Failed, Loading, Segments } from "../../ui/bits.tsx";
-import { Chart } from "../../ui/chart.tsx";
+import { Chart, pointed } from "../../ui/chart.tsx";
 import { useAsked } from "../../ui/hooks.ts";
 
 const RANGES = { "5m": 300_000, "1h": 3_600_000, "24h": 86_400_000, "7d": 604_800_000, "30d": 2_592_000_000 } as const;
@@ -13,7 +14,8 @@ type Range = keyof typeof RANGES;
 const POINTS = 600;
 
 export function Graphs({ agent }: { agent: AgentView }) {
-  const [range, setRange] = useState<Range>("5m");
+  const named = route.value.query.get("range");
+  const range: Range = named !== null && named in RANGES ? (named as Range) : "5m";
   const length = RANGES[range];
   const isShort = range === "5m";
   const [asked, again] = useAsked(
@@ -27,12 +29,17 @@ export function Graphs({ agent }: { agent: AgentView }) {
     <section class="panel">
       <div class="panel-head">
         <h2>Usage</h2>
+        {pointed.value === undefined ? null : (
+          <span class="muted num" data-testid="pointed">
+            {length > RANGES["24h"] ? moment(pointed.value * 1000) : clock(pointed.value * 1000)}
+          </span>
+        )}
         <span class="grow" />
         <Segments<Range>
           label="Time range"
           value={range}
           options={Object.keys(RANGES).map((name) => [name as Range, name] as const)}
-          onChange={setRange}
+          onChange={(next) => setQuery({ range: next === "5m" ? undefined : next })}
         />
       </div>
       {asked.is === "loading" ? <Loading what="graphs" /> : null}
@@ -93,6 +100,7 @@ function Drawn({ agent, samples, length }: { agent: AgentView; samples: readonly
         {...field}
         title="Processes"
         format={count}
+        inWholes
         limit={limits.processes ?? undefined}
         lines={[{ label: "Processes", colour: "series-3", values: of((s) => s.processes) }]}
       />
@@ -110,12 +118,15 @@ function Drawn({ agent, samples, length }: { agent: AgentView; samples: readonly
         {...field}
         title="Tokens"
         format={count}
+        inWholes
         lines={[{ label: "Tokens", colour: "series-3", values: of((s) => s.tokens) }]}
       />
       <Chart
         {...field}
         title="Cost"
         format={usd}
+        inWholes
+        least={200}
         lines={[{ label: "Cost", colour: "series-4", values: of((s) => s.micro_usd) }]}
       />
     </div>

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::AgentId;
-use crate::types::{Shown, WorkerId};
+use crate::types::{Name, Reason, Shown, WorkerId};
 
 /// An alert's number, as it stands in a path.
 pub type AlertId = WorkerId;
@@ -36,6 +36,10 @@ pub enum AlertKind {
     KillSwitchEngaged,
     /// The log can't be written.
     LedgerFailure,
+    /// A call of a tool waits for an operator's answer.
+    ApprovalWaiting,
+    /// The disk is full or nearly so, or the history can't be written.
+    StorageFailure,
 }
 
 /// How bad something is.
@@ -129,9 +133,85 @@ pub struct AlertView {
     /// Who acknowledged or resolved it; `belljar` where its cause is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Shown>,
+    /// Why it was acknowledged or resolved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Shown>,
+    /// Whether a silence holds: nobody is told of it.
+    #[serde(default)]
+    pub silenced: bool,
     /// What was done about it by rule.
     #[serde(default)]
     pub responses: Vec<ResponseTaken>,
+}
+
+/// Which alerts are resolved together. One of the three must be said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResolveAlertsRequest {
+    /// Those about agents with this name or id; `*` stands for any letters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<Name>,
+    /// Those of this kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<AlertKind>,
+    /// All that the other two do not leave out.
+    #[serde(default)]
+    pub all: bool,
+    /// Why; it goes to the ledger.
+    pub reason: Reason,
+}
+
+/// What was resolved together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AlertsResolved {
+    /// Their numbers.
+    pub resolved: Vec<AlertId>,
+}
+
+/// Asks that nobody is told of some alerts for a while. They are raised and listed all the same, and rules that freeze or end
+/// an agent do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SilenceRequest {
+    /// Alerts about agents with this name or id; `*` stands for any letters. About everybody where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<Name>,
+    /// Alerts of this kind; of every kind where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<AlertKind>,
+    /// For how long, from 1,000 to 2,592,000,000 (30 days).
+    #[schemars(range(min = 1_000, max = 2_592_000_000_u64))]
+    pub for_ms: u64,
+    /// Why; it goes to the ledger.
+    pub reason: Reason,
+}
+
+/// A silence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SilenceView {
+    /// Its number.
+    pub id: AlertId,
+    /// About whom; everybody where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<Name>,
+    /// Of which kind; every kind where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<AlertKind>,
+    /// Why.
+    pub reason: Shown,
+    /// Who asked for it.
+    pub by: Shown,
+    /// Since when it holds.
+    pub since_ms: u64,
+    /// Until when.
+    pub until_ms: u64,
+}
+
+/// Silences that hold, the newest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SilenceList {
+    /// The silences.
+    pub silences: Vec<SilenceView>,
 }
 
 /// What a rule may do.

@@ -19,8 +19,9 @@ pub use agents::{
     ProcessView, RestartPolicy, RestartRequest, StartRequest, StopRequest, UsageNow,
 };
 pub use alerts::{
-    AlertId, AlertKind, AlertList, AlertQuery, AlertState, AlertView, Response, ResponseTaken,
-    Severity,
+    AlertId, AlertKind, AlertList, AlertQuery, AlertState, AlertView, AlertsResolved,
+    ResolveAlertsRequest, Response, ResponseTaken, Severity, SilenceList, SilenceRequest,
+    SilenceView,
 };
 pub use declared::{
     AgentChange, ChangeOfAgent, DeclaredReply, DeclaredState, DeclaredView, ReloadReply,

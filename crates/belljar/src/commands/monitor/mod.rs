@@ -10,13 +10,14 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use belljar_api::{
-    AcknowledgeAlert, AlertQuery, AlertState, Because, EventQuery, ListAlerts, ListEvents,
-    MetricsQuery, Name, ReadMetrics, ResolveAlert,
+    AcknowledgeAlert, AlertQuery, AlertState, Because, CreateSilence, Empty, EndSilence,
+    EventQuery, ListAlerts, ListEvents, ListSilences, MetricsQuery, Name, ReadMetrics,
+    ResolveAlert, ResolveAlerts, ResolveAlertsRequest, SilenceRequest,
 };
 
 use super::agent::said;
 use super::supervisor::Reached;
-use crate::cli::monitor::{Answer, Events, Monitor, Whose};
+use crate::cli::monitor::{Answer, Events, Monitor, Resolve, Silence, Whose};
 use crate::cli::{LogName, OutputFormat};
 use crate::exit::{self, Failure};
 use crate::print::{self, Line, Stream};
@@ -36,12 +37,13 @@ pub(crate) fn monitor(command: Monitor) -> Result<u8, Failure> {
             let now = SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .unwrap_or_default();
+            let mut reached = Reached::usual()?;
             let query = MetricsQuery {
-                agent: whose.agent_id,
+                agent: reached.id_of(whose.agent_id.as_deref())?,
                 since_ms: u64::try_from(now.saturating_sub(since).as_millis()).ok(),
                 ..MetricsQuery::default()
             };
-            let reply = Reached::usual()?.client.call::<ReadMetrics>(&query)?;
+            let reply = reached.client.call::<ReadMetrics>(&query)?;
             tell(format.output, &reply, || show::metrics(&reply));
             Ok(exit::OK)
         }
@@ -56,6 +58,12 @@ pub(crate) fn monitor(command: Monitor) -> Result<u8, Failure> {
             whose,
             format,
         } => alerts(all, whose, format.output),
+        Monitor::Silence(asked) => silence(asked),
+        Monitor::Silences(format) => {
+            let list = Reached::usual()?.client.call::<ListSilences>(&Empty {})?;
+            tell(format.output, &list, || show::silences(&list.silences));
+            Ok(exit::OK)
+        }
         Monitor::Audit { export, log } => audit(&export, log.log),
         Monitor::Top(format) => top::top(&mut Reached::usual()?, format.output),
     }
@@ -70,7 +78,7 @@ fn events(asked: Events) -> Result<u8, Failure> {
         )
     })?;
     let mut query = EventQuery {
-        agent: asked.whose.agent_id,
+        agent: operator.id_of(asked.whose.agent_id.as_deref())?,
         kind: asked.kind,
         search,
         limit: Some(asked.lines),
@@ -104,7 +112,7 @@ fn events(asked: Events) -> Result<u8, Failure> {
 fn alerts(all: bool, whose: Whose, output: OutputFormat) -> Result<u8, Failure> {
     let mut operator = Reached::usual()?;
     let mut query = AlertQuery {
-        agent: whose.agent_id,
+        agent: operator.id_of(whose.agent_id.as_deref())?,
         ..AlertQuery::default()
     };
     let mut list = operator.client.call::<ListAlerts>(&query)?;
@@ -132,13 +140,19 @@ fn answer_alert(answer: Answer) -> Result<u8, Failure> {
             let alert = operator.client.call_on::<AcknowledgeAlert>(&id, &because)?;
             (alert, format.output)
         }
-        Answer::Resolve { id, reason, format } => {
+        Answer::Resolve(Resolve {
+            id: Some(id),
+            reason,
+            format,
+            ..
+        }) => {
             let because = Because {
                 reason: said(reason)?,
             };
             let alert = operator.client.call_on::<ResolveAlert>(&id, &because)?;
             (alert, format.output)
         }
+        Answer::Resolve(many) => return resolve_all(&mut operator, many),
     };
     tell(output, &alert, || {
         format!(
@@ -149,6 +163,53 @@ fn answer_alert(answer: Answer) -> Result<u8, Failure> {
         )
     });
     Ok(exit::OK)
+}
+
+fn resolve_all(operator: &mut Reached, many: Resolve) -> Result<u8, Failure> {
+    let request = ResolveAlertsRequest {
+        agent: many.agent.map(pattern).transpose()?,
+        kind: many.kind,
+        all: many.all,
+        reason: said(many.reason)?,
+    };
+    let done = operator.client.call::<ResolveAlerts>(&request)?;
+    tell(many.format.output, &done, || {
+        format!("{} alerts are resolved\n", done.resolved.len())
+    });
+    Ok(exit::OK)
+}
+
+fn silence(asked: Silence) -> Result<u8, Failure> {
+    let mut operator = Reached::usual()?;
+    let reason = said(asked.reason)?;
+    if let Some(id) = asked.end {
+        let ended = operator
+            .client
+            .call_on::<EndSilence>(&id, &Because { reason })?;
+        tell(asked.format.output, &ended, || {
+            format!("silence {} has ended\n", ended.id)
+        });
+        return Ok(exit::OK);
+    }
+    let lasts = asked.lasts.unwrap_or_default().as_millis();
+    let request = SilenceRequest {
+        agent: asked.agent.map(pattern).transpose()?,
+        kind: asked.kind,
+        for_ms: u64::try_from(lasts).unwrap_or(u64::MAX),
+        reason,
+    };
+    let made = operator.client.call::<CreateSilence>(&request)?;
+    tell(asked.format.output, &made, || {
+        show::silences(std::slice::from_ref(&made))
+    });
+    Ok(exit::OK)
+}
+
+fn pattern(text: String) -> Result<Name, Failure> {
+    Name::new(text).map_err(|error| {
+        let what = format!("that can't be an agent's name: {error}");
+        Failure::Invalid(what, "one line of at most 128 bytes".into())
+    })
 }
 
 /// The whole log in one file, there as a whole or not at all.

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use belljar_api::{AlertState, AlertView, EventView, MetricsReply, Sample, Severity};
+use belljar_api::{
+    AlertState, AlertView, EventView, MetricsReply, Name, Sample, Severity, SilenceView,
+};
 
 use crate::print::{harmless, styled, utc};
 
@@ -109,7 +111,13 @@ pub(super) fn alerts(alerts: &[AlertView], colours: bool) -> String {
         );
         let _ = writeln!(text, "      {}", harmless(alert.text.as_str()));
         if let Some(by) = &alert.by {
-            let _ = writeln!(text, "      by {}", harmless(by.as_str()));
+            let reason = alert.reason.as_ref().map_or("", |reason| reason.as_str());
+            let colon = if reason.is_empty() { "" } else { ": " };
+            let (by, reason) = (harmless(by.as_str()), harmless(reason));
+            let _ = writeln!(text, "      by {by}{colon}{reason}");
+        }
+        if alert.silenced && alert.state != AlertState::Resolved {
+            text.push_str("      silenced: nobody is told\n");
         }
         for taken in &alert.responses {
             let response = serde_json::to_value(taken.response).unwrap_or_default();
@@ -126,6 +134,29 @@ pub(super) fn alerts(alerts: &[AlertView], colours: bool) -> String {
         if let (Some(hint), true) = (&alert.hint, alert.state != AlertState::Resolved) {
             let _ = writeln!(text, "      hint: {}", harmless(hint.as_str()));
         }
+    }
+    text
+}
+
+pub(super) fn silences(silences: &[SilenceView]) -> String {
+    if silences.is_empty() {
+        return "nothing is silenced\n".into();
+    }
+    let mut text = String::new();
+    for silence in silences {
+        let who = silence.agent.as_ref().map_or("everybody", Name::as_str);
+        let what = silence
+            .kind
+            .map_or("any alert".to_owned(), |kind| format!("{kind:?}"));
+        let _ = writeln!(
+            text,
+            "{:>4}  {what} about {}  until {}  by {}: {}",
+            silence.id.as_str(),
+            harmless(who),
+            utc(silence.until_ms),
+            harmless(silence.by.as_str()),
+            harmless(silence.reason.as_str())
+        );
     }
     text
 }

@@ -5,6 +5,7 @@ mod board;
 mod declared;
 mod detach;
 mod hands;
+mod logs;
 mod proposals;
 mod reach;
 mod records;
@@ -16,11 +17,9 @@ mod validate;
 mod watch;
 
 use belljar_api::{
-    AgentView, Because, Kill, KillRequest, OutputStream, Quarantine, Release, ReloadRequest,
-    RestartAgent, RestartRequest, ShutDown, StopAgent, StopRequest,
+    Because, Kill, KillRequest, OutputStream, Quarantine, Release, ReloadRequest, RestartAgent,
+    RestartRequest, ShutDown, StopAgent, StopRequest,
 };
-use std::borrow::Cow;
-use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use super::agent::said;
@@ -31,7 +30,7 @@ use crate::exit::{self, Failure};
 use crate::print;
 
 pub(crate) use attached::{run_supervised, sandbox};
-pub(crate) use reach::Reached;
+pub(crate) use reach::{Reached, is_named};
 pub(crate) use validate::{is_supervisor_file, validate};
 
 /// How often a follower asks for more.
@@ -63,14 +62,19 @@ pub(crate) fn supervisor(command: Supervisor) -> Result<u8, Failure> {
             return declared::ask_reload(&request, format.output);
         }
         Supervisor::Validate { file, format } => return validate::validate(&file, format.output),
-        Supervisor::Stop { on, grace } => {
+        Supervisor::Stop { on, grace, wait } => {
             let mut reached = Reached::usual()?;
             let agent = reached.find(&on.agent)?;
             let request = StopRequest {
                 reason: said(on.reason.clone())?,
                 grace_ms: grace.map(milliseconds),
             };
-            let view = reached.client.call_on::<StopAgent>(&agent.id, &request)?;
+            let mut view = reached.client.call_on::<StopAgent>(&agent.id, &request)?;
+            if wait {
+                view = logs::wait_for_end(&mut reached, view, grace)?;
+                show(&on, &view, || format!("{} has ended\n", view.name));
+                return Ok(exit::OK);
+            }
             show(&on, &view, || format!("{} is asked to end\n", view.name));
         }
         Supervisor::Restart { on, grace } => {
@@ -121,7 +125,16 @@ pub(crate) fn supervisor(command: Supervisor) -> Result<u8, Failure> {
             agent,
             follow,
             stderr,
-        } => return logs(&agent, follow, stderr),
+            both,
+            tail,
+        } => {
+            let streams: &[OutputStream] = match (both, stderr) {
+                (true, _) => &[OutputStream::Stdout, OutputStream::Stderr],
+                (false, true) => &[OutputStream::Stderr],
+                (false, false) => &[OutputStream::Stdout],
+            };
+            return logs::logs(&agent, streams, follow, tail);
+        }
         Supervisor::KillAll { reason, format } => {
             return super::replication::kill_switch(KillSwitch::Engage { reason, format });
         }
@@ -145,43 +158,6 @@ fn show(on: &OnAgent, value: &impl serde::Serialize, text: impl FnOnce() -> Stri
 
 fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Prints an agent's output: what is kept of it, and with `follow` what comes.
-fn logs(agent: &str, follow: bool, stderr: bool) -> Result<u8, Failure> {
-    let mut reached = Reached::usual()?;
-    let AgentView { id, .. } = reached.find(agent)?;
-    let stream = match stderr {
-        true => OutputStream::Stderr,
-        false => OutputStream::Stdout,
-    };
-    let mut from = 0;
-    loop {
-        let part = reached.output(&id, stream, from)?;
-        print::raw(&for_reader(&part.text));
-        let is_new = part.next > from;
-        from = part.next;
-        if part.is_end || !follow && !is_new {
-            return Ok(exit::OK);
-        }
-        if !is_new {
-            std::thread::sleep(PAUSE);
-        }
-    }
-}
-
-/// What an agent wrote must not steer the terminal of whoever reads it; a file gets it as it is.
-fn for_reader(text: &str) -> Cow<'_, str> {
-    if !std::io::stdout().is_terminal() {
-        return Cow::Borrowed(text);
-    }
-    let lines = text.split_inclusive('\n').map(|line| {
-        let (line, end) = line
-            .strip_suffix('\n')
-            .map_or((line, ""), |line| (line, "\n"));
-        format!("{}{end}", belljar_policy::harmless_text(line))
-    });
-    Cow::Owned(lines.collect())
 }
 
 /// Asks the supervisor to end, and waits until it has.

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use belljar_api::{
-    AgentId, AgentPhase, AgentView, CallError, Client, FleetQuery, ListAgents, OutputQuery,
-    OutputReply, OutputStream, ReadOutput, Way,
+    AgentId, AgentPhase, AgentView, CallError, Client, EventQuery, FleetQuery, ListAgents,
+    ListEvents, OutputQuery, OutputReply, OutputStream, ReadOutput, Way,
 };
 use belljar_gate::in_full;
 use belljar_supervisor::fleet::Operator;
@@ -13,6 +13,11 @@ use belljar_web::{Credentials, Remote};
 
 use super::PAUSE;
 use crate::exit::Failure;
+
+/// Whether the environment names a supervisor.
+pub(crate) fn is_named() -> bool {
+    variable(SUPERVISOR).is_some()
+}
 
 /// A supervisor that answers.
 pub(crate) struct Reached {
@@ -88,7 +93,7 @@ impl Reached {
     }
 
     /// The agent with this name or id, or whose id begins like this. Whoever lives comes first.
-    pub(super) fn find(&mut self, given: &str) -> Result<AgentView, Failure> {
+    pub(crate) fn find(&mut self, given: &str) -> Result<AgentView, Failure> {
         let query = FleetQuery { ended: Some(true) };
         let list = self.client.call::<ListAgents>(&query)?;
         let is_over = |agent: &&AgentView| agent.phase == AgentPhase::Ended;
@@ -123,6 +128,35 @@ impl Reached {
     }
 }
 
+impl Reached {
+    /// The id of an agent for questions about the past: an agent that lives or is remembered, by what people call it; a whole
+    /// id of one that is forgotten, if anything is recorded about it.
+    pub(crate) fn id_of(&mut self, given: Option<&str>) -> Result<Option<AgentId>, Failure> {
+        let Some(given) = given else { return Ok(None) };
+        let unknown = match self.find(given) {
+            Ok(agent) => return Ok(Some(agent.id)),
+            Err(unknown) => unknown,
+        };
+        let is_whole =
+            given.len() == WHOLE_ID && given.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let Some(id) = AgentId::new(given).ok().filter(|_| is_whole) else {
+            return Err(unknown);
+        };
+        let query = EventQuery {
+            agent: Some(id.clone()),
+            limit: Some(1),
+            ..EventQuery::default()
+        };
+        match self.client.call::<ListEvents>(&query)?.events.is_empty() {
+            true => Err(unknown),
+            false => Ok(Some(id)),
+        }
+    }
+}
+
+/// Letters of a whole id.
+const WHOLE_ID: usize = 32;
+
 /// A supervisor that is reached by its web server, with a token.
 fn elsewhere(url: &str) -> Result<Client, Failure> {
     let file = |name| variable(name).map(PathBuf::from);
@@ -150,11 +184,20 @@ fn elsewhere(url: &str) -> Result<Client, Failure> {
     Client::connect_by(Way { open, host, token }).map_err(|error| match error {
         CallError::NotThere { source, .. } => Failure::Invalid(
             format!("nobody answers at {there}: {source}"),
-            "is its web server on, its certificate one that this host or BELLJAR_CA trusts, and no firewall between?".into(),
+            match source.to_string().contains("CaUsedAsEndEntity") {
+                true => SELF_SIGNED,
+                false => "is its web server on, its certificate one that this host or BELLJAR_CA trusts, and no firewall between?",
+            }
+            .into(),
         ),
         other => other.into(),
     })
 }
+
+/// What `openssl req -x509` makes where nothing else is said.
+const SELF_SIGNED: &str = "its certificate is marked as an authority's and can't be a server's as well: make one with \
+    `openssl req -x509 -newkey ed25519 -nodes -keyout key.pem -out cert.pem -days 365 -subj /CN=HOST -addext subjectAltName=DNS:HOST \
+    -addext basicConstraints=critical,CA:FALSE`, and name it in BELLJAR_CA here";
 
 /// What the environment says; an empty variable is one that is not set.
 fn variable(name: &str) -> Option<String> {

@@ -135,6 +135,7 @@ fn serve(plan: Plan, signals: &SignalWatch) -> Result<u8, Failure> {
             if let Some(status) = daemon.status() {
                 monitor.status(&status);
             }
+            monitor.holds(&daemon.holds());
         }
         if let Some(grace) = daemon.asked_to_end(LOOK) {
             break Ending::ShutDown(Some(grace));
