@@ -249,6 +249,41 @@ pub enum Standing {
     },
 }
 
+impl Standing {
+    /// What people took back, if they did: somebody rejected it, or who approved it may not any more. That an approval ran out is
+    /// neither.
+    #[must_use]
+    pub fn withdrawn(&self) -> Option<Withdrawal> {
+        match self {
+            Self::Approved(_) => None,
+            Self::Rejected { by, reasons, text } => {
+                let reasons: Vec<&str> = reasons.iter().map(|one| one.as_str()).collect();
+                let text = match text.is_empty() {
+                    true => String::new(),
+                    false => format!(": {text}"),
+                };
+                let why = format!("{by} rejected it ({}){text}", reasons.join(", "));
+                Some(Withdrawal::Rejected(why))
+            }
+            Self::Waiting { void, .. } => {
+                let (who, _) = void.iter().find(|(_, why)| *why == Void::Revoked)?;
+                let who = who.as_ref().map_or("somebody", ReviewerName::as_str);
+                let why = format!("{who}, who approved it, was revoked");
+                Some(Withdrawal::Revoked(why))
+            }
+        }
+    }
+}
+
+/// How people took an approval back, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Withdrawal {
+    /// Somebody said no, which is for good.
+    Rejected(String),
+    /// Somebody who said yes is no reviewer any more: what is done stays done.
+    Revoked(String),
+}
+
 /// Looks at one statement. Everything but the verdict, the reviewer's right and the second factor is the same for all.
 fn read<'r>(
     subject: &Subject,
