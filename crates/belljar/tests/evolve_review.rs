@@ -217,6 +217,8 @@ fn a_high_risk_is_approved_by_one_rolled_out_and_in_git_with_the_working_tree_un
     let review = place.good(&["evolve", "review", id]);
     for part in [
         "return word",
+        "How to go back",
+        "go back",
         "3-unit",
         "Recommendation",
         "belljar evolve approve",
@@ -288,7 +290,10 @@ fn deployed(place: &Place) -> Proposal {
     place.good(&words(&place.say("approve", id, "ada", &[])));
     place.good(&["evolve", "deploy", id, "--plan", plan.to_str().unwrap()]);
     let status = place.json(&["evolve", "status", id]);
-    assert!(!status["on_candidate"].as_array().unwrap().is_empty(), "{status}");
+    assert!(
+        !status["on_candidate"].as_array().unwrap().is_empty(),
+        "{status}"
+    );
     proposal
 }
 
@@ -298,15 +303,25 @@ fn what_is_rejected_late_or_whose_approver_is_revoked_goes_back_by_itself() {
     let id = deployed(&place).id;
     let no = ["--reason", "security", "--message", "it leaks"];
     let told = place.good(&words(&place.say("reject", id.short(), "bob", &no)));
-    assert!(told.contains("rolled back") && told.contains("it leaks"), "{told}");
+    assert!(
+        told.contains("rolled back") && told.contains("it leaks"),
+        "{told}"
+    );
     let status = place.json(&["evolve", "status", id.short()]);
     assert_eq!(status["stage"], "rolled back");
     assert_eq!(status["why_back"], "bob rejected it (security): it leaks");
     // Who proposed it reads both.
     let proposal = Store::of(&place.state()).read(&id).unwrap();
     assert_eq!(proposal.status, Status::RolledBack);
-    let codes: Vec<&str> = proposal.reasons.iter().map(|one| one.code.as_str()).collect();
-    assert!(codes.ends_with(&["review_security", "rolled_back"]), "{codes:?}");
+    let codes: Vec<&str> = proposal
+        .reasons
+        .iter()
+        .map(|one| one.code.as_str())
+        .collect();
+    assert!(
+        codes.ends_with(&["review_security", "rolled_back"]),
+        "{codes:?}"
+    );
     let log = place.good(&["audit", "show"]);
     assert!(log.contains("bob rejected it"), "{log}");
 
@@ -317,7 +332,11 @@ fn what_is_rejected_late_or_whose_approver_is_revoked_goes_back_by_itself() {
         place.good(&["reviewer", "revoke", "ada"]);
         let words = ["evolve", look, proposal.id.short(), "--output", "json"];
         let output = place.belljar(&words);
-        assert_eq!(output.status.code(), Some(i32::from(look == "promote")), "{look}");
+        assert_eq!(
+            output.status.code(),
+            Some(i32::from(look == "promote")),
+            "{look}"
+        );
         let status: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(status["stage"], "rolled back", "{look}");
         assert_eq!(status["why_back"], "ada, who approved it, was revoked");

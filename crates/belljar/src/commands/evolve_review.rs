@@ -184,14 +184,14 @@ impl Office {
             } else {
                 Colours::Off
             };
-            print::out(&paint::text(&dossier, &standing, colours));
+            print::out(&paint::text(&dossier, &standing, colours, print::utc));
         }
         Ok(exit::OK)
     }
 
     fn report(&self, id: &str, to: &Path) -> Result<u8, Failure> {
         let dossier = self.dossier(id)?;
-        let page = paint::html(&dossier, &self.standing(&dossier)?);
+        let page = paint::html(&dossier, &self.standing(&dossier)?, print::utc);
         if to == Path::new("-") {
             print::out(&page);
             return Ok(exit::OK);

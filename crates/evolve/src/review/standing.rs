@@ -217,6 +217,12 @@ impl Approved {
         &self.by
     }
 
+    /// When it ends, in seconds since 1970; never where it asks for nobody.
+    #[must_use]
+    pub fn until_s(&self) -> Option<u64> {
+        (self.until_s != u64::MAX).then_some(self.until_s)
+    }
+
     /// Whether it still counts.
     #[must_use]
     pub fn is_good(&self, now_s: u64) -> bool {
