@@ -147,10 +147,10 @@ pub(crate) fn denied_path(path: &str, is_text: bool, allowed: &[String]) -> Opti
             .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', ':']));
         inside && !module.split('.').any(|part| is_allowed(&part))
     };
-    if !is_text || parts.len() > 1 {
-        if let Some(module) = DENIED_MODULES.iter().find(is_denied) {
-            return Some((*module).to_owned());
-        }
+    if (!is_text || parts.len() > 1)
+        && let Some(module) = DENIED_MODULES.iter().find(is_denied)
+    {
+        return Some((*module).to_owned());
     }
     if !is_text || parts.len() < 2 {
         return None;
@@ -160,7 +160,7 @@ pub(crate) fn denied_path(path: &str, is_text: bool, allowed: &[String]) -> Opti
         Some(&("os" | "posix" | "sys" | "subprocess" | "asyncio"))
     );
     let counts = |part: &&&str| {
-        DENIED_PYTHON.contains(*part) && (known || !COMMON.contains(*part)) && !is_allowed(*part)
+        DENIED_PYTHON.contains(*part) && (known || !COMMON.contains(*part)) && !is_allowed(part)
     };
     parts.iter().find(counts).map(|part| (*part).to_owned())
 }
