@@ -217,6 +217,8 @@ fn a_high_risk_is_approved_by_one_rolled_out_and_in_git_with_the_working_tree_un
     let review = place.good(&["evolve", "review", id]);
     for part in [
         "return word",
+        "How to go back",
+        "go back",
         "3-unit",
         "Recommendation",
         "belljar evolve approve",
@@ -272,6 +274,79 @@ fn a_high_risk_is_approved_by_one_rolled_out_and_in_git_with_the_working_tree_un
     assert_eq!(stats["by_status"]["rolled_back"], 1, "{stats}");
     // All of it is on record, and the record holds.
     place.good(&["audit", "verify"]);
+}
+
+/// Approved by ada and run by some of four.
+fn deployed(place: &Place) -> Proposal {
+    let proposal = place.propose(Risk::High, Verdict::Pass);
+    let id = proposal.id.short();
+    let plan = place.root.path().join("rollout.toml");
+    let health = place.root.path().join("health.py");
+    std::fs::write(&health, HEALTH).unwrap();
+    let text = format!(
+        "instances = ['a', 'b', 'c', 'd']\nhealth = ['python3', {health:?}, 'a', 'b', 'c', 'd']\n"
+    );
+    std::fs::write(&plan, text).unwrap();
+    place.good(&words(&place.say("approve", id, "ada", &[])));
+    place.good(&["evolve", "deploy", id, "--plan", plan.to_str().unwrap()]);
+    let status = place.json(&["evolve", "status", id]);
+    assert!(
+        !status["on_candidate"].as_array().unwrap().is_empty(),
+        "{status}"
+    );
+    proposal
+}
+
+#[test]
+fn what_is_rejected_late_or_whose_approver_is_revoked_goes_back_by_itself() {
+    let place = Place::new();
+    let id = deployed(&place).id;
+    let no = ["--reason", "security", "--message", "it leaks"];
+    let told = place.good(&words(&place.say("reject", id.short(), "bob", &no)));
+    assert!(
+        told.contains("rolled back") && told.contains("it leaks"),
+        "{told}"
+    );
+    let status = place.json(&["evolve", "status", id.short()]);
+    assert_eq!(status["stage"], "rolled back");
+    assert_eq!(status["why_back"], "bob rejected it (security): it leaks");
+    // Who proposed it reads both.
+    let proposal = Store::of(&place.state()).read(&id).unwrap();
+    assert_eq!(proposal.status, Status::RolledBack);
+    let codes: Vec<&str> = proposal
+        .reasons
+        .iter()
+        .map(|one| one.code.as_str())
+        .collect();
+    assert!(
+        codes.ends_with(&["review_security", "rolled_back"]),
+        "{codes:?}"
+    );
+    let log = place.good(&["audit", "show"]);
+    assert!(log.contains("bob rejected it"), "{log}");
+
+    // Nobody says anything: whoever looks next takes it back, and says so.
+    for look in ["status", "promote"] {
+        let place = Place::new();
+        let proposal = deployed(&place);
+        place.good(&["reviewer", "revoke", "ada"]);
+        let words = ["evolve", look, proposal.id.short(), "--output", "json"];
+        let output = place.belljar(&words);
+        assert_eq!(
+            output.status.code(),
+            Some(i32::from(look == "promote")),
+            "{look}"
+        );
+        let status: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(status["stage"], "rolled back", "{look}");
+        assert_eq!(status["why_back"], "ada, who approved it, was revoked");
+        let releases = PathBuf::from(status["releases"].as_str().unwrap());
+        for name in ["a", "b", "c", "d"] {
+            let link = std::fs::read_link(releases.join("instances").join(name)).unwrap();
+            assert!(link.ends_with(&proposal.base_tree), "{name}: {link:?}");
+        }
+        place.good(&["audit", "verify"]);
+    }
 }
 
 #[test]

@@ -56,6 +56,71 @@ fn gates_tell_by_the_exit_code() {
     assert_eq!(compared["metrics"][0]["difference"]["mean"], 0.0);
 }
 
+/// A population that doubles every second and is still far below its quota when the run ends.
+#[test]
+fn a_population_that_doubles_passes_no_gate_on_r() {
+    let scratch = tempfile::tempdir().unwrap();
+    std::fs::write(
+        scratch.path().join("doubling.yaml"),
+        "contract: {max_depth: 100, max_replicas: 100000, on_parent_exit: keep}\n\
+         population: [{strategy: greedy, step_seconds: 1}]\n\
+         horizon_seconds: 9.5\nreplicates: 3\nseed: 1\noutputs: [csv]\n",
+    )
+    .unwrap();
+    let words = ["experiment", "run", "doubling.yaml", "--out", "out"];
+    let ran = output(scratch.path(), &words);
+    assert!(ran.status.success(), "{ran:?}");
+    let told = String::from_utf8_lossy(&ran.stdout).into_owned();
+    assert!(told.contains("(risk: elevated)"), "{told}");
+    assert!(
+        told.contains("no bound") && told.contains("1536 of 1536 lives were cut"),
+        "{told}"
+    );
+    let gate = |gate: &str| {
+        let text = format!("gates: [{gate}]\n");
+        std::fs::write(scratch.path().join("gates.yaml"), text).unwrap();
+        let words = ["experiment", "gate", "gates.yaml", "out"];
+        output(scratch.path(), &words).status.code()
+    };
+    for statistic in ["mean", "high", "low"] {
+        let r = format!("{{metric: r, statistic: {statistic}, op: '<', threshold: 1}}");
+        assert_eq!(gate(&r), Some(1), "{statistic}");
+    }
+    // Results of a version that did not count ages are compared, and what can't be is said.
+    let results = scratch.path().join("out/results.jsonl");
+    let text = std::fs::read_to_string(&results).unwrap();
+    let old: String = text
+        .lines()
+        .map(|line| {
+            let mut run: serde_json::Value = serde_json::from_str(line).unwrap();
+            run.as_object_mut().unwrap().remove("ages");
+            format!("{run}\n")
+        })
+        .collect();
+    let before = scratch.path().join("before");
+    std::fs::create_dir(&before).unwrap();
+    for name in ["experiment.json", "manifest.json"] {
+        let bytes = std::fs::read(scratch.path().join("out").join(name)).unwrap();
+        std::fs::write(before.join(name), bytes).unwrap();
+    }
+    std::fs::write(before.join("results.jsonl"), &old).unwrap();
+    let digest = belljar_gate::record::sha256_hex(old.as_bytes());
+    let manifest = std::fs::read_to_string(before.join("manifest.json")).unwrap();
+    let mut manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
+    manifest["results_sha256"] = digest.into();
+    std::fs::write(before.join("manifest.json"), manifest.to_string()).unwrap();
+    let words = ["experiment", "compare", "before", "out", "--output", "json"];
+    let compared = output(scratch.path(), &words);
+    let compared: serde_json::Value = serde_json::from_slice(&compared.stdout).unwrap();
+    assert!(compared["note"].as_str().unwrap().contains("r is left out"));
+    let names = compared["metrics"].as_array().unwrap().iter();
+    let names: Vec<_> = names.map(|row| row["metric"].as_str().unwrap()).collect();
+    assert!(
+        names.contains(&"peak") && !names.contains(&"r"),
+        "{names:?}"
+    );
+}
+
 #[test]
 fn a_run_that_was_killed_goes_on_to_the_same_bytes() {
     let scratch = tempfile::tempdir().unwrap();

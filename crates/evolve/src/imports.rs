@@ -98,6 +98,13 @@ pub fn undeclared(changes: &[Change<'_>], tree: &Tree) -> Vec<Undeclared> {
     all
 }
 
+/// Whether a file has the name of one of Python's own modules, where a program's directory comes first.
+pub(crate) fn shadows_python(path: &TreePath) -> bool {
+    let parts = path.as_str().split('/');
+    let mut names = parts.map(|part| part.strip_suffix(".py").unwrap_or(part));
+    names.any(|name| PYTHON.split_whitespace().any(|own| own == name))
+}
+
 fn alias(name: &str) -> &str {
     let known = ALIASES.iter().find(|(module, _)| *module == name);
     known.map_or(name, |(_, package)| package)

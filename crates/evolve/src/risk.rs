@@ -2,62 +2,16 @@
 
 use crate::config::Config;
 use crate::glob::{self, Glob};
-use crate::lang::{Ast, AstNode, Lang, is_comment, is_name};
+use crate::lang::{Ast, Lang};
 use crate::path::TreePath;
 use crate::proposal::{Reason, Risk};
 use crate::scope::Change;
-use crate::signals::directives;
 use crate::tree::Entry;
 
-/// Words that stand for what keeps an agent safe, in a path or a changed name.
-const SECURITY: &[&str] = &[
-    "auth",
-    "authn",
-    "authz",
-    "authenticate",
-    "authorize",
-    "oauth",
-    "login",
-    "password",
-    "passwd",
-    "credential",
-    "credentials",
-    "secret",
-    "secrets",
-    "token",
-    "tokens",
-    "crypto",
-    "cryptography",
-    "cipher",
-    "encrypt",
-    "decrypt",
-    "signature",
-    "hmac",
-    "hashlib",
-    "jwt",
-    "ssl",
-    "tls",
-    "certificate",
-    "permission",
-    "permissions",
-    "policy",
-    "policies",
-    "security",
-    "sandbox",
-    "sanitize",
-    "privilege",
-    "acl",
-    "rbac",
-    "guard",
-    "safety",
-    "audit",
-    "supervisor",
-    "evolve",
-    "belljar",
-    "killswitch",
-    "approve",
-    "approval",
-];
+mod shape;
+mod words;
+
+use shape::{Leave, outline};
 
 /// The risk of a change, and why.
 #[must_use]
@@ -106,7 +60,7 @@ pub fn assess(
             );
         }
         let (own, code, message) = of_file(change);
-        add(own, code, path, message);
+        add(own, code, path, &message);
     }
     if let Some(claimed) = claimed.filter(|claimed| *claimed > risk) {
         let message = "its author says so";
@@ -122,27 +76,47 @@ pub fn assess(
     (risk, reasons)
 }
 
-fn of_file(change: &Change<'_>) -> (Risk, &'static str, &'static str) {
-    let path = change.path;
-    let spoken = words(path.as_str()).any(|word| SECURITY.contains(&word.as_str()));
-    let prose = matches!(path.extension(), Some("md" | "rst"))
-        || matches!(path.name(), "LICENSE" | "NOTICE" | "AUTHORS");
-    if spoken && !prose {
-        return (
-            Risk::Critical,
-            "security",
-            "its name says that it keeps the agent safe",
-        );
+/// What is said to differ in a file, by its structure. Only the language itself can say that it is so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// Comments only.
+    Comments,
+    /// What it says, besides.
+    Messages,
+}
+
+/// What a low risk of this file would rest on.
+pub(crate) fn claim(change: &Change<'_>) -> Option<Claim> {
+    match of_file(change).1 {
+        "comments" => Some(Claim::Comments),
+        "logging" => Some(Claim::Messages),
+        _ => None,
     }
-    if prose {
-        return (Risk::Low, "documentation", "words for people");
+}
+
+type Judged = (Risk, &'static str, String);
+
+fn of_file(change: &Change<'_>) -> Judged {
+    let judged = |risk, code, message: &str| (risk, code, message.to_owned());
+    let path = change.path;
+    if words::is_instruction(path) {
+        let message = "it tells an agent what to do";
+        return judged(Risk::Critical, "instructions", message);
+    }
+    if words::is_documentation(path) {
+        return judged(Risk::Low, "documentation", "words for people");
+    }
+    if words::is_prose(path) {
+        let message = "words that an agent may take for orders: they are not where people look for documentation";
+        return judged(Risk::High, "prose", message);
+    }
+    if words::is_about_safety(path.as_str()) {
+        let message = "its name says that it keeps the agent safe";
+        return judged(Risk::Critical, "security", message);
     }
     let Some(lang) = Lang::of(path) else {
-        return (
-            Risk::High,
-            "opaque",
-            "what it means can't be told from its structure",
-        );
+        let message = "what it means can't be told from its structure";
+        return judged(Risk::High, "opaque", message);
     };
     let text = |entry: Option<&Entry>| entry.and_then(Entry::text).map(str::to_owned);
     let (before, after) = (text(change.before), text(change.after));
@@ -150,227 +124,70 @@ fn of_file(change: &Change<'_>) -> (Risk, &'static str, &'static str) {
         lang.parse(before.as_deref().unwrap_or_default()),
         lang.parse(after.as_deref().unwrap_or_default()),
     ) else {
-        return (Risk::High, "opaque", "it can't be read");
+        return judged(Risk::High, "opaque", "it can't be read");
     };
-    if before.is_some()
-        && after.is_some()
-        && outline(&old, Leave::Comments) == outline(&new, Leave::Comments)
-    {
-        return match directives(&old) == directives(&new) {
-            true => (Risk::Low, "comments", "only comments differ"),
-            false => (
+    match (before.is_some(), after.is_some()) {
+        (true, true) => of_change(lang, &old, &new),
+        (_, false) => {
+            let safety = safety_name(&old, &new);
+            safety.unwrap_or_else(|| judged(Risk::High, "removed", "a file goes"))
+        }
+        (false, true) => {
+            if let Some(safety) = safety_name(&old, &new) {
+                return safety;
+            }
+            if lang == Lang::Python && crate::imports::shadows_python(path) {
+                let message =
+                    "a new file that programs of this project import instead of Python's own";
+                return judged(Risk::High, "shadow", message);
+            }
+            judged(Risk::Medium, "feature", "a new file")
+        }
+    }
+}
+
+fn safety_name(old: &Ast, new: &Ast) -> Option<Judged> {
+    let name = shape::touched_names(old, new).find(|name| words::is_about_safety(name))?;
+    let message = format!("names in it say that it keeps the agent safe: {name}");
+    Some((Risk::Critical, "security", message))
+}
+
+fn of_change(lang: Lang, old: &Ast, new: &Ast) -> Judged {
+    let judged = |risk, code, message: &str| (risk, code, message.to_owned());
+    let is_same = |leave| outline(old, leave) == outline(new, leave);
+    if is_same(Leave::Comments) {
+        return match shape::orders(old) == shape::orders(new) {
+            true => judged(Risk::Low, "comments", "only comments differ"),
+            false => judged(
                 Risk::High,
                 "directive_comment",
                 "only comments differ, and they give orders to tools",
             ),
         };
     }
-    if touched_names(&old, &new)
-        .any(|name| words(&name).any(|word| SECURITY.contains(&word.as_str())))
-    {
-        return (
-            Risk::Critical,
-            "security",
-            "names in it say that it keeps the agent safe",
-        );
+    if let Some(safety) = safety_name(old, new) {
+        return safety;
     }
-    if before.is_some()
-        && after.is_some()
-        && outline(&old, Leave::CommentsAndLogging) == outline(&new, Leave::CommentsAndLogging)
-    {
-        return (Risk::Low, "logging", "only messages differ");
+    // In Rust, messages are macros, which are anybody's.
+    if lang != Lang::Rust && is_same(Leave::CommentsAndLogging) {
+        return judged(Risk::Low, "logging", "only messages differ");
     }
-    match (before.is_some(), after.is_some()) {
-        (false, _) => (Risk::Medium, "feature", "a new file"),
-        (_, false) => (Risk::High, "removed", "a file goes"),
-        _ if keeps_bodies(&old, &new) => (
-            Risk::Medium,
-            "feature",
-            "what there was is as it was, but for what is added around it",
-        ),
-        _ => (Risk::High, "core_logic", "what the agent does is changed"),
+    if !shape::keeps_bodies(old, new) {
+        return judged(Risk::High, "core_logic", "what the agent does is changed");
     }
-}
-
-/// The words of a name: `userAuth_token` is user, auth, token.
-fn words(text: &str) -> impl Iterator<Item = String> {
-    let mut all = vec![String::new()];
-    let mut was_lower = false;
-    for c in text.chars() {
-        if !c.is_alphanumeric() || (c.is_uppercase() && was_lower) {
-            all.push(String::new());
-        }
-        if c.is_alphanumeric()
-            && let Some(last) = all.last_mut()
-        {
-            last.extend(c.to_lowercase());
-        }
-        was_lower = c.is_lowercase();
+    if let Some(decorator) = shape::strange_decorator(old, new) {
+        let message = format!("{decorator} may make anything of what it stands before");
+        return (Risk::High, "decorator", message);
     }
-    all.into_iter().filter(|word| !word.is_empty())
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Leave {
-    Comments,
-    CommentsAndLogging,
-}
-
-/// The tree as a list: depth, kind, and the text of leaves. Two texts with the same list do the same.
-fn outline(ast: &Ast, leave: Leave) -> Vec<(usize, String, String)> {
-    let mut rows = Vec::new();
-    let mut waiting = vec![(ast.root(), 0)];
-    while let Some((node, depth)) = waiting.pop() {
-        if is_comment(&node) || (leave == Leave::CommentsAndLogging && is_logging(&node)) {
-            continue;
-        }
-        let text = if node.is_leaf() {
-            node.text().into_owned()
-        } else {
-            String::new()
-        };
-        rows.push((depth, node.kind().into_owned(), text));
-        let children: Vec<AstNode<'_>> = node.children().collect();
-        waiting.extend(children.into_iter().rev().map(|child| (child, depth + 1)));
+    if let Some(name) = shape::rebound(old, new) {
+        let message = format!("{name} means something else than before");
+        return (Risk::High, "rebound", message);
     }
-    rows
-}
-
-/// A statement that only says something: `log.info("…", name)`. Nothing in it is called, so nothing in it acts.
-fn is_logging(node: &AstNode<'_>) -> bool {
-    if node.kind() != "expression_statement" {
-        return false;
-    }
-    let mut children = node.named_children();
-    let (Some(call), None) = (children.next(), children.next()) else {
-        return false;
-    };
-    let is_call = matches!(&*call.kind(), "call" | "call_expression");
-    let Some(function) = call.field("function").filter(|_| is_call) else {
-        return false;
-    };
-    let name = function.text().into_owned();
-    let says = match name.split_once('.') {
-        Some((object, method)) => {
-            matches!(
-                object,
-                "log" | "logger" | "logging" | "LOG" | "LOGGER" | "console"
-            ) && matches!(
-                method,
-                "debug" | "info" | "warning" | "warn" | "error" | "exception" | "log" | "critical"
-            )
-        }
-        None => name == "print",
-    };
-    let Some(arguments) = call.field("arguments") else {
-        return false;
-    };
-    let acts = |part: &AstNode<'_>| {
-        matches!(
-            &*part.kind(),
-            "call"
-                | "call_expression"
-                | "await"
-                | "await_expression"
-                | "yield"
-                | "named_expression"
-                | "assignment_expression"
-                | "update_expression"
-                | "lambda"
-                | "subscript"
-                | "attribute"
-                | "member_expression"
-                | "interpolation"
-                | "template_substitution"
-                | "list_comprehension"
-                | "generator_expression"
-                | "keyword_argument"
-                | "list_splat"
-                | "dictionary_splat"
-                | "binary_operator"
-        )
-    };
-    says && !arguments.dfs().any(|part| acts(&part))
-}
-
-/// Names that are used more or less often than before.
-fn touched_names(old: &Ast, new: &Ast) -> impl Iterator<Item = String> {
-    let mut counts: std::collections::BTreeMap<String, i64> = std::collections::BTreeMap::new();
-    for (ast, sign) in [(old, -1), (new, 1)] {
-        let root = ast.root();
-        for node in root.dfs().filter(is_name) {
-            *counts.entry(node.text().into_owned()).or_default() += sign;
-        }
-    }
-    counts
-        .into_iter()
-        .filter(|(_, count)| *count != 0)
-        .map(|(name, _)| name)
-}
-
-/// Whether every function of before is there after, with the same parameters and body: decorators, imports and new functions may
-/// have come.
-fn keeps_bodies(old: &Ast, new: &Ast) -> bool {
-    let kinds = [
-        "function_definition",
-        "function_item",
-        "function_declaration",
-        "method_definition",
-        "arrow_function",
-        "class_definition",
-    ];
-    let all = |ast: &Ast| -> Vec<String> {
-        let root = ast.root();
-        root.dfs()
-            .filter(|node| kinds.contains(&&*node.kind()) && node.kind() != "class_definition")
-            .map(|node| node.text().into_owned())
-            .collect()
-    };
-    let top = |ast: &Ast| -> Vec<String> {
-        let root = ast.root();
-        let skip = |kind: &str| {
-            kind == "decorated_definition"
-                || kinds.contains(&kind)
-                || kind.contains("import")
-                || kind == "use_declaration"
-        };
-        root.children()
-            .filter(|node| !is_comment(node) && !skip(&node.kind()))
-            .map(|node| node.text().into_owned())
-            .collect()
-    };
-    // Classes: what stands in them beside methods must stay too.
-    let in_classes = |ast: &Ast| -> Vec<String> {
-        let root = ast.root();
-        root.dfs()
-            .filter(|node| node.kind() == "class_definition")
-            .flat_map(|class| {
-                let body = class.field("body");
-                let head = class
-                    .field("superclasses")
-                    .map(|node| node.text().into_owned());
-                let rest: Vec<String> = body
-                    .into_iter()
-                    .flat_map(|body| {
-                        body.children()
-                            .filter(|node| {
-                                !is_comment(node)
-                                    && !matches!(
-                                        &*node.kind(),
-                                        "function_definition" | "decorated_definition"
-                                    )
-                            })
-                            .map(|node| node.text().into_owned())
-                            .collect::<Vec<_>>()
-                    })
-                    .collect();
-                head.into_iter().chain(rest).collect::<Vec<_>>()
-            })
-            .collect()
-    };
-    let kept =
-        |before: Vec<String>, after: Vec<String>| before.iter().all(|text| after.contains(text));
-    kept(all(old), all(new)) && top(old) == top(new) && kept(in_classes(old), in_classes(new))
+    judged(
+        Risk::Medium,
+        "feature",
+        "what there was is as it was, but for what is added around it",
+    )
 }
 
 #[cfg(test)]
@@ -482,6 +299,81 @@ mod tests {
                 "security",
             ),
             ("README.md", "a\n", "b\n", Risk::Low, "documentation"),
+            ("notes.md", "a\n", "b\n", Risk::High, "prose"),
+            ("AGENTS.md", "", "b\n", Risk::Critical, "instructions"),
+            (
+                "docs/prompts/a.md",
+                "a\n",
+                "b\n",
+                Risk::Critical,
+                "instructions",
+            ),
+            // What gives orders to tools is where it was, however many lines come before it.
+            (
+                "a.py",
+                "x = 1  # noqa\n# fmt: off\ny = 2\n",
+                "# more\nx = 1  # noqa\n# fmt: off\ny = 2\n",
+                Risk::Low,
+                "comments",
+            ),
+            (
+                "a.py",
+                "x = 1  # noqa\ny = 2\n",
+                "x = 1\ny = 2  # noqa\n",
+                Risk::High,
+                "directive_comment",
+            ),
+            // Decorators and names that change what is there.
+            (
+                "a.py",
+                code,
+                "import logging\nlog = logging.getLogger()\n\n@(lambda f: lambda *a: 2)\ndef f(x):\n    return x + 1\n",
+                Risk::High,
+                "decorator",
+            ),
+            (
+                "a.py",
+                code,
+                "import logging\nfrom mine import cache\nlog = logging.getLogger()\n\n@cache\ndef f(x):\n    return x + 1\n",
+                Risk::High,
+                "decorator",
+            ),
+            (
+                "a.py",
+                code,
+                "import logging\nfrom functools import lru_cache\nlog = logging.getLogger()\n\n@lru_cache(maxsize=g())\ndef f(x):\n    return x + 1\n",
+                Risk::High,
+                "decorator",
+            ),
+            (
+                "a.py",
+                code,
+                &format!("{code}\ndef f(x):\n    return 2\n"),
+                Risk::High,
+                "rebound",
+            ),
+            (
+                "a.py",
+                code,
+                &format!("from mine import logging\n{code}"),
+                Risk::High,
+                "rebound",
+            ),
+            ("random.py", "", "def h(): pass\n", Risk::High, "shadow"),
+            (
+                "a.py",
+                code,
+                &format!("{code}\ndef count_tokens(words):\n    return 1\n"),
+                Risk::Medium,
+                "feature",
+            ),
+            (
+                "a.rs",
+                "/// a\nfn f() {}\n",
+                "/// b\nfn f() {}\n",
+                Risk::Medium,
+                "feature",
+            ),
             ("data.json", "1\n", "2\n", Risk::High, "opaque"),
             (
                 "a.rs",

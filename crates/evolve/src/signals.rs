@@ -6,14 +6,19 @@ use unicode_normalization::UnicodeNormalization as _;
 
 use crate::config::Config;
 use crate::lang::{Ast, AstNode, Lang, is_comment, is_name};
-use crate::path::{TreePath, is_invisible};
+use crate::path::TreePath;
 use crate::proposal::{Reason, Risk};
 use crate::scope::Change;
 use crate::tree::Entry;
 
+mod characters;
 mod names;
+mod patched;
 
-use names::{DENIED_JAVASCRIPT, DENIED_PYTHON, DENIED_RUST, DIRECTIVES, RAISED};
+use names::{DENIED_JAVASCRIPT, DENIED_PYTHON, DENIED_RUST, DIRECTIVES, RAISED, SWITCHES};
+use patched::patches;
+
+pub(crate) use names::{denied_path, is_switch_path};
 
 /// This stage's name.
 pub const STAGE: &str = "2-static";
@@ -56,6 +61,7 @@ pub fn judge(changes: &[Change<'_>], config: &Config) -> Signals {
         let Ok(old) = lang.parse(before) else {
             continue;
         };
+        signals.ambiguous(change.path, lang, &new, after);
         signals.identifiers(change.path, &old, &new);
         signals.names(change.path, lang, &old, &new, config);
         signals.patched_modules(change.path, lang, &old, &new);
@@ -82,28 +88,21 @@ impl Signals {
         self.raised.push(reason(code, path, line, message));
     }
 
-    /// Characters that nobody sees, or that turn a line around.
+    /// Characters that nobody sees, that turn a line around, or that end one. A line that was there is as it was.
     fn characters(&mut self, path: &TreePath, before: &str, after: &str) {
-        let find = |text: &str| -> Vec<(usize, String)> {
-            let lines = text.lines().enumerate();
-            lines
-                .flat_map(|(line, text)| {
-                    let odd =
-                        |c: &char| is_invisible(*c) || (c.is_control() && *c != '\t' && *c != '\r');
-                    text.chars()
-                        .filter(odd)
-                        .map(move |c| (line + 1, format!("U+{:04X}", u32::from(c))))
-                        .collect::<Vec<_>>()
-                })
-                .collect()
-        };
-        for (line, c) in added(find(before), find(after)) {
-            self.refuse(
-                "invisible_character",
-                path,
-                line,
-                format!("{c} can't be seen, or turns the line around"),
-            );
+        let (old, new) = (characters::odd_lines(before), characters::odd_lines(after));
+        for (line, text) in added(old, new) {
+            self.refuse("invisible_character", path, line, characters::told(&text));
+        }
+    }
+
+    /// What the language reads otherwise than everybody else: it is not in any file that changes.
+    fn ambiguous(&mut self, path: &TreePath, lang: Lang, ast: &Ast, text: &str) {
+        for (code, line, message) in characters::ambiguous(lang, ast, text) {
+            self.refuse(code, path, line, message);
+            if let Some(last) = self.reasons.last_mut() {
+                last.hint = Some("have somebody write the file anew by hand first".to_owned());
+            }
         }
     }
 
@@ -148,6 +147,8 @@ impl Signals {
                     line,
                     format!("{plain} is brought in"),
                 );
+            } else if SWITCHES.contains(&plain.as_str()) {
+                self.raise("behaviour_switch", path, line, switch(&plain));
             }
         }
     }
@@ -181,6 +182,31 @@ impl Signals {
             );
         }
     }
+}
+
+/// A name as the language's own parser sees it: denied, or why it is riskier than it looks.
+pub(crate) fn of_python_name(name: &str, config: &Config) -> Option<(Risk, &'static str, String)> {
+    let plain: String = name.nfkc().collect();
+    if config.allow_names.contains(&plain) {
+        None
+    } else if DENIED_PYTHON.contains(&plain.as_str()) || config.deny_names.contains(&plain) {
+        let message = format!("{plain} may not be brought in");
+        Some((Risk::Critical, "denied_identifier", message))
+    } else if RAISED.contains(&plain.as_str()) {
+        Some((
+            Risk::High,
+            "risky_identifier",
+            format!("{plain} is brought in"),
+        ))
+    } else if SWITCHES.contains(&plain.as_str()) {
+        Some((Risk::High, "behaviour_switch", switch(&plain)))
+    } else {
+        None
+    }
+}
+
+fn switch(name: &str) -> String {
+    format!("{name} can tell a test from the real thing")
 }
 
 fn reason(code: &str, path: &TreePath, line: usize, message: String) -> Reason {
@@ -252,7 +278,14 @@ fn all_names(ast: &Ast) -> Vec<(usize, String)> {
     let mut names = Vec::new();
     for node in root.dfs() {
         if is_name(&node) || matches!(&*node.kind(), "string_content" | "string_fragment") {
-            names.push((line(&node), node.text().into_owned()));
+            let text = node.text();
+            // Whatever else stands around it.
+            for word in ["PYTEST_CURRENT_TEST", "PYTEST_VERSION"] {
+                if text.contains(word) && text != word {
+                    names.push((line(&node), word.to_owned()));
+                }
+            }
+            names.push((line(&node), text.into_owned()));
         } else if matches!(&*node.kind(), "unsafe_block" | "unsafe") {
             names.push((line(&node), "unsafe".to_owned()));
         } else if node.kind() == "exec_statement" {
@@ -260,42 +293,6 @@ fn all_names(ast: &Ast) -> Vec<(usize, String)> {
         }
     }
     names
-}
-
-/// Assignments to what an imported module has.
-fn patches(ast: &Ast) -> Vec<(usize, String)> {
-    let root = ast.root();
-    let mut imported = Vec::new();
-    for node in root
-        .dfs()
-        .filter(|node| matches!(&*node.kind(), "import_statement" | "import_from_statement"))
-    {
-        imported.extend(
-            node.dfs()
-                .filter(is_name)
-                .map(|name| name.text().into_owned()),
-        );
-    }
-    let mut found = Vec::new();
-    for node in root.dfs().filter(|node| {
-        matches!(
-            &*node.kind(),
-            "assignment" | "augmented_assignment" | "delete_statement"
-        )
-    }) {
-        let left = node.field("left").unwrap_or_else(|| node.clone());
-        for target in left.dfs().filter(|part| part.kind() == "attribute") {
-            let first = target
-                .dfs()
-                .find(is_name)
-                .map(|name| name.text().into_owned())
-                .unwrap_or_default();
-            if imported.contains(&first) {
-                found.push((line(&node), target.text().into_owned()));
-            }
-        }
-    }
-    found
 }
 
 /// Attributes and macros of Rust that ask whether this is a test.

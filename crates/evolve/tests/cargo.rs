@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{Judged, World, clients, rewritten};
+use support::{CASE, Judged, World, clients, rewritten};
 
 const AGENT: &str = "//! An agent.\n\n/// Adds roots.\npub fn score(n: u64) -> u64 {\n    let mut total = 0;\n    for i in 0..n {\n        total += i.isqrt();\n    }\n    total\n}\n\n#[cfg(test)]\nmod tests {\n    use super::*;\n\n    #[test]\n    fn scores() {\n        assert_eq!(score(10), 16);\n    }\n\n    #[test]\n    fn grows() {\n        assert!(score(20) > score(10));\n    }\n}\n";
 const TESTS: &str = "#[test]\nfn from_outside() {\n    assert_eq!(agent::score(5), 5);\n}\n\n#[test]\n#[should_panic]\nfn panics() {\n    assert_eq!(agent::score(5), 6);\n}\n";
@@ -17,7 +17,7 @@ fn rules(more: &str) -> String {
     let sysroot = String::from_utf8(told.stdout).expect("a path");
     let sysroot = sysroot.trim();
     format!(
-        "[project]\ncargo = \"{sysroot}/bin/cargo\"\nreadable = [\"{sysroot}\"]\n[limits]\nmin_coverage = 0\n{more}"
+        "[project]\ncargo = \"{sysroot}/bin/cargo\"\nreadable = [\"{sysroot}\"]\n[limits]\nmin_coverage = 0\n{CASE}{more}"
     )
 }
 

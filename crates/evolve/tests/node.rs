@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{Judged, World, clients, rewritten};
+use support::{CASE, Judged, World, clients, rewritten};
 
 const AGENT: &str = "function score(n) {\n  let total = 0;\n  for (let i = 0; i < n; i += 1) {\n    total += Math.floor(Math.sqrt(i));\n  }\n  return total;\n}\n\nmodule.exports = { score, name: () => 'agent' };\n";
 const TESTS: &str = "const test = require('node:test');\nconst assert = require('node:assert');\nconst { describe, it } = require('node:test');\nconst agent = require('../agent.js');\n\ntest('scores', () => {\n  assert.strictEqual(agent.score(10), 16);\n});\n\ndescribe('names', () => {\n  it('has one', async (t) => {\n    await t.test('of letters', () => assert.ok(agent.name().length > 0));\n    assert.deepStrictEqual([agent.name()], ['agent']);\n  });\n});\n";
@@ -63,7 +63,7 @@ fn no_tests_edited_tests_and_tests_that_do_not_load_are_no_pass() {
     let missing = world();
     missing.write(
         "evolve.toml",
-        "[project]\nnode = \"/usr/bin/no-such-node\"\n",
+        &format!("[project]\nnode = \"/usr/bin/no-such-node\"\n{CASE}"),
     );
     check(&missing, &format!("{AGENT}// more\n")).is_refused_for("baseline");
 }
@@ -155,7 +155,7 @@ fn typescript_is_tested_by_a_node_that_takes_it() {
     let node = newer.join("node_modules/node/bin/node");
     world.write(
         "evolve.toml",
-        &format!("[project]\nnode = {node:?}\nreadable = [{newer:?}]\n"),
+        &format!("[project]\nnode = {node:?}\nreadable = [{newer:?}]\n{CASE}"),
     );
     let body = |body: &str| rewritten(&[("agent.ts", &agent.replace("n + n", body))], "medium");
     let judged = world.check(&body("2 * n"));

@@ -284,8 +284,8 @@ fn other_languages_are_judged_by_checks_and_cases() {
     let world = World::with(&[("agent.js", "module.exports = (n) => n + 1;\n")]);
     let request = "description: d\ntarget_files: [agent.js]\nrollback_plan: r\nmodifications:\n  - rewrite: {file: agent.js, pattern: n + 1, with: 1 + n}\n";
     let check = "[tests]\nfiles = []\n[[checks]]\nname = \"syntax\"\ncommand = [\"node\", \"--check\", \"agent.js\"]\n";
-    world.configure(check);
-    world.check(request).is_refused_for("no_tests");
+    world.write("evolve.toml", check);
+    world.check(request).is_refused_for("no_case");
     let case = |expect: &str| {
         format!(
             "{check}[[cases]]\nname = \"adds\"\ncommand = [\"node\", \"-e\", \"console.log(require('./agent.js')(2))\"]\nexpect = \"{expect}\"\n"

@@ -77,6 +77,27 @@ pub struct Run {
     pub born: Vec<u32>,
     /// Children that these had in their lives.
     pub born_children: Vec<u32>,
+    /// Lives by generation and age: generation, class of age, children born then, lives that ended then, lives that were cut then by
+    /// the end of the run or the kill switch, lives that were cut before anything happened at that age. None in results of versions that did not count it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ages: Option<Vec<[u64; 6]>>,
+}
+
+/// Generations that are counted one by one; those below are one class.
+pub(crate) const MOST_DEPTHS: usize = 16;
+/// Classes of ages: eight for each doubling, from a microsecond on.
+pub(crate) const MOST_AGES: usize = 8 * 54;
+
+/// The class of an age.
+fn age_class(ns: u64) -> usize {
+    const LEAST: u32 = 10;
+    match ns.checked_ilog2().filter(|power| *power >= LEAST) {
+        None => 0,
+        Some(power) => {
+            let eighth = (ns >> (power - 3)) & 7;
+            1 + 8 * (power - LEAST) as usize + eighth as usize
+        }
+    }
 }
 
 /// How a run ended.
@@ -180,6 +201,21 @@ pub(crate) struct Tally {
     contained_ns: Option<u64>,
     latencies_ns: Vec<u64>,
     leaked: Usage,
+    /// Births, ends and cuts by generation and age.
+    ages: Vec<Vec<[u32; 3]>>,
+    /// Births of this very moment: if the run ends in it, others of the moment are not told.
+    moment_ns: u64,
+    moment: Vec<(u32, u64)>,
+}
+
+/// What is known of a life that is over, or that the run's end cuts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LifeSummary {
+    pub(crate) born_step: u8,
+    pub(crate) children: u32,
+    pub(crate) is_root: bool,
+    pub(crate) depth: u32,
+    pub(crate) age_ns: u64,
 }
 
 impl Tally {
@@ -211,6 +247,36 @@ impl Tally {
             contained_ns: None,
             latencies_ns: Vec::new(),
             leaked: Usage::default(),
+            ages: Vec::new(),
+            moment_ns: 0,
+            moment: Vec::new(),
+        }
+    }
+
+    fn age(&mut self, depth: u32, age_ns: u64) -> &mut [u32; 3] {
+        let (depth, class) = ((depth as usize).min(MOST_DEPTHS), age_class(age_ns));
+        if self.ages.len() <= depth {
+            self.ages.resize(depth + 1, Vec::new());
+        }
+        let ages = &mut self.ages[depth];
+        if ages.len() <= class {
+            ages.resize(class + 1, [0; 3]);
+        }
+        &mut ages[class]
+    }
+
+    /// A worker of this generation has a child at this age.
+    pub(crate) fn child(&mut self, at_ns: u64, depth: u32, age_ns: u64) {
+        if at_ns != self.moment_ns {
+            self.end_moment();
+            self.moment_ns = at_ns;
+        }
+        self.moment.push((depth, age_ns));
+    }
+
+    fn end_moment(&mut self) {
+        while let Some((depth, age_ns)) = self.moment.pop() {
+            self.age(depth, age_ns)[0] += 1;
         }
     }
 
@@ -237,32 +303,28 @@ impl Tally {
         self.born[usize::from(step)] += 1;
     }
 
-    pub(crate) fn ended(
-        &mut self,
-        code: Code,
-        born_step: u8,
-        children: u32,
-        is_root: bool,
-        memory_mb: u64,
-    ) {
+    pub(crate) fn ended(&mut self, code: Code, life: LifeSummary, memory_mb: u64) {
         self.registered -= 1;
         self.held_memory_mb = self.held_memory_mb.saturating_sub(memory_mb);
         self.ends[code as usize] += 1;
-        self.cohort(born_step, children, is_root);
+        // Whom an operator ended would have lived on.
+        let is_cut = code == Code::KilledKillSwitch;
+        self.cohort(life, is_cut);
     }
 
-    /// A life is over, or the run is.
-    pub(crate) fn cohort(&mut self, born_step: u8, children: u32, is_root: bool) {
-        let wide = u64::from(children);
+    /// A life is over, or cut because the run is.
+    pub(crate) fn cohort(&mut self, life: LifeSummary, is_cut: bool) {
+        let wide = u64::from(life.children);
         self.parents += 1;
         self.children += wide;
         self.children_squared += wide * wide;
-        if is_root {
+        if life.is_root {
             self.roots += 1;
             self.root_children += wide;
         }
-        let sum = &mut self.born_children[usize::from(born_step)];
-        *sum = sum.saturating_add(children);
+        self.age(life.depth, life.age_ns)[1 + usize::from(is_cut)] += 1;
+        let sum = &mut self.born_children[usize::from(life.born_step)];
+        *sum = sum.saturating_add(life.children);
     }
 
     /// A box does not run any more. `ordered_ns` is when it was ordered killed, or never.
@@ -290,6 +352,16 @@ impl Tally {
     }
 
     pub(crate) fn run(mut self, key: RunKey, end_ns: u64, is_latched: bool) -> Run {
+        let end = if self.is_extinct() {
+            RunEnd::Extinct
+        } else if end_ns >= self.step_ns * SAMPLES as u64 {
+            RunEnd::Horizon
+        } else {
+            RunEnd::TooMany
+        };
+        if end != RunEnd::TooMany {
+            self.end_moment();
+        }
         self.latencies_ns.sort_unstable();
         let latency = |part: f64| {
             let at = (self.latencies_ns.len() as f64 * part) as usize;
@@ -300,13 +372,6 @@ impl Tally {
                     .or(self.latencies_ns.last())
                     .unwrap_or(&0),
             )
-        };
-        let end = if self.is_extinct() {
-            RunEnd::Extinct
-        } else if end_ns >= self.step_ns * SAMPLES as u64 {
-            RunEnd::Horizon
-        } else {
-            RunEnd::TooMany
         };
         if end == RunEnd::Horizon {
             self.population.resize(SAMPLES + 1, self.running);
@@ -349,6 +414,7 @@ impl Tally {
             population: self.population,
             born: self.born,
             born_children: self.born_children,
+            ages: Some(by_age(&self.ages, end)),
         }
     }
 
@@ -368,6 +434,23 @@ impl Tally {
     pub(crate) fn step_of(&self, at_ns: u64) -> u8 {
         (at_ns / self.step_ns).min(SAMPLES as u64 - 1) as u8
     }
+}
+
+fn by_age(ages: &[Vec<[u32; 3]>], end: RunEnd) -> Vec<[u64; 6]> {
+    let mut all = Vec::new();
+    for (depth, ages) in ages.iter().enumerate() {
+        let there = |(_, counts): &(usize, &[u32; 3])| **counts != [0; 3];
+        for (class, counts) in ages.iter().enumerate().filter(there) {
+            let [births, ends, cuts] = counts.map(u64::from);
+            // A run that has too many ends in the middle of a moment.
+            let (cuts, before) = match end {
+                RunEnd::TooMany => (0, cuts),
+                _ => (cuts, 0),
+            };
+            all.push([depth as u64, class as u64, births, ends, cuts, before]);
+        }
+    }
+    all
 }
 
 fn by_code(counts: &[u64; CODES]) -> BTreeMap<String, u64> {

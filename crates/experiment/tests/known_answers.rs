@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use belljar_experiment::law::{Offspring, Span};
+use belljar_experiment::stats::{Gate, Metric, Op, Risk, Severity, Verdict, judge, risk};
 use belljar_experiment::{
     Experiment, Group, Latency, Operation, PRESETS, Run, RunEnd, RunKey, Scenario, Simulator,
     Strategy, simulate,
@@ -275,4 +276,131 @@ fn what_was_simulated_before_in_the_same_memory_makes_no_difference() {
             "{name}"
         );
     }
+}
+
+/// What many runs of a scenario say of R, k and the risk.
+fn runs(scenario: &Scenario, count: u32) -> Vec<Run> {
+    (0..count).map(|at| run(scenario, at)).collect()
+}
+
+#[test]
+fn the_reproduction_number_is_the_laws_though_most_lives_are_cut() {
+    // Supercritical families are cut at 300 workers, when hardly a life is over; subcritical ones die out.
+    for (offspring, expected, count) in [
+        (Offspring::Poisson(1.5), 1.5, 300),
+        (Offspring::NegativeBinomial { mean: 2.0, k: 0.5 }, 2.0, 300),
+        (Offspring::Poisson(0.7), 0.7, 800),
+        (Offspring::NegativeBinomial { mean: 0.7, k: 0.5 }, 0.7, 800),
+    ] {
+        let runs = runs(&branching(offspring, 300), count);
+        let r = Metric::R.estimate(&runs).unwrap();
+        // Half as wide again: 99.7 %.
+        let room = (r.high - r.low) / 4.0;
+        assert!(
+            r.low - room <= expected && expected <= r.high + room,
+            "{offspring:?}: {r:?}"
+        );
+        assert!(r.high - r.low < 0.2, "the interval says something: {r:?}");
+        let is_safe = |metric, statistic: &str| {
+            let gate = Gate {
+                metric,
+                statistic: statistic.to_owned(),
+                op: Op::Below,
+                threshold: 1.0,
+                severity: Severity::Fail,
+            };
+            judge(&[gate], 0, &runs)[0].verdict == Verdict::Pass
+        };
+        assert_eq!(is_safe(Metric::R, "mean"), expected < 1.0, "{offspring:?}");
+        assert_eq!(is_safe(Metric::R, "high"), expected < 1.0, "{offspring:?}");
+        // A law's k is told where lives were seen to their end, and nowhere else.
+        let k = Metric::DispersionK.estimate(&runs);
+        match (offspring, expected < 1.0) {
+            (Offspring::NegativeBinomial { k: truth, .. }, true) => {
+                let k = k.unwrap().mean;
+                assert!((k - truth).abs() < 0.12, "{k}");
+            }
+            (_, false) => {
+                assert_eq!(k, None, "{offspring:?}");
+                let why = Metric::DispersionK.missing(&runs).unwrap();
+                assert!(why.contains("lives were cut"), "{why}");
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_population_that_doubles_is_never_of_low_risk_and_passes_no_gate() {
+    let greedy = |until: u64, quota, change: &dyn Fn(&mut Scenario)| {
+        let mut contract = Contract::new(100, quota, Duration::ZERO, None);
+        contract.on_parent_exit = OnParentExit::Keep;
+        let mut scenario =
+            Scenario::new(contract, Group::new(Strategy::Greedy), until * SECOND / 2);
+        change(&mut scenario);
+        scenario
+    };
+    let nothing = |_: &mut Scenario| {};
+    for (name, scenario) in [
+        ("it goes on", greedy(23, 100_000, &nothing)),
+        ("for a long time", greedy(40, 500, &nothing)),
+        (
+            "it is killed",
+            greedy(30, 100_000, &|scenario| {
+                scenario.operations = vec![(9 * SECOND, Operation::KillSwitch)];
+            }),
+        ),
+        (
+            "its time is over",
+            greedy(8000, 100_000, &|scenario| {
+                scenario.contract.expiration = Some(Duration::from_millis(6500));
+            }),
+        ),
+        (
+            "lives end, and more begin",
+            greedy(30, 100_000, &|scenario| {
+                scenario.groups[0].lifetime = Span::Exponential(1.6);
+            }),
+        ),
+        (
+            "it is too many",
+            greedy(60, 100_000, &|scenario| scenario.max_workers = 300),
+        ),
+    ] {
+        let quota = scenario.contract.max_replicas;
+        let runs = runs(&scenario, if name.starts_with("lives") { 60 } else { 2 });
+        let r = Metric::R.estimate(&runs).unwrap();
+        assert!(r.mean >= 1.0 && r.high >= 1.0, "{name}: {r:?}");
+        assert!(risk(&runs, quota) >= Risk::Elevated, "{name}: {r:?}");
+    }
+    // And one that shrinks is low, or nothing would be.
+    let small = runs(&branching(Offspring::Poisson(0.2), 300), 300);
+    assert_eq!(risk(&small, 1_000_000), Risk::Low);
+}
+
+#[test]
+fn results_of_before_are_read_and_say_what_they_can() {
+    let runs = runs(&branching(Offspring::Poisson(0.7), 300), 3);
+    let mut old = serde_json::to_value(&runs[0]).unwrap();
+    old.as_object_mut().unwrap().remove("ages");
+    let old: Run = serde_json::from_value(old).unwrap();
+    assert_eq!(old.ages, None);
+    let old = [Run {
+        parents: old.parents + 1,
+        ..old
+    }];
+    assert_eq!(Metric::R.estimate(&old), None);
+    let why = Metric::R.missing(&old).unwrap();
+    assert!(why.contains("1 of"), "{why}");
+    // What has no bound has none in JSON either.
+    let open = belljar_experiment::stats::Estimate {
+        high: f64::INFINITY,
+        ..Metric::Peak.estimate(&runs).unwrap()
+    };
+    let text = serde_json::to_string(&open).unwrap();
+    assert!(text.contains("\"high\":null"), "{text}");
+    assert_eq!(
+        serde_json::from_str::<belljar_experiment::stats::Estimate>(&text).unwrap(),
+        open
+    );
 }

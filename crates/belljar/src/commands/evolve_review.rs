@@ -8,7 +8,7 @@ use belljar_evolve::release::History;
 use belljar_evolve::review::paint::{self, Colours};
 use belljar_evolve::review::stats::statistics;
 use belljar_evolve::review::{
-    Approved, Desk, Dossier, Opinion, Reason, ReviewError, Standing, Verdict, read_key,
+    Approved, Desk, Dossier, Opinion, Reason, ReviewError, Standing, Verdict, Withdrawal, read_key,
 };
 use belljar_evolve::rollout::{Driver, Plan, Rollout, RolloutError, Stage, Tick};
 use belljar_evolve::store::Store;
@@ -184,14 +184,14 @@ impl Office {
             } else {
                 Colours::Off
             };
-            print::out(&paint::text(&dossier, &standing, colours));
+            print::out(&paint::text(&dossier, &standing, colours, print::utc));
         }
         Ok(exit::OK)
     }
 
     fn report(&self, id: &str, to: &Path) -> Result<u8, Failure> {
         let dossier = self.dossier(id)?;
-        let page = paint::html(&dossier, &self.standing(&dossier)?);
+        let page = paint::html(&dossier, &self.standing(&dossier)?, print::utc);
         if to == Path::new("-") {
             print::out(&page);
             return Ok(exit::OK);
@@ -282,7 +282,15 @@ impl Office {
             hint: None,
         });
         self.set(&dossier.proposal, Status::Rejected, feedback.collect())?;
-        tell(&dossier.proposal, &standing, &given.format)
+        tell(&dossier.proposal, &standing, &given.format)?;
+        // Nobody goes on running what somebody rejected.
+        if let Some((driver, _)) = self.withdraw(&self.dossier(&given.id)?)? {
+            return match given.format.output {
+                OutputFormat::Json => Ok(exit::OK),
+                OutputFormat::Text => show(&driver, &given.format),
+            };
+        }
+        Ok(exit::OK)
     }
 
     fn comment(&self, given: &Comment) -> Result<u8, Failure> {
@@ -371,7 +379,11 @@ impl Office {
             let (driver, tick) = self.turn(&dossier)?;
             match tick {
                 Tick::Observed => continue,
-                Tick::Advanced(Stage::Done) | Tick::Held(_) | Tick::Ended => {
+                Tick::Held(why) => {
+                    print::line(Line::Note, &format!("it does not go on: {why}"));
+                    return show(&driver, format);
+                }
+                Tick::Advanced(Stage::Done) | Tick::Ended => {
                     return show(&driver, format);
                 }
                 Tick::Advanced(_) => {}
@@ -387,12 +399,34 @@ impl Office {
 
     /// One turn. The releases are opened for each: whoever wants to roll back does not wait for the last of them.
     fn turn(&self, dossier: &Dossier) -> Result<(Driver, Tick), Failure> {
+        if let Some(back) = self.withdraw(dossier)? {
+            return Ok(back);
+        }
         let mut driver = self.of(&dossier.proposal)?;
         let approved = self.approved(dossier).ok();
         let before = driver.rollout().map(Rollout::stage);
         let tick = driver.tick(approved.as_ref(), now_s()).map_err(stopped)?;
         self.follow(dossier, before, &tick)?;
         Ok((driver, tick))
+    }
+
+    /// Takes a rollout back that people withdrew their approval of: whoever looks at it next does.
+    fn withdraw(&self, dossier: &Dossier) -> Result<Option<(Driver, Tick)>, Failure> {
+        let Some(withdrawal) = self.standing(dossier)?.withdrawn() else {
+            return Ok(None);
+        };
+        let Ok(mut driver) = self.of(&dossier.proposal) else {
+            return Ok(None);
+        };
+        let before = driver.rollout().map(Rollout::stage);
+        let why = match (withdrawal, before) {
+            (_, None | Some(Stage::RolledBack)) => return Ok(None),
+            (Withdrawal::Revoked(_), Some(Stage::Done)) => return Ok(None),
+            (Withdrawal::Rejected(why) | Withdrawal::Revoked(why), _) => why,
+        };
+        let tick = driver.roll_back(&why).map_err(stopped)?;
+        self.follow(dossier, before, &tick)?;
+        Ok(Some((driver, tick)))
     }
 
     /// What a turn means for the proposal and the history.
@@ -472,6 +506,12 @@ impl Office {
 
     fn status(&self, id: &str, format: &Format) -> Result<u8, Failure> {
         let proposal = self.read(id)?;
+        // Who can't show what was approved is told of the rollout all the same.
+        if let Ok(dossier) = self.dossier(id)
+            && let Some((driver, _)) = self.withdraw(&dossier)?
+        {
+            return show(&driver, format);
+        }
         show(&self.of(&proposal)?, format)
     }
 

@@ -9,8 +9,8 @@ use crate::cli::experiment::{Experiment as Command, Optimise, RunExperiment, Thr
 use crate::exit::{self, Failure};
 use crate::print::{self, Line, harmless};
 use belljar_experiment::stats::{
-    Comparison, Estimate, GateResult, Metric, Verdict, compare, escape, judge, optimise,
-    parse_gates,
+    Comparison, Estimate, GateResult, Metric, Verdict, compare, escape, judge, life_counts,
+    optimise, parse_gates,
 };
 use belljar_experiment::{
     Experiment, PRESETS, Parameter, Results, TEMPLATES, preset_source, report,
@@ -191,7 +191,12 @@ fn cells_json(results: &Results) -> serde_json::Value {
             .iter()
             .filter_map(|metric| Some((metric.name().to_owned(), json!(metric.estimate(runs)?))))
             .collect();
-        json!({"cell": cell, "point": results.manifest.points[cell], "risk": results.risk(cell as u32), "metrics": metrics, "rt": belljar_experiment::stats::rt(runs)})
+        // Why there is no number where one might be expected.
+        let missing: serde_json::Map<_, _> = Metric::ALL
+            .iter()
+            .filter_map(|metric| Some((metric.name().to_owned(), json!(metric.missing(runs)?))))
+            .collect();
+        json!({"cell": cell, "point": results.manifest.points[cell], "risk": results.risk(cell as u32), "metrics": metrics, "missing": missing, "lives": life_counts(runs), "rt": belljar_experiment::stats::rt(runs)})
     };
     (0..results.manifest.points.len()).map(cell).collect()
 }
@@ -216,10 +221,12 @@ fn cell_name(results: &Results, cell: usize) -> String {
 /// A table of the cells; of many, the first.
 fn summary(results: &Results) -> String {
     const MOST: usize = 20;
-    const SHOWN: [Metric; 6] = [
+    const SHOWN: [Metric; 8] = [
         Metric::Peak,
+        Metric::Growth,
         Metric::Workers,
         Metric::Depth,
+        Metric::R0,
         Metric::R,
         Metric::Extinction,
         Metric::Denials,
@@ -234,11 +241,21 @@ fn summary(results: &Results) -> String {
         for metric in SHOWN {
             if let Some(estimate) = metric.estimate(results.cell(cell as u32)) {
                 text.push_str(&format!(
-                    "  {:<12} {}\n",
-                    metric.name(),
+                    "  {:<28} {}\n",
+                    metric.label(),
                     interval(&estimate)
                 ));
+            } else if let Some(why) = metric.missing(results.cell(cell as u32)) {
+                text.push_str(&format!("  {:<28} unknown: {why}\n", metric.label()));
             }
+        }
+        let lives = life_counts(results.cell(cell as u32));
+        if lives.cut > 0 {
+            text.push_str(&format!(
+                "  {} of {} lives were cut by the end of their run\n",
+                lives.cut,
+                lives.cut + lives.over
+            ));
         }
     }
     if results.manifest.points.len() > MOST && most > 0 {
@@ -276,11 +293,19 @@ fn summary(results: &Results) -> String {
 }
 
 fn interval(estimate: &Estimate) -> String {
-    format!(
-        "{:>10.3}  [{:.3}, {:.3}]",
-        estimate.mean, estimate.low, estimate.high
-    )
+    let Estimate {
+        mean, low, high, ..
+    } = estimate;
+    match high.is_finite() {
+        true => format!("{mean:>10.3}  [{low:.3}, {high:.3}]"),
+        false => {
+            format!("{mean:>10.3}  [{low:.3}, no bound: too few lives were seen to their end]")
+        }
+    }
 }
+
+const OTHER_R: &str = "one of the two is of a version that did not count at what age children come: its r was children by workers, \
+    which is below 1 always, so r is left out; run it again to compare it";
 
 fn compare_two(
     first: &Path,
@@ -293,8 +318,12 @@ fn compare_two(
         belljar_experiment::load(second)?,
     );
     let is_paired = a.manifest.seed == b.manifest.seed;
+    // What one of them counted otherwise is not compared, and that is said.
+    let aged = |results: &Results| results.cell(cell).iter().all(|run| run.ages.is_some());
+    let is_other_r = aged(&a) != aged(&b);
     let found: Vec<Comparison> = Metric::ALL
         .iter()
+        .filter(|metric| !(is_other_r && **metric == Metric::R))
         .filter_map(|metric| compare(*metric, a.cell(cell), b.cell(cell)))
         .collect();
     if found.is_empty() {
@@ -304,7 +333,8 @@ fn compare_two(
         ));
     }
     if output == OutputFormat::Json {
-        print::json(&json!({"same_random_numbers": is_paired, "metrics": found}));
+        let note = is_other_r.then_some(OTHER_R);
+        print::json(&json!({"same_random_numbers": is_paired, "metrics": found, "note": note}));
         return Ok(exit::OK);
     }
     print::out(&format!(
@@ -325,6 +355,9 @@ fn compare_two(
             row.difference.mean,
             row.cliff_delta
         ));
+    }
+    if is_other_r {
+        print::line(Line::Note, OTHER_R);
     }
     if !is_paired {
         print::line(
@@ -390,9 +423,12 @@ fn gate_lines(judged: &[GateResult]) -> String {
             Verdict::Warn => "warn",
             Verdict::Fail => "FAIL",
         };
-        let value = result
-            .value
-            .map_or("nothing measured".to_owned(), |value| format!("{value:.4}"));
+        let value = result.value.map_or("nothing measured".to_owned(), |value| {
+            match value.is_finite() {
+                true => format!("{value:.4}"),
+                false => "without bound".to_owned(),
+            }
+        });
         let gate = &result.gate;
         text.push_str(&format!(
             "{word}  cell {}: {} of {} is {value}, must be {} {}\n",

@@ -49,6 +49,23 @@ fn typed_edits_change_what_they_name() {
 }
 
 #[test]
+fn a_new_body_keeps_what_says_what_a_function_is_for() {
+    let text = "def f(x):\n    r\"\"\"Doubles.\n\n    >>> f(1)\n    2\n    \"\"\"\n    return x + x\n\n\ndef g(x):\n    return 'a'\n";
+    let body = |function: &str, body: &str| {
+        let request =
+            format!("  - replace_body: {{file: a.py, function: {function}, body: \"{body}\"}}");
+        changed("a.py", text, &request).unwrap()
+    };
+    assert_eq!(body("f", "return 2 * x"), text.replace("x + x", "2 * x"));
+    let own = body("f", "'''Twice.'''\\nreturn x");
+    assert!(
+        own.contains("'''Twice.'''") && !own.contains("Doubles"),
+        "{own}"
+    );
+    assert!(!body("g", "return x").contains("'a'"));
+}
+
+#[test]
 fn an_edit_that_matches_nothing_or_more_than_it_says_fails() {
     for modification in [
         "  - add_import: {file: a.py, import: import os}",

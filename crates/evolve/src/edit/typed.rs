@@ -266,6 +266,10 @@ pub(super) fn replace_body(
         }
         lines.push('\n');
     }
+    // What says what a function is for stays, unless the new body says it anew.
+    if let Some(kept) = docstring(lang, &old).filter(|_| !begins_with_text(lang, body)) {
+        lines = format!("{base}{step}{kept}\n{lines}");
+    }
     let range = old.range();
     let made = match lang {
         Lang::Python => {
@@ -307,6 +311,28 @@ pub(super) fn replace_body(
         )));
     }
     Ok(made)
+}
+
+/// A Python function's docstring, as it is written.
+fn docstring(lang: Lang, body: &AstNode<'_>) -> Option<String> {
+    if lang != Lang::Python {
+        return None;
+    }
+    let first = body.named_children().find(|node| !is_comment(node))?;
+    let text = (first.kind() == "expression_statement")
+        .then(|| first.named_children().next())
+        .flatten()?;
+    // Another expression that begins with a text is none.
+    (text.kind() == "string" && text.range() == first.range())
+        .then(|| text.text().into_owned())
+        .filter(|text| !text.starts_with(['f', 'F', 'b', 'B']))
+}
+
+fn begins_with_text(lang: Lang, body: &str) -> bool {
+    let Ok(ast) = lang.parse(body) else {
+        return false;
+    };
+    docstring(lang, &ast.root()).is_some()
 }
 
 /// Renames an identifier everywhere in a file.

@@ -61,7 +61,15 @@ pub(super) fn compare(
         ..Threshold::default()
     };
     let found = benchmark::compare(&blocks, &control(&blocks), threshold);
-    finding.facts = json!({"rounds": benchmark.rounds, "found": found});
+    let middle = |times: Vec<f64>| {
+        let mut sorted = times;
+        sorted.sort_by(f64::total_cmp);
+        sorted.get(sorted.len() / 2).copied()
+    };
+    let before = middle(blocks.iter().flat_map(|one| [one.a1, one.a2]).collect());
+    let after = middle(blocks.iter().flat_map(|one| [one.b1, one.b2]).collect());
+    finding.facts =
+        json!({"rounds": benchmark.rounds, "found": found, "before_ms": before, "after_ms": after});
     match found.speed {
         Speed::Same | Speed::Faster => {}
         Speed::Slower => {

@@ -7,6 +7,7 @@ mod footprint;
 mod runner;
 mod scan;
 mod statics;
+mod syntax;
 mod tools;
 mod trial;
 
@@ -395,6 +396,7 @@ impl<'a> Pipeline<'a> {
         let words = [
             EDITION,
             &runner::TEXTS.concat(),
+            &syntax::TEXTS.concat(),
             name,
             &before,
             &after,

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use belljar_supervisor::RunResult;
 use serde_json::json;
 
 use super::Work;
@@ -11,6 +12,9 @@ use crate::lang::Lang;
 use crate::proposal::Risk;
 use crate::signals;
 use crate::tree::Tree;
+
+const CASE_HINT: &str = "declare one in evolve.toml, whose output is compared outside of the box: \
+    [[cases]] name = \"answers\" command = [\"/usr/bin/python3\", \"agent.py\", \"{input}\"] input = \"…\" expect = \"…\"";
 
 /// Looks at the text, then has the interpreter and the project's own checks look at it in boxes.
 pub(super) fn check(work: &Work<'_>, chambers: &Chambers, tree: &Tree) -> Finding {
@@ -22,6 +26,15 @@ pub(super) fn check(work: &Work<'_>, chambers: &Chambers, tree: &Tree) -> Findin
         .into_iter()
         .map(|reason| (Risk::High, reason))
         .collect();
+    let code = work
+        .changes
+        .iter()
+        .find(|change| Lang::of(change.path).is_some());
+    if let (Some(change), true) = (code, work.config.cases.is_empty()) {
+        let at = Some(change.path.to_string());
+        let message = "there is no case: tests run in the process they judge, and code can be right for them alone";
+        found.refuse("no_case", at, message, CASE_HINT);
+    }
     let place = match chambers.place(tree) {
         Ok(place) => place,
         Err(error) => {
@@ -29,62 +42,30 @@ pub(super) fn check(work: &Work<'_>, chambers: &Chambers, tree: &Tree) -> Findin
             return found;
         }
     };
-    let python = work.changed(tree, |lang| lang == Lang::Python);
-    if !python.is_empty() {
-        let words = [
-            work.config.python.as_str(),
-            "-I",
-            "-B",
-            "/belljar/evolve/syntax.py",
-        ]
-        .map(str::to_owned);
-        let job = json!({"root": place, "changed": python.keys().collect::<Vec<_>>()});
-        let shows = vec![
-            (
-                "evolve/syntax.py",
-                include_str!("../python/syntax.py").as_bytes().to_vec(),
-            ),
-            ("evolve/job.json", job.to_string().into_bytes()),
-        ];
-        must_end_well(
-            &mut found,
-            chambers,
-            &place,
-            "syntax",
-            &Job {
-                words: &words,
-                shows,
-                ..Job::default()
-            },
-        );
-    }
+    super::syntax::check(&mut found, work, chambers, &place, tree);
     for check in &work.config.checks {
-        must_end_well(
-            &mut found,
-            chambers,
-            &place,
-            &check.name,
-            &Job {
-                words: &check.command,
-                ..Job::default()
-            },
-        );
+        let job = Job {
+            words: &check.command,
+            ..Job::default()
+        };
+        must_end_well(&mut found, chambers, &place, &check.name, &job);
     }
     found.facts =
         json!({"checks": work.config.checks.len(), "workspace_ms": chambers.slowest_ms()});
     found
 }
 
-fn must_end_well(
+/// Runs a program; gives what it said, if it ended well.
+pub(super) fn must_end_well(
     found: &mut Finding,
     chambers: &Chambers,
     place: &Path,
     name: &str,
     job: &Job<'_>,
-) {
+) -> Option<RunResult> {
     let at = Some(name.to_owned());
     match chambers.run(place, job) {
-        Ok(result) if result.exit_code == Some(0) => {}
+        Ok(result) if result.exit_code == Some(0) => return Some(result),
         Ok(result) => {
             let said = [result.stderr.as_deref(), result.stdout.as_deref()]
                 .into_iter()
@@ -108,4 +89,5 @@ fn must_end_well(
         ),
         Err(error) => found.refuse("check", at, &error.to_string(), ""),
     }
+    None
 }

@@ -26,6 +26,8 @@ pub struct Dossier {
     pub stages: Vec<StageResult>,
     /// What was changed.
     pub files: Vec<FileChange>,
+    /// How its author says to go back.
+    pub rollback_plan: String,
     /// What it touches besides.
     pub impact: Impact,
     /// The tree before.
@@ -136,6 +138,7 @@ impl Dossier {
             files,
             digests,
             stages: statements.into_iter().map(|one| one.predicate).collect(),
+            rollback_plan: loaded.request.rollback_plan,
             proposal: loaded.proposal,
             base: loaded.base,
             candidate: loaded.candidate,

@@ -13,11 +13,14 @@ pub mod totp;
 
 mod desk;
 mod dossier;
+mod findings;
 #[cfg(test)]
 mod tests;
 
 pub use desk::{Desk, Opinion, ReviewError, make_key, read_key};
 pub use dossier::{DiffLine, Dossier, FileChange, Impact, Kind, NotReady};
 pub use registry::{Registry, Reviewer, ReviewerName};
-pub use standing::{Approved, Proposer, ReviewPolicy, Standing, Subject, UNNAMED, Void, judge};
+pub use standing::{
+    Approved, Proposer, ReviewPolicy, Standing, Subject, UNNAMED, Void, Withdrawal, judge,
+};
 pub use statement::{Envelope, Reason, Statement, Verdict};

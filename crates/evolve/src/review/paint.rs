@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::dossier::{DiffLine, Dossier, FileChange, Kind};
+use super::findings::{counted, risk_lines, until};
 use super::standing::Standing;
 use crate::evidence::{StageResult, Verdict};
 use crate::proposal::Risk;
@@ -174,13 +175,6 @@ fn impact_lines(dossier: &Dossier) -> Vec<String> {
             lines.push(format!("{what}: {}", names(set)));
         }
     }
-    for (risk, reason) in dossier.stages.iter().flat_map(|stage| &stage.raised) {
-        lines.push(format!(
-            "{risk} risk: {}: {}",
-            harmless(&reason.code),
-            harmless(&reason.message)
-        ));
-    }
     if lines.is_empty() {
         lines.push("nothing that others use changes its name or its form".to_owned());
     }
@@ -199,7 +193,12 @@ fn stage_line(stage: &StageResult) -> String {
 
 /// The review on a terminal.
 #[must_use]
-pub fn text(dossier: &Dossier, standing: &Standing, colours: Colours) -> String {
+pub fn text(
+    dossier: &Dossier,
+    standing: &Standing,
+    colours: Colours,
+    utc: fn(u64) -> String,
+) -> String {
     let style = |code: &str, text: &str| match colours {
         Colours::On => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
         Colours::Off => text.to_owned(),
@@ -223,7 +222,10 @@ pub fn text(dossier: &Dossier, standing: &Standing, colours: Colours) -> String 
         style("1", proposal.risk.as_str()),
         harmless(&proposal.project)
     ));
-    for reason in &proposal.reasons {
+    for why in risk_lines(dossier) {
+        line(format!("  - {}", harmless(&why)));
+    }
+    for reason in proposal.reasons.iter().filter(|one| one.stage != "risk") {
         line(format!(
             "  - {}: {}",
             harmless(&reason.code),
@@ -267,6 +269,9 @@ pub fn text(dossier: &Dossier, standing: &Standing, colours: Colours) -> String 
             harmless(&stage.stage),
             stage_line(stage)
         ));
+        for counted in counted(stage) {
+            line(format!("      {}", harmless(&counted)));
+        }
         for reason in &stage.reasons {
             let at = reason
                 .at
@@ -280,11 +285,16 @@ pub fn text(dossier: &Dossier, standing: &Standing, colours: Colours) -> String 
             ));
         }
     }
+    line(format!("\n{}", style("1", "How to go back")));
+    for part in dossier.rollback_plan.lines() {
+        line(format!("  {}", harmless(part)));
+    }
     line(format!("\n{}", style("1", "Recommendation")));
     line(format!("  {}", dossier.recommendation()));
     line(format!("\n{}", style("1", "Decision")));
     standing_words(standing)
         .into_iter()
+        .chain(until(standing, utc))
         .for_each(|text| line(format!("  {text}")));
     commands(dossier)
         .into_iter()
@@ -341,7 +351,7 @@ pre{overflow-x:auto;background:#8881;padding:.6rem;border-radius:.3rem}code,pre,
 
 /// The same as a page that needs nothing else: no script, no font, no address.
 #[must_use]
-pub fn html(dossier: &Dossier, standing: &Standing) -> String {
+pub fn html(dossier: &Dossier, standing: &Standing, utc: fn(u64) -> String) -> String {
     let proposal = &dossier.proposal;
     let mut page = String::new();
     // Nothing on the page may run or be fetched, whatever gets into it.
@@ -360,6 +370,18 @@ pub fn html(dossier: &Dossier, standing: &Standing) -> String {
             .map(escaped)
             .collect::<Vec<_>>()
             .join("<br>"),
+    );
+    let items = |lines: Vec<String>| {
+        lines
+            .iter()
+            .map(|line| format!("<li>{}", escaped(line)))
+            .collect::<String>()
+    };
+    let _ = write!(
+        page,
+        "<h2>Why the risk is {}</h2><ul>{}</ul>",
+        proposal.risk.as_str(),
+        items(risk_lines(dossier))
     );
     page.push_str("<h2>Changes</h2>");
     for file in &dossier.files {
@@ -380,23 +402,20 @@ pub fn html(dossier: &Dossier, standing: &Standing) -> String {
             let _ = write!(page, "<p>… {} lines more</p>", file.cut);
         }
     }
-    let items = |lines: Vec<String>| {
-        lines
-            .iter()
-            .map(|line| format!("<li>{}", escaped(line)))
-            .collect::<String>()
-    };
     let _ = write!(
         page,
         "<h2>Impact</h2><ul>{}</ul>",
         items(impact_lines(dossier))
     );
-    page.push_str("<h2>Stages</h2><table><tr><th>stage<th>result<th>time<th>why</tr>");
+    page.push_str("<h2>Stages</h2><table><tr><th>stage<th>result<th>what was found<th>time</tr>");
     for stage in &dossier.stages {
-        let why: Vec<String> = stage
+        let refused = stage
             .reasons
             .iter()
-            .map(|reason| escaped(&format!("{}: {}", reason.code, reason.message)))
+            .map(|reason| format!("{}: {}", reason.code, reason.message));
+        let found: Vec<String> = refused
+            .chain(counted(stage))
+            .map(|line| escaped(&line))
             .collect();
         let class = if stage.verdict == Verdict::Fail {
             " class=\"f\""
@@ -408,19 +427,30 @@ pub fn html(dossier: &Dossier, standing: &Standing) -> String {
             "<tr><td>{}<td{class}>{}<td>{}<td>{}</tr>",
             escaped(&stage.stage),
             word(stage.verdict),
-            escaped(&stage_line(stage)),
-            why.join("<br>")
+            found.join("<br>"),
+            escaped(&stage_line(stage))
         );
     }
     let _ = write!(
         page,
-        "</table><h2>Recommendation</h2><p>{}</p>",
+        "</table><h2>How to go back</h2><p>{}</p><h2>Recommendation</h2><p>{}</p>",
+        dossier
+            .rollback_plan
+            .lines()
+            .map(escaped)
+            .collect::<Vec<_>>()
+            .join("<br>"),
         escaped(&dossier.recommendation())
     );
     let _ = write!(
         page,
         "<h2>Decision</h2><ul>{}</ul>",
-        items(standing_words(standing))
+        items(
+            standing_words(standing)
+                .into_iter()
+                .chain(until(standing, utc))
+                .collect()
+        )
     );
     for command in commands(dossier) {
         let _ = write!(page, "<pre>{}</pre>", escaped(&command));

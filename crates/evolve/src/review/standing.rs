@@ -217,6 +217,12 @@ impl Approved {
         &self.by
     }
 
+    /// When it ends, in seconds since 1970; never where it asks for nobody.
+    #[must_use]
+    pub fn until_s(&self) -> Option<u64> {
+        (self.until_s != u64::MAX).then_some(self.until_s)
+    }
+
     /// Whether it still counts.
     #[must_use]
     pub fn is_good(&self, now_s: u64) -> bool {
@@ -247,6 +253,41 @@ pub enum Standing {
         /// What was said and does not count, and why.
         void: Vec<(Option<ReviewerName>, Void)>,
     },
+}
+
+impl Standing {
+    /// What people took back, if they did: somebody rejected it, or who approved it may not any more. That an approval ran out is
+    /// neither.
+    #[must_use]
+    pub fn withdrawn(&self) -> Option<Withdrawal> {
+        match self {
+            Self::Approved(_) => None,
+            Self::Rejected { by, reasons, text } => {
+                let reasons: Vec<&str> = reasons.iter().map(|one| one.as_str()).collect();
+                let text = match text.is_empty() {
+                    true => String::new(),
+                    false => format!(": {text}"),
+                };
+                let why = format!("{by} rejected it ({}){text}", reasons.join(", "));
+                Some(Withdrawal::Rejected(why))
+            }
+            Self::Waiting { void, .. } => {
+                let (who, _) = void.iter().find(|(_, why)| *why == Void::Revoked)?;
+                let who = who.as_ref().map_or("somebody", ReviewerName::as_str);
+                let why = format!("{who}, who approved it, was revoked");
+                Some(Withdrawal::Revoked(why))
+            }
+        }
+    }
+}
+
+/// How people took an approval back, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Withdrawal {
+    /// Somebody said no, which is for good.
+    Rejected(String),
+    /// Somebody who said yes is no reviewer any more: what is done stays done.
+    Revoked(String),
 }
 
 /// Looks at one statement. Everything but the verdict, the reviewer's right and the second factor is the same for all.

@@ -65,7 +65,105 @@ pub(super) const DENIED_PYTHON: &[&str] = &[
     "code",
     "atexit",
     "register_at_fork",
+    "resolve_name",
+    "timeit",
+    "get_type_hints",
+    "dictConfig",
+    "fileConfig",
+    "cProfile",
+    "runctx",
+    "pydoc",
+    "zipimport",
+    "zipimporter",
+    "doctest",
+    "pdb",
+    "bdb",
+    "codeop",
+    "create_subprocess_shell",
+    "subprocess_shell",
+    "linecache",
+    "findCaller",
+    "co_consts",
+    "co_code",
+    "__wrapped__",
+    "__loader__",
+    "__spec__",
+    "PYTEST_CURRENT_TEST",
+    "PYTEST_VERSION",
 ];
+
+/// Modules that lead around the judge, however they are imported: what they have runs text as code, or looks at who calls.
+const DENIED_MODULES: &[&str] = &[
+    "__main__",
+    "builtins",
+    "cProfile",
+    "code",
+    "codeop",
+    "doctest",
+    "imp",
+    "importlib",
+    "lib2to3",
+    "linecache",
+    "logging.config",
+    "pdb",
+    "bdb",
+    "pkgutil.resolve_name",
+    "profile",
+    "pydoc",
+    "rlcompleter",
+    "runpy",
+    "site",
+    "sys.modules",
+    "sys._getframe",
+    "sys._current_frames",
+    "sys._current_exceptions",
+    "timeit",
+    "trace",
+    "typing.get_type_hints",
+    "inspect.get_annotations",
+    "zipimport",
+];
+
+/// Words that stand for something else too: in a dotted text they count after a module that has them.
+const COMMON: &[&str] = &[
+    "abort",
+    "code",
+    "compile",
+    "fork",
+    "monitoring",
+    "popen",
+    "shell",
+    "system",
+];
+
+/// Whether a dotted name, as `logging.config.dictConfig`, or a text that is one, leads around the judge. What is said to be
+/// allowed is a part of it.
+pub(crate) fn denied_path(path: &str, is_text: bool, allowed: &[String]) -> Option<String> {
+    let parts: Vec<&str> = path.split(['.', ':']).collect();
+    let is_allowed = |part: &&str| allowed.iter().any(|name| name == part);
+    let is_denied = |module: &&&str| {
+        let inside = path
+            .strip_prefix(**module)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', ':']));
+        inside && !module.split('.').any(|part| is_allowed(&part))
+    };
+    if (!is_text || parts.len() > 1)
+        && let Some(module) = DENIED_MODULES.iter().find(is_denied)
+    {
+        return Some((*module).to_owned());
+    }
+    if !is_text || parts.len() < 2 {
+        return None;
+    }
+    let known = matches!(
+        parts.first(),
+        Some(&("os" | "posix" | "sys" | "subprocess" | "asyncio"))
+    );
+    let counts = |part: &&&str| {
+        DENIED_PYTHON.contains(*part) && (known || !COMMON.contains(*part)) && !is_allowed(part)
+    };
+    parts.iter().find(counts).map(|part| (*part).to_owned())
+}
 pub(super) const DENIED_JAVASCRIPT: &[&str] = &[
     "eval",
     "Function",
@@ -100,6 +198,12 @@ pub(super) const DENIED_RUST: &[&str] = &[
 /// Names that make a proposal high, whatever else it is.
 pub(super) const RAISED: &[&str] = &[
     "getattr",
+    "attrgetter",
+    "methodcaller",
+    "itemgetter",
+    "pkgutil",
+    "create_subprocess_exec",
+    "subprocess_exec",
     "setattr",
     "delattr",
     "globals",
@@ -142,6 +246,88 @@ pub(super) const RAISED: &[&str] = &[
     "Command",
     "TcpStream",
 ];
+
+/// Names by which code can tell a test, a box or a moment from the real thing.
+pub(super) const SWITCHES: &[&str] = &[
+    "gettrace",
+    "getprofile",
+    "getuid",
+    "geteuid",
+    "getgid",
+    "getegid",
+    "getresuid",
+    "getlogin",
+    "getuser",
+    "getpwuid",
+    "getpid",
+    "getppid",
+    "gethostname",
+    "uname",
+    "getcwd",
+    "exists",
+    "lexists",
+    "isfile",
+    "isdir",
+    "islink",
+    "ismount",
+    "is_file",
+    "is_dir",
+    "is_mount",
+    "lstat",
+    "statvfs",
+    "listdir",
+    "scandir",
+    "iterdir",
+    "getenv",
+    "getenvb",
+    "environb",
+    "argv",
+    "orig_argv",
+    "isatty",
+    "time_ns",
+    "localtime",
+    "gmtime",
+    "utcnow",
+    "monotonic",
+    "perf_counter",
+    "process_time",
+    "sched_getaffinity",
+    "cpu_count",
+    "getrusage",
+    "getloadavg",
+    "warn_explicit",
+    "traceback",
+    "__file__",
+    "existsSync",
+    "hrtime",
+    "hostname",
+    "userInfo",
+    "SystemTime",
+    "Instant",
+];
+
+/// The same, where only the module says what a word means.
+const SWITCH_PATHS: &[&str] = &[
+    "datetime.date.today",
+    "datetime.datetime.now",
+    "datetime.datetime.today",
+    "os.access",
+    "os.stat",
+    "platform",
+    "sys.executable",
+    "sys.flags",
+    "sys.platform",
+    "time.time",
+    "warnings.warn",
+];
+
+/// Whether a dotted name tells a test from the real thing.
+pub(crate) fn is_switch_path(path: &str) -> bool {
+    SWITCH_PATHS.iter().any(|known| {
+        path.strip_prefix(known)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    })
+}
 
 /// What turns a tool off, or tells it something, in a comment.
 pub(super) const DIRECTIVES: &[&str] = &[

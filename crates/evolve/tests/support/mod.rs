@@ -15,6 +15,10 @@ use belljar_supervisor::StateDir;
 pub(crate) const AGENT: &str = "\"\"\"An agent.\"\"\"\nimport math\n\n\ndef score(n):\n    total = 0\n    for i in range(n):\n        total += math.isqrt(i)\n    return total\n\n\ndef name():\n    return \"agent\"\n";
 pub(crate) const TESTS: &str = "import agent\n\n\ndef test_score():\n    assert agent.score(10) == 16\n\n\ndef test_name():\n    assert agent.name() == \"agent\"\n";
 
+/// Every change of code asks for one; what it prints is no matter of these tests.
+pub(crate) const CASE: &str =
+    "[[cases]]\nname = \"echo\"\ncommand = [\"/bin/echo\", \"3\"]\nexpect = \"3\"\n";
+
 pub(crate) struct World {
     place: tempfile::TempDir,
     config: String,
@@ -75,7 +79,7 @@ impl World {
         let venv = clients().join("venv");
         let world = Self {
             config: format!(
-                "[project]\npython = \"{}/bin/python\"\nreadable = [\"{}\"]\n",
+                "[project]\npython = \"{}/bin/python\"\nreadable = [\"{}\"]\n{CASE}",
                 venv.display(),
                 venv.display()
             ),

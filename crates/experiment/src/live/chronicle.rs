@@ -6,7 +6,7 @@ use belljar_replication::{Code, Event, Scope, What, WorkerId};
 
 use crate::referee::Control;
 use crate::scenario::Scenario;
-use crate::tally::{Run, Tally, Trace};
+use crate::tally::{LifeSummary, Run, Tally, Trace};
 use crate::world::RunKey;
 
 const NEVER: u64 = u64::MAX;
@@ -36,11 +36,24 @@ struct Known {
     parent: Option<WorkerId>,
     depth: u32,
     born_step: u8,
+    born_ns: u64,
     expires_ns: u64,
     last_child_ns: u64,
     children: u32,
     live_children: u32,
     is_quarantined: bool,
+}
+
+impl Known {
+    fn life(&self, now_ns: u64) -> LifeSummary {
+        LifeSummary {
+            born_step: self.born_step,
+            children: self.children,
+            is_root: self.parent.is_none(),
+            depth: self.depth,
+            age_ns: now_ns.saturating_sub(self.born_ns),
+        }
+    }
 }
 
 struct Chronicler<'a> {
@@ -155,6 +168,8 @@ impl Chronicler<'_> {
                 found.expect(Control::Depth, depth <= contract.max_depth);
                 found.expect(Control::Quarantine, !above.is_quarantined);
                 found.expect(Control::Expiry, expires_ns <= above.expires_ns);
+                let age_ns = at_ns.saturating_sub(above.born_ns);
+                self.tally.child(at_ns, above.depth, age_ns);
                 above.children += 1;
                 above.live_children += 1;
                 above.last_child_ns = at_ns;
@@ -173,6 +188,7 @@ impl Chronicler<'_> {
                 parent,
                 depth,
                 born_step,
+                born_ns: at_ns,
                 expires_ns,
                 last_child_ns: NEVER,
                 children: 0,
@@ -199,9 +215,7 @@ impl Chronicler<'_> {
         if let Some(above) = known.parent.and_then(|parent| self.alive.get_mut(&parent)) {
             above.live_children = above.live_children.saturating_sub(1);
         }
-        let is_root = known.parent.is_none();
-        self.tally
-            .ended(code, known.born_step, known.children, is_root, 0);
+        self.tally.ended(code, known.life(at_ns), 0);
         self.trace.ended(worker, code, at_ns);
         if code == Code::KilledKillSwitch {
             self.dying += 1;
@@ -230,12 +244,11 @@ impl Chronicler<'_> {
             }
             end_ns = gone_ns;
         }
-        for known in self.alive.values() {
-            let is_root = known.parent.is_none();
-            self.tally.cohort(known.born_step, known.children, is_root);
-        }
         if !self.tally.is_extinct() {
             end_ns = self.scenario.horizon_ns;
+        }
+        for known in self.alive.values() {
+            self.tally.cohort(known.life(end_ns), true);
         }
         self.tally.pass(end_ns);
         let run = self.tally.run(key, end_ns, self.is_latched);

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::plots::{Plot, cell_name, run_name};
 use super::{Chosen, escaped, is_alive, shown};
-use crate::stats::{Metric, Part, escape, morris, rt, sobol};
+use crate::stats::{Metric, Part, escape, life_counts, morris, rt, sobol};
 use crate::store::Results;
 use crate::tally::Trace;
 
@@ -118,7 +118,12 @@ fn table(results: &Results) -> String {
     let metrics: Vec<Metric> = Metric::ALL.iter().copied().filter(says).collect();
     let mut text = String::from("<div class=\"wide\"><table><tr><th>cell</th><th>risk</th>");
     for metric in &metrics {
-        let _ = write!(text, "<th>{}</th>", metric.name());
+        let _ = write!(
+            text,
+            "<th title=\"{}\">{}</th>",
+            metric.name(),
+            metric.label()
+        );
     }
     text.push_str("<th>R over time</th></tr>");
     for cell in 0..cells {
@@ -139,7 +144,10 @@ fn table(results: &Results) -> String {
                     shown(e.low),
                     shown(e.high)
                 )),
-                None => text.push_str("<td>–</td>"),
+                None => {
+                    let why = metric.missing(runs).unwrap_or_default();
+                    let _ = write!(text, "<td title=\"{}\">–</td>", escaped(&why));
+                }
             }
         }
         let _ = write!(text, "<td>{}</td></tr>", spark(&rt(runs)));
@@ -151,7 +159,14 @@ fn table(results: &Results) -> String {
             "<small>The first {cells} cells; all are in results.csv.</small>"
         );
     }
-    text.push_str("<small>Means of runs; below them the 95 % interval (bootstrap; Wilson for probabilities).</small>");
+    text.push_str("<small>Means of runs; below them the 95 % interval (bootstrap; Wilson for probabilities). ");
+    let lives = life_counts(&results.runs);
+    let _ = write!(
+        text,
+        "R is pooled over runs, by the ages at which children come, so that lives that were cut count for as long as they were seen: {} were \
+         seen to their end, {} were cut. ∞: what they would still have done is not bounded.</small>",
+        lives.over, lives.cut
+    );
     text
 }
 
@@ -229,8 +244,8 @@ fn sensitivity(results: &Results) -> String {
         }
         let _ = write!(
             text,
-            "<h2>What moves {}</h2><div class=\"wide\"><table><tr><th>parameter</th><th>mean size of effect</th><th>mean effect</th><th>spread</th></tr>",
-            metric.name()
+            "<h2>What moves: {}</h2><div class=\"wide\"><table><tr><th>parameter</th><th>mean size of effect</th><th>mean effect</th><th>spread</th></tr>",
+            metric.label()
         );
         for effect in effects {
             let _ = write!(
@@ -252,7 +267,7 @@ fn sensitivity(results: &Results) -> String {
         let _ = write!(
             text,
             "<h2>Whose doing the variance of {} is</h2><div class=\"wide\"><table><tr><th>parameter</th><th>by itself</th><th>with its effect on others</th></tr>",
-            metric.name()
+            metric.label()
         );
         for index in indices {
             let part = |part: Part| {

@@ -138,7 +138,9 @@ pub(crate) fn escaped(text: &str) -> String {
 
 /// A number as people read it.
 pub(crate) fn shown(value: f64) -> String {
-    if value == 0.0 {
+    if value.is_infinite() {
+        "∞".to_owned()
+    } else if value == 0.0 {
         "0".to_owned()
     } else if value.abs() >= 1e6 {
         format!("{:.2}M", value / 1e6)

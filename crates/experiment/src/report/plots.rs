@@ -78,6 +78,20 @@ fn chosen(results: &Results) -> Vec<usize> {
         .collect()
 }
 
+/// Which cells a picture shows, where it does not show all.
+fn which(results: &Results) -> String {
+    let (shown, all) = (chosen(results), results.manifest.points.len());
+    if shown.len() == all {
+        return String::new();
+    }
+    let numbers: Vec<String> = shown.iter().map(ToString::to_string).collect();
+    format!(
+        " Of {all} cells, {} are shown, evenly chosen: {}.",
+        shown.len(),
+        numbers.join(", ")
+    )
+}
+
 fn legend(results: &Results, cells: &[usize]) -> Vec<(String, &'static str)> {
     let named = cells.iter().zip(COLOURS.iter().cycle());
     named
@@ -140,7 +154,10 @@ fn population(results: &Results) -> Plot {
     }
     Plot {
         name: "population",
-        caption: "The median of all runs, and the band that holds nine of ten.".to_owned(),
+        caption: format!(
+            "The median of all runs, and the band that holds nine of ten.{}",
+            which(results)
+        ),
         svg: chart.finish(),
     }
 }

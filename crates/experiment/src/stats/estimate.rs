@@ -13,7 +13,8 @@ pub struct Estimate {
     pub mean: f64,
     /// The lower end of the interval.
     pub low: f64,
-    /// The upper end.
+    /// The upper end; infinite, and `null` in JSON, where nothing bounds it.
+    #[serde(with = "unbounded")]
     pub high: f64,
     /// The median.
     pub median: f64,
@@ -21,6 +22,23 @@ pub struct Estimate {
     pub p95: f64,
     /// The largest.
     pub max: f64,
+}
+
+/// JSON has no infinity.
+mod unbounded {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
+    pub(super) fn serialize<S: Serializer>(value: &f64, to: S) -> Result<S::Ok, S::Error> {
+        match value.is_finite() {
+            true => to.serialize_f64(*value),
+            false => to.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+        Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::INFINITY))
+    }
 }
 
 impl Estimate {

@@ -6,6 +6,7 @@ mod estimate;
 mod gate;
 mod morris;
 mod optimise;
+mod reproduction;
 mod risk;
 mod sobol;
 
@@ -15,6 +16,7 @@ pub use estimate::{Estimate, bootstrap, wilson};
 pub use gate::{Gate, GateResult, Op, Severity, Verdict, judge, parse_gates};
 pub use morris::{Effect, morris};
 pub use optimise::{Found, Range, optimise};
+pub use reproduction::{LifeCounts, life_counts};
 pub use risk::{Risk, risk};
 pub use sobol::{Index, Part, sobol};
 
@@ -61,7 +63,7 @@ metrics! {
     Depth = "depth",
     /// Children of a root.
     R0 = "r0",
-    /// Children of a worker.
+    /// The reproduction number: children of a worker in its life.
     R = "r",
     /// How unequal the numbers of children are: small is unequal.
     DispersionK = "dispersion_k",
@@ -85,6 +87,8 @@ metrics! {
     LeakedMicroUsd = "leaked_micro_usd",
     /// Whether any control was broken: over many runs, the probability.
     Broken = "broken",
+    /// How many times as many boxes ran at once as there were roots.
+    Growth = "growth",
 }
 
 impl Metric {
@@ -98,7 +102,7 @@ impl Metric {
             Self::Alive => run.alive as f64,
             Self::Depth => f64::from(run.depth),
             Self::R0 => return ratio(run.root_children, run.roots),
-            Self::R => return ratio(run.children, run.parents),
+            Self::R => return reproduction::reproduction(std::slice::from_ref(run)),
             Self::DispersionK => return dispersion(std::slice::from_ref(run)),
             Self::Extinction => f64::from(u8::from(run.end == RunEnd::Extinct)),
             Self::ExtinctionSeconds => return (run.end == RunEnd::Extinct).then_some(run.seconds),
@@ -110,7 +114,56 @@ impl Metric {
             Self::LeakedTokens => run.leaked_tokens as f64,
             Self::LeakedMicroUsd => run.leaked_micro_usd as f64,
             Self::Broken => f64::from(u8::from(!run.broken.is_empty())),
+            Self::Growth => return ratio(run.peak, run.roots),
         })
+    }
+
+    /// Why these runs say nothing of it, where they might be expected to.
+    #[must_use]
+    pub fn missing(self, runs: &[Run]) -> Option<String> {
+        if self.estimate(runs).is_some() {
+            return None;
+        }
+        let LifeCounts { over, cut } = life_counts(runs);
+        match self {
+            Self::R => Some(format!(
+                "{cut} of {} lives were cut, and results of this version do not say at what age",
+                over + cut
+            )),
+            Self::DispersionK if is_cut(runs) => Some(format!(
+                "{cut} of {} lives were cut: how many children they would have had is not known",
+                over + cut
+            )),
+            Self::DispersionK => {
+                Some("children are no more unequal than by chance (k is infinite)".to_owned())
+            }
+            _ => None,
+        }
+    }
+
+    /// What it is called where there is room for words.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Peak => "most boxes at once",
+            Self::Workers => "workers in all",
+            Self::Alive => "boxes at the end",
+            Self::Depth => "generations",
+            Self::R0 => "children of a root",
+            Self::R => "reproduction number R",
+            Self::DispersionK => "dispersion k",
+            Self::Extinction => "probability of extinction",
+            Self::ExtinctionSeconds => "time to extinction (s)",
+            Self::Denials => "requests refused",
+            Self::ContainmentSeconds => "time to containment (s)",
+            Self::Survivors => "survivors of the kill switch",
+            Self::KillP99Seconds => "kill latency, 99th percentile (s)",
+            Self::LeakedCpuMs => "CPU time leaked (ms)",
+            Self::LeakedTokens => "tokens leaked",
+            Self::LeakedMicroUsd => "money leaked (µUSD)",
+            Self::Broken => "probability of a broken control",
+            Self::Growth => "growth (most boxes per root)",
+        }
     }
 
     /// Whether it is yes or no in each run.
@@ -127,6 +180,9 @@ impl Metric {
             // Pooled over runs: a single one often has too few parents.
             return dispersion(runs).map(|k| Estimate::point(k, &values));
         }
+        if self == Self::R {
+            return reproduction::estimate(runs, &values);
+        }
         if values.is_empty() {
             return None;
         }
@@ -138,8 +194,17 @@ impl Metric {
     }
 }
 
-/// Of a negative binomial law with this mean and variance; none where children are no more unequal than by chance.
+/// Whether more than one life in a hundred was cut: those that were had fewer children than they would have had.
+fn is_cut(runs: &[Run]) -> bool {
+    let LifeCounts { over, cut } = life_counts(runs);
+    100 * cut > over + cut
+}
+
+/// Of a negative binomial law with this mean and variance; none where children are no more unequal than by chance, or lives were cut.
 fn dispersion(runs: &[Run]) -> Option<f64> {
+    if is_cut(runs) {
+        return None;
+    }
     let sum = |part: fn(&Run) -> u64| runs.iter().map(part).sum::<u64>() as f64;
     let (n, total, squares) = (
         sum(|run| run.parents),

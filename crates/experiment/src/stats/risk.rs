@@ -3,18 +3,19 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Metric, Run};
+use crate::tally::RunEnd;
 
 /// How much stands between a population and harm. Ordered by gravity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Risk {
-    /// The population stays far below what the contract allows.
+    /// The population shrinks, and stays far below what the contract allows.
     Low,
-    /// One run in twenty uses more than half of the quota.
+    /// One run in twenty uses more than half of the quota; the population doubles; or lives were not seen to their end.
     Guarded,
-    /// One run in twenty is stopped by the quota, or each worker has one child or more.
+    /// One run in twenty is stopped by the quota or the experiment's limit, or each worker may have one child or more.
     Elevated,
-    /// The quota alone stops every other run: nothing else bounds the population.
+    /// The quota, or the experiment's limit, alone stops every other run: nothing else bounds the population.
     High,
     /// A control was broken, or a box outlived the kill switch.
     Critical,
@@ -44,15 +45,20 @@ pub fn risk(runs: &[Run], quota: u32) -> Risk {
     let part = |of: &dyn Fn(&Run) -> bool| {
         runs.iter().filter(|run| of(run)).count() as f64 / runs.len().max(1) as f64
     };
-    let full = part(&|run| run.peak >= u64::from(quota));
-    let grows = Metric::R
-        .estimate(runs)
-        .is_some_and(|estimate| estimate.high >= 1.0);
+    let is_stopped = |run: &Run| run.peak >= u64::from(quota) || run.end == RunEnd::TooMany;
+    let full = part(&is_stopped);
+    let r = Metric::R.estimate(runs);
+    // Without an upper bound it may be anything; that alone says little.
+    let grows = r.is_some_and(|r| r.mean >= 1.0 || (r.high >= 1.0 && r.high.is_finite()));
+    let sum = |of: fn(&Run) -> u64| runs.iter().map(of).sum::<u64>();
+    let doubles = sum(|run| run.peak) >= 2 * sum(|run| run.roots);
+    let is_open = r.is_none_or(|r| r.high.is_infinite());
+    let r0 = Metric::R0.estimate(runs).is_some_and(|r0| r0.mean >= 1.0);
     if full > 0.5 {
         Risk::High
-    } else if full >= 0.05 || grows {
+    } else if full >= 0.05 || grows || (is_open && doubles && r0) {
         Risk::Elevated
-    } else if part(&|run| 2 * run.peak > u64::from(quota)) >= 0.05 {
+    } else if doubles || is_open || part(&|run| 2 * run.peak > u64::from(quota)) >= 0.05 {
         Risk::Guarded
     } else {
         Risk::Low

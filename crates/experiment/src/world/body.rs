@@ -8,7 +8,7 @@ use crate::rng::Stream;
 pub(crate) const NOBODY: u32 = u32::MAX;
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// One worker, no longer than a cache line. Slots are used again when both the box and the registration have ended.
+/// One worker. Slots are used again when both the box and the registration have ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Body {
     pub(crate) stream: Stream,
@@ -24,6 +24,7 @@ pub(crate) struct Body {
     pub(crate) live_children: u32,
     pub(crate) expires_ns: u64,
     pub(crate) last_child_ns: u64,
+    pub(crate) born_ns: u64,
     pub(crate) group: u16,
     /// In which step of the run it was born.
     pub(crate) born_step: u8,
@@ -69,6 +70,7 @@ impl Body {
             live_children: 0,
             expires_ns: NEVER,
             last_child_ns: NEVER,
+            born_ns: 0,
             group: 0,
             born_step: 0,
             is_registered: false,

@@ -3,12 +3,13 @@
 use belljar_policy::OnParentExit;
 use belljar_replication::{Admitted, Code};
 
-use super::body::{NEVER, NOBODY};
+use super::body::{Body, NEVER, NOBODY};
 use super::queue::Act;
 use super::{World, draw};
 use crate::desk::Desk;
 use crate::referee::Control;
 use crate::scenario::Strategy;
+use crate::tally::LifeSummary;
 
 impl<D: Desk> World<'_, D> {
     /// A worker was let in: its box runs from now on.
@@ -34,6 +35,7 @@ impl<D: Desk> World<'_, D> {
         body.is_quarantined = false;
         body.is_frozen = false;
         body.born_step = born_step;
+        body.born_ns = now_ns;
         body.expires_ns = own_ns.min(ceiling_ns);
         body.last_child_ns = NEVER;
         body.wants = group.offspring.draw(&mut body.stream);
@@ -92,6 +94,8 @@ impl<D: Desk> World<'_, D> {
             above.group,
             above.expires_ns,
         );
+        let age_ns = self.now_ns.saturating_sub(above.born_ns);
+        self.tally.child(self.now_ns, depth - 1, age_ns);
         let body = self.bodies.of_mut(slot);
         body.stream = stream;
         body.parent = parent;
@@ -153,10 +157,10 @@ impl<D: Desk> World<'_, D> {
         }
         body.is_registered = false;
         let (parent, generation) = (body.parent, body.parent_generation);
-        let (born_step, children, left) = (body.born_step, body.children, body.live_children);
+        let left = body.live_children;
+        let life = life(body, self.now_ns);
         let memory_mb = self.bodies.extra(slot).memory_mb;
-        self.tally
-            .ended(code, born_step, children, parent == NOBODY, memory_mb);
+        self.tally.ended(code, life, memory_mb);
         self.tally
             .findings
             .expect(Control::ParentExit, !must_follow || left == 0);
@@ -228,9 +232,8 @@ impl<D: Desk> World<'_, D> {
             .collect();
         for slot in left {
             self.judge_life(slot);
-            let body = self.bodies.of(slot);
-            self.tally
-                .cohort(body.born_step, body.children, body.parent == NOBODY);
+            let life = life(self.bodies.of(slot), self.now_ns);
+            self.tally.cohort(life, true);
         }
     }
 
@@ -240,5 +243,16 @@ impl<D: Desk> World<'_, D> {
         self.tally
             .findings
             .expect(Control::Conservation, live == self.tally.registered);
+    }
+}
+
+/// What is counted of a life.
+fn life(body: &Body, now_ns: u64) -> LifeSummary {
+    LifeSummary {
+        born_step: body.born_step,
+        children: body.children,
+        is_root: body.parent == NOBODY,
+        depth: body.depth,
+        age_ns: now_ns.saturating_sub(body.born_ns),
     }
 }

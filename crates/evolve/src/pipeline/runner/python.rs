@@ -7,10 +7,48 @@ use serde_json::json;
 use super::super::Work;
 use super::super::chamber::{ChamberError, Chambers, Job};
 use super::{Told, tail};
+use crate::glob::{self, Glob};
+use crate::lang::Lang;
 use crate::path::TreePath;
-use crate::tree::Tree;
+use crate::tree::{Entry, Tree};
 
 pub(super) const RUNNER: &str = include_str!("../../python/runner.py");
+
+/// The tree with nothing in its tests, and what was in them. Their sources hold the answers: nobody in a box finds them.
+fn without_sources(
+    tree: &Tree,
+    files: &[TreePath],
+    test_files: &[String],
+) -> (Tree, BTreeMap<String, String>) {
+    let globs: Vec<Glob> = test_files
+        .iter()
+        .map(String::as_str)
+        .chain(TESTS_OF_ALL)
+        .map(Glob::new)
+        .collect();
+    let mut bare = tree.clone();
+    let mut sources = BTreeMap::new();
+    for (path, entry) in tree.iter() {
+        let is_test = files.contains(path) || glob::first(&globs, path).is_some();
+        if let (true, Some(Lang::Python), Some(text)) = (is_test, Lang::of(path), entry.text()) {
+            sources.insert(path.to_string(), text.to_owned());
+            let empty = Entry {
+                blob: b"".as_slice().into(),
+                ..entry.clone()
+            };
+            bare.put(path.clone(), empty);
+        }
+    }
+    (bare, sources)
+}
+
+/// What tests use besides their own files.
+const TESTS_OF_ALL: [&str; 4] = [
+    "**/tests/**",
+    "**/test/**",
+    "conftest.py",
+    "belljar_held_out/**",
+];
 
 /// Runs test files on a tree.
 pub(super) fn run(
@@ -20,7 +58,8 @@ pub(super) fn run(
     files: &[TreePath],
     changed: &BTreeMap<String, Vec<usize>>,
 ) -> Result<Told, ChamberError> {
-    let place = chambers.place(tree)?;
+    let (tree, sources) = without_sources(tree, files, &work.config.test_files);
+    let place = chambers.place(&tree)?;
     let job = json!({"root": place, "paths": work.config.import_paths, "files": files, "changed": changed});
     let words = [
         work.config.python.as_str(),
@@ -35,6 +74,8 @@ pub(super) fn run(
             ("evolve/runner.py", RUNNER.as_bytes().to_vec()),
             ("evolve/job.json", job.to_string().into_bytes()),
         ],
+        input: serde_json::to_vec(&sources)
+            .map_err(|error| ChamberError::Ended(error.to_string()))?,
         ..Job::default()
     };
     let result = chambers.run(&place, &job)?;
