@@ -13,8 +13,7 @@ use crate::types::{
     ReloadReply, ReloadRequest, ReplicasReply, ReplicateRequest, Replicated, ResetRequest,
     ResolveAlertsRequest, RestartRequest, RevokeRequest, Revoked, ShutdownRequest, SilenceList,
     SilenceRequest, SilenceView, StartDeclaredRequest, StartRequest, StatusView, StopRequest,
-    SubtreeRequest, UsageReply, UsageReport, WorkerId, WorkerList,
-    WorkerView,
+    SubtreeRequest, UsageReply, UsageReport, WorkerId, WorkerList, WorkerView,
 };
 use crate::{Method, Status};
 

@@ -41,11 +41,12 @@ fn sources() -> BTreeMap<String, Vec<String>> {
             if path.is_dir() {
                 pending.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let name = path
-                    .file_stem()
-                    .expect("a name")
-                    .to_string_lossy()
-                    .into_owned();
+                // A directory's own file goes by the directory's name.
+                let named = match path.ends_with("mod.rs") {
+                    true => path.parent().and_then(Path::file_name),
+                    false => path.file_stem(),
+                };
+                let name = named.expect("a name").to_string_lossy().into_owned();
                 found
                     .entry(name)
                     .or_default()

@@ -253,7 +253,11 @@ fn a_file_that_is_read_again_takes_effect_whole_or_not_at_all(who: Who) {
     assert_eq!(ids(&supervised), before);
 
     let max = "max_replicas = 1";
-    declare(&supervised, &format!("{HASTY}{max}"), &[same.clone()]);
+    declare(
+        &supervised,
+        &format!("{HASTY}{max}"),
+        std::slice::from_ref(&same),
+    );
     let said = supervised.belljar(&["supervisor", "validate", &config]);
     assert_eq!(said.code(), 1, "{}", said.stdout());
     assert!(

@@ -581,7 +581,7 @@ async fn of_a_proxys_refusal_only_the_number_is_on_record() {
         let bx = start(config);
         let (_, mut stream) = bx.connect("a.test:7").await;
         assert_eq!(read_all(&mut stream).await, b"");
-        bx.engine.stop();
+        let _ = bx.engine.stop();
         let told = format!("{:?}", bx.recording.refusals());
         assert!(told.contains(code) && !told.contains("c2VjcmV0"), "{told}");
     }

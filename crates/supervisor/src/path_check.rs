@@ -1,9 +1,9 @@
 //! What a run does at one path: the same table and the same view, asked instead of built.
 
-use crate::repositories::with_repositories;
 use crate::error::RunError;
 use crate::lower::hide_state;
 use crate::places::find_places;
+use crate::repositories::with_repositories;
 use crate::state::StateDir;
 use crate::view::{Answers, Seen};
 use belljar_policy::{Because, Capability, Decision, FileOp, PathTable, Places, Reason};

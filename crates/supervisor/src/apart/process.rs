@@ -76,7 +76,7 @@ pub fn keep() -> Result<(), RunError> {
     // Before anybody is told: whoever hears of the end and dies has a successor.
     let _ = keepers.leave(&legacy);
     board.say(match end {
-        Ok(ending) => Word::Ended(ending),
+        Ok(ending) => Word::Ended(Box::new(ending)),
         Err(failed) => Word::Failed(failed),
     });
     board.await_done(PATIENCE);
@@ -268,7 +268,7 @@ fn ask_leave(
     let nonce = bytes.to_ne_bytes();
     board.say(Word::Ready {
         nonce,
-        program: asking.program(),
+        program: Box::new(asking.program()),
     });
     let crossing = board
         .await_leave()

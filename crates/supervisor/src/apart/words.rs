@@ -173,7 +173,7 @@ pub(crate) enum Word {
     Ready {
         nonce: [u8; 16],
         /// What it will run: to be on record first.
-        program: ProgramRecord,
+        program: Box<ProgramRecord>,
     },
     /// To a daemon that came later; its door comes along.
     Here(Box<Standing>),
@@ -192,7 +192,7 @@ pub(crate) enum Word {
         child: String,
         purse: Purse,
     },
-    Ended(Ending),
+    Ended(Box<Ending>),
     Failed(Failed),
 }
 
@@ -258,10 +258,16 @@ pub(crate) struct RefusedHost {
     pub(crate) port: Option<u16>,
     pub(crate) detail: Option<String>,
     pub(crate) hint: String,
-    /// How often since it was told last.
+    /// How often since it was told last. Keepers of the first release tell each kind once.
+    #[serde(default = "once")]
     pub(crate) count: u64,
     /// Whether it was told before: then it is on record already.
+    #[serde(default)]
     pub(crate) is_repeat: bool,
+}
+
+fn once() -> u64 {
+    1
 }
 
 impl RefusedHost {

@@ -197,7 +197,7 @@ impl Following {
         let worker = self.employed.worker;
         let over = loop {
             match self.session.next() {
-                Heard::Word(Word::Ended(ending), _) => break Over::Ended(ending),
+                Heard::Word(Word::Ended(ending), _) => break Over::Ended(*ending),
                 Heard::Word(Word::Failed(failed), _) => break Over::Failed(failed),
                 Heard::Word(word, door) => self.heed(apart, word, door),
                 Heard::Lost => break Over::Lost,

@@ -318,8 +318,8 @@ mod hex {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
-    use std::fs;
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     fn new(role: Role) -> NewToken {

@@ -89,19 +89,16 @@ fn tell(named: &NamedManifest, format: &Format) -> Result<u8, Failure> {
                 "manifests are kept below fleet/manifests of the state directory; the log vouches for their digests",
             )
         })?;
-    let opened = Envelope::parse(&bytes).and_then(|envelope| {
-        let chain = [envelope];
-        let keys = own_keys(state.path(), &chain);
-        let [envelope] = chain;
-        Ok((envelope, keys))
-    });
-    let (envelope, keys) = opened.map_err(|rejection| {
+    let envelope = Envelope::parse(&bytes).map_err(|rejection| {
         bad(
             format!("it is no manifest: {rejection}"),
             "check the log with `belljar audit verify --log fleet`",
         )
     })?;
-    let verified = envelope.open(&keys?);
+    let chain = [envelope];
+    let keys = own_keys(state.path(), &chain)?;
+    let [envelope] = chain;
+    let verified = envelope.open(&keys);
     let payload: Value =
         serde_json::from_slice(envelope.unverified_payload()).unwrap_or(Value::Null);
     if format.output == OutputFormat::Json {
