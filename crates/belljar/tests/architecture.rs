@@ -41,7 +41,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "evolve",
         &["policy", "manifest", "api", "files", "gate", "supervisor"],
     ),
-    ("monitor", &["api"]),
+    ("monitor", &["policy", "api"]),
     ("web", &["api", "files"]),
     (
         "belljar",

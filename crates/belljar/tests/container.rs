@@ -350,9 +350,9 @@ fn a_supervised_agents_image_is_on_record(who: Who) {
             what["kind"] == kind && what["worker"] == id.as_str()
         })
     };
-    let used = of_agent("image_used").unwrap_or_else(|| panic!("{log:#?}"));
-    assert_eq!(log[used]["what"]["image"], IMAGE);
-    assert_eq!(log[used]["what"]["digest"], digest.as_str());
+    let used = of_agent("box_launched").unwrap_or_else(|| panic!("{log:#?}"));
+    assert_eq!(log[used]["what"]["image"]["name"], IMAGE);
+    assert_eq!(log[used]["what"]["image"]["digest"], digest.as_str());
     assert!(of_agent("started").is_none_or(|started| used < started));
     let inspected = supervised.query(&["inspect", &id]);
     assert_eq!(inspected["image"]["digest"], digest.as_str());
@@ -494,7 +494,9 @@ fn replicas_move_to_stronger_tiers_alone(who: Who) {
         assert_eq!(family.order(child, &mark).out, "the image's\n");
     }
     let log = family.log();
-    let used = log.iter().filter(|it| it["what"]["kind"] == "image_used");
+    let used = log
+        .iter()
+        .filter(|it| it["what"]["kind"] == "box_launched" && it["what"]["image"].is_object());
     assert_eq!(used.count(), 3, "{log:#?}");
 }
 

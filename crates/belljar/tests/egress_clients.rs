@@ -174,7 +174,8 @@ fn a_port_of_the_hosts_loopback_is_reached_when_it_is_listed(who: Who) {
 fn installers_and_git_fetch_from_their_hosts(who: Who) {
     let mut world = World::new(who);
     // Looked at and not: both ways their own handling of certificates has to work.
-    for http in ["", ", http: {methods: [GET, POST]}"] {
+    // In a place of its own each time: what one left, a repository among it, is protected in the next.
+    for (place, http) in [("one", ""), ("two", ", http: {methods: [GET, POST]}")] {
         let rules: Vec<String> = ["pypi", "registry", "git"]
             .iter()
             .map(|name| format!("{{domain: {name}.example.com, ports: [443]{http}}}"))
@@ -187,7 +188,7 @@ fn installers_and_git_fetch_from_their_hosts(who: Who) {
                 .variable(variable, "/etc/ssl/certs/ca-certificates.crt");
         }
         let outcome = world.shell(&format!(
-            "export HOME=$PWD/fresh; rm -rf fresh; mkdir fresh; cd fresh
+            "export HOME=$PWD/{place}; mkdir {place}; cd {place}
              {PYTHON} -m pip install --quiet --disable-pip-version-check --no-cache-dir --target packages \
                  --index-url https://pypi.example.com/simple belljar-demo
              PYTHONPATH=packages {PYTHON} -c 'import belljar_demo; print(belljar_demo.ANSWER)'

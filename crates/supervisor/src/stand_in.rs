@@ -320,6 +320,11 @@ fn leave(entry: &OwnedFd, put: &PutStandIn, origin: Origin, notes: &Path) -> Out
         {
             let _ = std::fs::create_dir_all(notes);
             let _ = std::fs::write(&note, text);
+            // Whoever was last may have taken it away, and the note with it, a moment before this one was written.
+            let is_there = Parent::of(&put.path).is_ok_and(|(parent, name)| parent.has(name, put));
+            if !is_there && std::fs::remove_file(&note).is_ok() {
+                let _ = std::fs::remove_dir(notes);
+            }
         }
         let _ = flock(entry, FlockOperation::Unlock);
         if is_last {

@@ -36,7 +36,7 @@ struct PastFamily {
 /// Everybody whom the newest controller of the state directory had; none where there never was one.
 pub(super) fn workers() -> Result<Option<WorkerList>, Failure> {
     let log = LogKind::Fleet;
-    let reader = match Reader::open(&log.directory(StateDir::find()?.path())) {
+    let reader = match Reader::open(&log.directory(StateDir::existing()?.path())) {
         Ok(reader) => reader,
         Err(Fault::Unreadable { cause, .. }) if cause.kind() == std::io::ErrorKind::NotFound => {
             return Ok(None);

@@ -73,7 +73,7 @@ fn find(reader: &Reader, which: &str) -> Result<Vec<NamedManifest>, Failure> {
 }
 
 fn tell(named: &NamedManifest, format: &Format) -> Result<u8, Failure> {
-    let state = StateDir::find()?;
+    let state = StateDir::existing()?;
     let bad = |what: String, hint: &str| Failure::Invalid(what, hint.to_owned());
     let digest: Digest = named.digest.parse().map_err(|_| {
         bad(

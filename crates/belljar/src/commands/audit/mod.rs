@@ -25,8 +25,8 @@ pub(crate) fn audit(what: &Audit) -> Result<u8, Failure> {
     if matches!(
         what,
         Audit::Show { .. } | Audit::Tail { .. } | Audit::Export { .. }
-    ) && let Ok(state) = StateDir::find()
-    {
+    ) {
+        let state = StateDir::existing()?;
         // Whoever may not write there may look all the same.
         let _ = state.record_lost();
     }
