@@ -189,13 +189,14 @@ struct Name {
 }
 
 impl Name {
-    /// How the names of its files begin; the rest is their mark.
+    /// How the names of its files begin; the rest is their mark. No name begins another: its file would be taken for one of the
+    /// other's that was changed, and removed.
     fn start(&self) -> String {
         let links = match self.links {
-            Links::Without => "",
-            Links::With => "-linked",
+            Links::Without => "alone",
+            Links::With => "linked",
         };
-        format!("{}-{}{links}-", self.origin, self.megabytes)
+        format!("{}-{}-{links}-", self.origin, self.megabytes)
     }
 }
 
@@ -394,6 +395,35 @@ mod tests {
         std::fs::write(&kept.path, "a guest that is no more").unwrap();
         assert!(store.find(&name("a", 1)).unwrap().is_none());
         assert!(!kept.path.exists(), "what was changed stays");
+    }
+
+    #[test]
+    fn looking_for_one_guest_leaves_every_other_where_it_is() {
+        let (_place, store) = store();
+        let with = |links| {
+            [("a", 1), ("a", 16), ("ab", 1)].map(|(origin, megabytes)| Name {
+                links,
+                ..name(origin, megabytes)
+            })
+        };
+        let names = [with(Links::Without), with(Links::With)];
+        let names: Vec<Name> = names.into_iter().flatten().collect();
+        for (number, one) in names.iter().enumerate() {
+            for other in names.iter().skip(number + 1) {
+                let (one, other) = (one.start(), other.start());
+                assert!(!one.starts_with(&other) && !other.starts_with(&one));
+            }
+        }
+        for name in &names {
+            keep(&store, name, &name.start());
+            // Those that are not kept yet are looked for as well.
+            for one in &names {
+                if let Some(kept) = store.find(one).unwrap() {
+                    assert_eq!(std::fs::read_to_string(kept.path).unwrap(), one.start());
+                }
+            }
+        }
+        assert_eq!(store.files().unwrap().len(), names.len(), "one was removed");
     }
 
     #[test]
