@@ -7,7 +7,8 @@ backend lacks VHOST_USER_PROTOCOL_F_LOG_SHMFD). /snapshot/create keeps what the 
 memory file, the rest in the state file), /snapshot/load boots that anew and ends the guest's first connection to port 1, so that
 the guest must connect again, as it must after a real load. What the guest had in its memory is gone.
 
-Environment: VHOST_DEVICE_VSOCK (default: tools/bin/vhost-device-vsock beside this file), QEMU (default: qemu-system-x86_64)."""
+Environment: VHOST_DEVICE_VSOCK (default: tools/bin/vhost-device-vsock beside this file), QEMU (default: qemu-system-x86_64),
+SILENT_AFTER_LOAD (if set, a load succeeds and the guest never calls: some versions lose the call)."""
 
 import argparse
 import contextlib
@@ -203,6 +204,10 @@ class Machine:
         try:
             state = json.loads(pathlib.Path(value["snapshot_path"]).read_text())
             self.machine, self.vsock, self.boot_args = state["machine"], state["vsock"], state["boot_args"]
+            if os.environ.get("SILENT_AFTER_LOAD"):
+                self.put_vsock(self.vsock)  # Its socket is there, as it would be.
+                self.state = "Resumed"
+                return
             with open(value["mem_backend"]["backend_path"], "rb") as memory:
                 for name, size in state["files"].items():
                     setattr(self, name, open(os.memfd_create(name), "w+b", buffering=0))

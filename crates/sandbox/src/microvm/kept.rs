@@ -426,6 +426,35 @@ mod tests {
         assert_eq!(store.files().unwrap().len(), names.len(), "one was removed");
     }
 
+    /// Where a kept guest may not go on, another has all to start from, with a network's modules if it is to have one.
+    #[test]
+    fn a_box_has_what_its_guest_begins_from_and_what_it_may_have_to() {
+        use super::super::parts::tests::parts;
+        use super::super::{Accelerator, place};
+        use crate::tier::Furniture;
+        let (_place, store) = store();
+        keep(&store, &name("a", 1), "a guest");
+        let kept = Arc::new(store.find(&name("a", 1)).unwrap().unwrap());
+        let spare = ["kernel", "modules/vsock.ko", "modules/tproxy.ko"];
+        let qemu = Carrier::Qemu(Accelerator::Kvm);
+        for (carrier, links, has) in [
+            (Carrier::Firecracker, Links::With, [true, true, true]),
+            (Carrier::Firecracker, Links::Without, [true, true, false]),
+            (qemu, Links::With, [false; 3]),
+        ] {
+            let mut parts = parts(carrier);
+            parts.begin(Beginning::Resume(Arc::clone(&kept)));
+            let all = parts.furniture(links);
+            let shows = |name: &str| {
+                let at = place(name);
+                let is_it = |one: &Furniture| matches!(one, Furniture::Program { at: its, .. } if *its == at);
+                all.iter().any(is_it)
+            };
+            assert!(shows("kept"), "{carrier:?}");
+            assert_eq!(spare.map(shows), has, "{carrier:?} {links:?}");
+        }
+    }
+
     #[test]
     fn a_file_that_was_cleared_away_is_not_at_its_place() {
         let (_place, store) = store();
