@@ -39,7 +39,7 @@ pub enum TrialError {
 const LONGEST: Duration = Duration::from_secs(120);
 
 /// The same, with a guest's start where the tier has one: whoever waits for a box waits longer than what is in it does.
-fn longest(tier: &Tier) -> Duration {
+pub(crate) fn longest(tier: &Tier) -> Duration {
     match tier {
         Tier::Microvm(_) => LONGEST + microvm::SLOWEST_START,
         Tier::Native | Tier::Gvisor(_) => LONGEST,

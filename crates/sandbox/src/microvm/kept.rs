@@ -426,6 +426,13 @@ mod tests {
         assert_eq!(store.files().unwrap().len(), names.len(), "one was removed");
     }
 
+    #[test]
+    fn a_box_is_waited_for_longer_than_the_guest_in_it() {
+        let parts = super::super::parts::tests::parts(Carrier::Firecracker);
+        let tier = Tier::Microvm(Arc::new(parts));
+        assert!(trial::longest(&tier) > super::super::SLOWEST_START);
+    }
+
     /// Where a kept guest may not go on, another has all to start from, with a network's modules if it is to have one.
     #[test]
     fn a_box_has_what_its_guest_begins_from_and_what_it_may_have_to() {
