@@ -50,7 +50,7 @@ const FIRECRACKER: Maker = Maker {
 
 /// Whether the Firecracker that is there is none that stands in for it.
 fn firecracker_is_real() -> bool {
-    let which = std::env::var("BELLJAR_FIRECRACKER").unwrap();
+    let which = std::env::var("BELLJAR_FIRECRACKER_IS").unwrap();
     which == "real"
 }
 

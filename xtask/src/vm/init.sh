@@ -128,7 +128,7 @@ in_session() {
         cd "$home" || exit 1
         become "$who" HOME="$home" USER="$who" TERM=dumb RUST_BACKTRACE=1 \
             BELLJAR_BIN=/bin/belljar BELLJAR_PROBE=/bin/probe BELLJAR_EXPECT_LIMITS='cgroup v2' \
-            BELLJAR_FIRECRACKER=$firecracker "$@"
+            BELLJAR_FIRECRACKER_IS=$firecracker "$@"
     )
 }
 
