@@ -73,6 +73,7 @@ fn next(stream: &mut UnixStream) -> Option<(String, Value)> {
 struct Machine {
     asked: Vec<String>,
     megabytes: u64,
+    tracks: bool,
     sockets: Option<String>,
     playing: Option<std::thread::JoinHandle<()>>,
 }
@@ -81,7 +82,10 @@ impl Machine {
     fn answer(&mut self, request: &str, body: &Value) -> Result<(), String> {
         let text = |name: &str| body[name].as_str().unwrap_or_default().to_owned();
         match request {
-            "PUT /machine-config" => self.megabytes = body["mem_size_mib"].as_u64().unwrap(),
+            "PUT /machine-config" => {
+                self.megabytes = body["mem_size_mib"].as_u64().unwrap();
+                self.tracks = body["track_dirty_pages"] == true;
+            }
             "PUT /cpu-config" => {}
             "PUT /boot-source" => {
                 let kernel = fs::read(text("kernel_image_path")).map_err(|e| e.to_string())?;
@@ -103,6 +107,9 @@ impl Machine {
             }
             "PATCH /vm" if text("state") == "Paused" => {}
             "PUT /snapshot/create" if self.asked.last().is_some_and(|last| last == "PATCH /vm") => {
+                if !self.tracks || text("snapshot_type") != "Diff" {
+                    return Err("a snapshot of more than was written to".into());
+                }
                 let state = json!({"state": STATE, "sockets": self.sockets});
                 fs::write(text("snapshot_path"), state.to_string()).map_err(|e| e.to_string())?;
                 let memory = fs::File::create(text("mem_file_path")).map_err(|e| e.to_string())?;

@@ -24,6 +24,36 @@ fn home() -> PathBuf {
     PathBuf::from(std::env::var("HOME").unwrap())
 }
 
+/// Whose guests are tried.
+struct Maker {
+    tier: &'static str,
+    /// A word of its process's, and what must be among them all.
+    word: &'static str,
+    words: &'static [&'static str],
+    /// Where its guests are kept.
+    store: &'static str,
+}
+
+const QEMU: Maker = Maker {
+    tier: "microvm",
+    word: "/dev/belljar/qemu",
+    // From what was kept, which a guest under KVM was before.
+    words: &["-accel kvm", "-incoming fd:"],
+    store: "guests",
+};
+const FIRECRACKER: Maker = Maker {
+    tier: "firecracker",
+    word: "/dev/belljar/sockets/api",
+    words: &["--id belljar"],
+    store: "guests/firecracker",
+};
+
+/// Whether the Firecracker that is there is none that stands in for it.
+fn firecracker_is_real() -> bool {
+    let which = std::env::var("BELLJAR_FIRECRACKER_IS").unwrap();
+    which == "real"
+}
+
 /// A run in a directory of its own.
 fn belljar(tier: &str, home: &Path) -> Command {
     let work = home.join("work");
@@ -50,8 +80,8 @@ struct Waiting {
 }
 
 /// Starts one. What it says first are `lines` lines.
-fn start_waiting(script: &str, lines: usize) -> Waiting {
-    let mut keeper = belljar("microvm", &home())
+fn start_waiting(maker: &Maker, script: &str, lines: usize) -> Waiting {
+    let mut keeper = belljar(maker.tier, &home())
         .args(["/bin/sh", "-c", &format!("{script}; read line; echo $line")])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -86,8 +116,8 @@ fn processes_with(word: &str) -> Vec<PathBuf> {
     all.map(|entry| entry.path()).filter(has).collect()
 }
 
-fn emulators() -> Vec<PathBuf> {
-    processes_with("/dev/belljar/qemu")
+fn emulators(maker: &Maker) -> Vec<PathBuf> {
+    processes_with(maker.word)
 }
 
 /// What a process has open.
@@ -110,10 +140,6 @@ fn now() -> u64 {
     now.as_secs()
 }
 
-fn kept() -> Vec<String> {
-    kept_in(&home().join("guests"))
-}
-
 fn kept_in(place: &Path) -> Vec<String> {
     let names = fs::read_dir(place).unwrap().flatten();
     names
@@ -123,12 +149,12 @@ fn kept_in(place: &Path) -> Vec<String> {
 }
 
 /// Bridge and emulator have the device and nothing more than they need besides.
-fn assert_walls(emulator: &Path) {
+fn assert_walls(maker: &Maker, emulator: &Path) {
     let words = fs::read(emulator.join("cmdline")).unwrap();
     let words = String::from_utf8_lossy(&words).replace('\0', " ");
-    assert!(words.contains("-accel kvm"), "{words}");
-    // From what was kept, which a guest under KVM was before.
-    assert!(words.contains("-incoming fd:"), "{words}");
+    for word in maker.words {
+        assert!(words.contains(word), "{words}");
+    }
     let files = open_files(emulator);
     let count = |what: &str| files.iter().filter(|name| name.contains(what)).count();
     assert_eq!(count("anon_inode:kvm-vm"), 1, "{files:?}");
@@ -136,9 +162,14 @@ fn assert_walls(emulator: &Path) {
     assert_eq!(status(emulator, "CapEff"), "0000000000000000");
     assert_eq!(status(emulator, "NoNewPrivs"), "1");
     assert_eq!(status(emulator, "Seccomp"), "2");
-    // Ours, and the emulator's own.
-    let filters: u32 = status(emulator, "Seccomp_filters").parse().unwrap();
-    assert!(filters >= 2, "{filters} filters");
+    // Ours, and the emulator's own, which each of Firecracker's threads has another of.
+    let threads = fs::read_dir(emulator.join("task")).unwrap().flatten();
+    let threads = threads.map(|thread| thread.path());
+    let main = std::iter::once(emulator.to_owned());
+    for thread in main.chain(threads.filter(|_| maker.tier == "firecracker")) {
+        let filters: u32 = status(&thread, "Seccomp_filters").parse().unwrap();
+        assert!(filters >= 2, "{filters} filters: {thread:?}");
+    }
     assert!(
         !status(emulator, "Uid")
             .split('\t')
@@ -169,6 +200,12 @@ fn doctor_says_that_there_is_kvm() {
             line.starts_with("ok") && line.ends_with(", by KVM"),
             "{text}"
         );
+        let machine = match tier {
+            "microvm" => "/usr/bin/qemu-system-x86_64, ",
+            // With its version.
+            _ => "/usr/local/bin/firecracker 1.",
+        };
+        assert!(line.contains(machine), "{text}");
     }
 }
 
@@ -176,6 +213,10 @@ fn doctor_says_that_there_is_kvm() {
 /// is kept and goes on, and it ends with its keeper.
 #[test]
 fn a_firecracker_has_a_box_around_it_and_does_not_survive_its_keeper() {
+    if firecracker_is_real() {
+        println!("a real one says nothing of this: its guests are tried below");
+        return;
+    }
     let run = |words: &str| {
         let mut command = belljar("firecracker", &home());
         command.args(["/bin/sh", "-c", words]);
@@ -249,9 +290,22 @@ fn a_firecracker_has_a_box_around_it_and_does_not_survive_its_keeper() {
     ends.iter().for_each(assert_ends);
 }
 
-/// One test, since each guest takes a while in here: the second goes on from where the first one's was kept.
+/// One test of each maker, since each guest takes a while in here: the second goes on from where the first one's was kept.
 #[test]
 fn guests_run_by_kvm_behind_all_walls_and_nothing_survives_their_keeper() {
+    run_guests(&QEMU);
+}
+
+#[test]
+fn guests_of_a_real_firecracker_run_behind_all_walls_and_nothing_survives_their_keeper() {
+    match firecracker_is_real() {
+        true => run_guests(&FIRECRACKER),
+        false => println!("not tried: BELLJAR_FIRECRACKER names none"),
+    }
+}
+
+fn run_guests(maker: &Maker) {
+    let kept = || kept_in(&home().join(maker.store));
     const LOOK: &str = "uname -r; date +%s; head -c 16 /dev/urandom | base64; ls /dev | tr '\\n' ' '; echo; \
                         grep -m 1 ^flags /proc/cpuinfo";
     let before = now();
@@ -260,7 +314,7 @@ fn guests_run_by_kvm_behind_all_walls_and_nothing_survives_their_keeper() {
         mut input,
         mut output,
         said,
-    } = start_waiting(LOOK, 5);
+    } = start_waiting(maker, LOOK, 5);
     let after = now();
     let [version, time, random, devices, flags] = said.as_slice() else {
         panic!("{said:?}");
@@ -282,11 +336,11 @@ fn guests_run_by_kvm_behind_all_walls_and_nothing_survives_their_keeper() {
     for hidden in ["svm", "vmx"] {
         assert!(!flags.split(' ').any(|flag| flag == hidden), "{flags}");
     }
-    let emulators_now = emulators();
+    let emulators_now = emulators(maker);
     let [emulator] = emulators_now.as_slice() else {
         panic!("{emulators_now:?}");
     };
-    assert_walls(emulator);
+    assert_walls(maker, emulator);
     let first = kept();
     assert_eq!(first.len(), 1, "{first:?}");
     input.write_all(b"heard\n").unwrap();
@@ -294,13 +348,13 @@ fn guests_run_by_kvm_behind_all_walls_and_nothing_survives_their_keeper() {
     output.read_line(&mut answer).unwrap();
     assert_eq!(answer, "heard\n");
     assert!(keeper.wait().unwrap().success());
-    assert!(emulators().is_empty());
+    assert!(emulators(maker).is_empty());
 
-    let mut second = start_waiting("head -c 16 /dev/urandom | base64", 1);
+    let mut second = start_waiting(maker, "head -c 16 /dev/urandom | base64", 1);
     assert_ne!(&second.said[0], random, "two guests drew the same");
     assert_eq!(kept(), first, "it was not kept, or kept twice");
-    let emulator = emulators().pop().unwrap();
-    assert_walls(&emulator);
+    let emulator = emulators(maker).pop().unwrap();
+    assert_walls(maker, &emulator);
     let its_end = handle_of(&emulator);
     second.keeper.kill().unwrap();
     second.keeper.wait().unwrap();
@@ -357,6 +411,6 @@ mod as_root {
             "{text}"
         );
         assert!(text.contains("who is in its group may"), "{text}");
-        assert!(emulators().is_empty());
+        assert!(emulators(&QEMU).is_empty());
     }
 }

@@ -7,7 +7,8 @@ backend lacks VHOST_USER_PROTOCOL_F_LOG_SHMFD). /snapshot/create keeps what the 
 memory file, the rest in the state file), /snapshot/load boots that anew and ends the guest's first connection to port 1, so that
 the guest must connect again, as it must after a real load. What the guest had in its memory is gone.
 
-Environment: VHOST_DEVICE_VSOCK (default: tools/bin/vhost-device-vsock beside this file), QEMU (default: qemu-system-x86_64)."""
+Environment: VHOST_DEVICE_VSOCK (default: tools/bin/vhost-device-vsock beside this file), QEMU (default: qemu-system-x86_64),
+SILENT_AFTER_LOAD (if set, a load succeeds and the guest never calls: some versions lose the call)."""
 
 import argparse
 import contextlib
@@ -50,13 +51,13 @@ REGISTER = {"register": "e[abcd]x", "bitmap": "0b[01x]{32}"}
 LEAF = {"leaf": NUMBER, "subleaf": NUMBER, "flags": range(2**32), "modifiers": [REGISTER]}
 MEMORY = {"backend_type": "File", "backend_path": str}
 REQUESTS = {
-    "PUT /machine-config": {"vcpu_count": range(1, 33), "mem_size_mib": range(1, 2**20), "smt?": bool},
+    "PUT /machine-config": {"vcpu_count": range(1, 33), "mem_size_mib": range(1, 2**20), "smt?": bool, "track_dirty_pages?": bool},
     "PUT /cpu-config": {"cpuid_modifiers?": [LEAF]},
     "PUT /boot-source": {"kernel_image_path": str, "initrd_path?": str, "boot_args?": str},
     "PUT /vsock": {"guest_cid": range(3, 2**32), "uds_path": str},
     "PUT /actions": {"action_type": "InstanceStart"},
     "PATCH /vm": {"state": "Paused|Resumed"},
-    "PUT /snapshot/create": {"snapshot_type?": "Full", "snapshot_path": str, "mem_file_path": str},
+    "PUT /snapshot/create": {"snapshot_type": "Diff", "snapshot_path": str, "mem_file_path": str},
     "PUT /snapshot/load": {"snapshot_path": str, "mem_backend": MEMORY, "resume_vm?": bool},
 }
 
@@ -183,6 +184,9 @@ class Machine:
     def put_snapshot_create(self, value):
         if self.state != "Paused":
             raise Fault("Create snapshot error: Cannot save the microVM state: it is not paused.")
+        if not self.machine.get("track_dirty_pages"):
+            # Newer ones take every page that has ever been there instead: that much is not asked for by mistake.
+            raise Fault("Create snapshot error: Diff snapshots are not allowed on uVMs with dirty page tracking disabled.")
         state = {"machine": self.machine, "vsock": self.vsock, "boot_args": self.boot_args, "files": {}}
         with open(value["mem_file_path"], "wb") as memory:
             for name in ("kernel", "initrd"):
@@ -200,6 +204,10 @@ class Machine:
         try:
             state = json.loads(pathlib.Path(value["snapshot_path"]).read_text())
             self.machine, self.vsock, self.boot_args = state["machine"], state["vsock"], state["boot_args"]
+            if os.environ.get("SILENT_AFTER_LOAD"):
+                self.put_vsock(self.vsock)  # Its socket is there, as it would be.
+                self.state = "Resumed"
+                return
             with open(value["mem_backend"]["backend_path"], "rb") as memory:
                 for name, size in state["files"].items():
                     setattr(self, name, open(os.memfd_create(name), "w+b", buffering=0))

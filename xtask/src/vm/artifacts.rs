@@ -18,6 +18,18 @@ pub(super) struct Programs {
     pub(super) tools: Vec<Program>,
 }
 
+/// Names a real Firecracker, for `--kvm` to try in place of what stands in for one.
+const FIRECRACKER: &str = "BELLJAR_FIRECRACKER";
+/// What it is called in the guest: `init.sh` asks for this name.
+const REAL_FIRECRACKER: &str = "real-firecracker";
+
+impl Programs {
+    /// Whether a real Firecracker is among them.
+    pub(super) fn have_firecracker(&self) -> bool {
+        self.tools.iter().any(|tool| tool.name == REAL_FIRECRACKER)
+    }
+}
+
 /// A static executable and its name in the guest.
 pub(super) struct Program {
     pub(super) name: &'static str,
@@ -43,10 +55,27 @@ pub(super) fn build(workshop: &Workshop, contents: Contents) -> Result<Programs,
             tests: vec![cargo.test_program("xtask", "kvm")?],
             tools: vec![
                 cargo.binary("belljar", "belljar")?,
-                cargo.binary("xtask", "firecracker")?,
+                match std::env::var_os(FIRECRACKER) {
+                    Some(path) => real_firecracker(path.into())?,
+                    None => cargo.binary("xtask", "firecracker")?,
+                },
             ],
         }),
     }
+}
+
+fn real_firecracker(path: PathBuf) -> Result<Program, Failure> {
+    if !path.is_file() {
+        let path = path.display();
+        return Err(format!(
+            "vm-test: {FIRECRACKER}={path}: no such file; name a release's firecracker-vVERSION-x86_64, or unset it"
+        )
+        .into());
+    }
+    Ok(Program {
+        name: REAL_FIRECRACKER,
+        path,
+    })
 }
 
 /// The attack program of belljar's tests, compiled as they compile it.
@@ -119,6 +148,16 @@ fn executable(name: &str, messages: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_firecracker_that_is_not_there_is_told_with_the_variable_that_named_it() {
+        let error = real_firecracker("/nowhere".into()).err().unwrap();
+        assert!(error.to_string().contains("BELLJAR_FIRECRACKER=/nowhere"));
+        let here = std::env::current_exe().unwrap();
+        let tools = vec![real_firecracker(here).unwrap()];
+        let tests = Vec::new();
+        assert!(Programs { tests, tools }.have_firecracker());
+    }
 
     #[test]
     fn the_program_of_the_named_target_is_picked() {

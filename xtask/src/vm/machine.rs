@@ -56,6 +56,11 @@ impl Hardware {
         megabytes: 3072,
         clock: Clock::Hosts,
     };
+    /// The same for guests of two makers.
+    pub(super) const NESTING_BOTH: Self = Self {
+        megabytes: 4096,
+        ..Self::NESTING
+    };
 }
 
 /// Boots the guest and waits for its end; never longer than `time_limit`. What it prints is in the file

@@ -5,7 +5,8 @@
 //! Everything in it is static: the kernel, busybox, `belljar`, its probe and the test programs.
 //!
 //! `vm-test --kvm` is a second guest for the microvm tier: its emulated processor has AMD's virtualisation, so that KVM works in
-//! it whatever this host has. QEMU and a kernel for the guest's own guests are in it too.
+//! it whatever this host has. QEMU and a kernel for the guest's own guests are in it too, and a Firecracker if `BELLJAR_FIRECRACKER`
+//! names one.
 
 mod artifacts;
 mod image;
@@ -101,6 +102,7 @@ pub(crate) fn test(options: &Options) -> Result<(), Failure> {
     let log = workshop.directory.join(options.contents.log());
     let hardware = match options.contents {
         Contents::Everything | Contents::GuestOnly => machine::Hardware::STEADY,
+        Contents::Kvm if programs.have_firecracker() => machine::Hardware::NESTING_BOTH,
         Contents::Kvm => machine::Hardware::NESTING,
     };
     let console = machine::boot(

@@ -189,13 +189,14 @@ struct Name {
 }
 
 impl Name {
-    /// How the names of its files begin; the rest is their mark.
+    /// How the names of its files begin; the rest is their mark. No name begins another: its file would be taken for one of the
+    /// other's that was changed, and removed.
     fn start(&self) -> String {
         let links = match self.links {
-            Links::Without => "",
-            Links::With => "-linked",
+            Links::Without => "alone",
+            Links::With => "linked",
         };
-        format!("{}-{}{links}-", self.origin, self.megabytes)
+        format!("{}-{}-{links}-", self.origin, self.megabytes)
     }
 }
 
@@ -394,6 +395,71 @@ mod tests {
         std::fs::write(&kept.path, "a guest that is no more").unwrap();
         assert!(store.find(&name("a", 1)).unwrap().is_none());
         assert!(!kept.path.exists(), "what was changed stays");
+    }
+
+    #[test]
+    fn looking_for_one_guest_leaves_every_other_where_it_is() {
+        let (_place, store) = store();
+        let with = |links| {
+            [("a", 1), ("a", 16), ("ab", 1)].map(|(origin, megabytes)| Name {
+                links,
+                ..name(origin, megabytes)
+            })
+        };
+        let names = [with(Links::Without), with(Links::With)];
+        let names: Vec<Name> = names.into_iter().flatten().collect();
+        for (number, one) in names.iter().enumerate() {
+            for other in names.iter().skip(number + 1) {
+                let (one, other) = (one.start(), other.start());
+                assert!(!one.starts_with(&other) && !other.starts_with(&one));
+            }
+        }
+        for name in &names {
+            keep(&store, name, &name.start());
+            // Those that are not kept yet are looked for as well.
+            for one in &names {
+                if let Some(kept) = store.find(one).unwrap() {
+                    assert_eq!(std::fs::read_to_string(kept.path).unwrap(), one.start());
+                }
+            }
+        }
+        assert_eq!(store.files().unwrap().len(), names.len(), "one was removed");
+    }
+
+    #[test]
+    fn a_box_is_waited_for_longer_than_the_guest_in_it() {
+        let parts = super::super::parts::tests::parts(Carrier::Firecracker);
+        let tier = Tier::Microvm(Arc::new(parts));
+        assert!(trial::longest(&tier) > super::super::SLOWEST_START);
+    }
+
+    /// Where a kept guest may not go on, another has all to start from, with a network's modules if it is to have one.
+    #[test]
+    fn a_box_has_what_its_guest_begins_from_and_what_it_may_have_to() {
+        use super::super::parts::tests::parts;
+        use super::super::{Accelerator, place};
+        use crate::tier::Furniture;
+        let (_place, store) = store();
+        keep(&store, &name("a", 1), "a guest");
+        let kept = Arc::new(store.find(&name("a", 1)).unwrap().unwrap());
+        let spare = ["kernel", "modules/vsock.ko", "modules/tproxy.ko"];
+        let qemu = Carrier::Qemu(Accelerator::Kvm);
+        for (carrier, links, has) in [
+            (Carrier::Firecracker, Links::With, [true, true, true]),
+            (Carrier::Firecracker, Links::Without, [true, true, false]),
+            (qemu, Links::With, [false; 3]),
+        ] {
+            let mut parts = parts(carrier);
+            parts.begin(Beginning::Resume(Arc::clone(&kept)));
+            let all = parts.furniture(links);
+            let shows = |name: &str| {
+                let at = place(name);
+                let is_it = |one: &Furniture| matches!(one, Furniture::Program { at: its, .. } if *its == at);
+                all.iter().any(is_it)
+            };
+            assert!(shows("kept"), "{carrier:?}");
+            assert_eq!(spare.map(shows), has, "{carrier:?} {links:?}");
+        }
     }
 
     #[test]

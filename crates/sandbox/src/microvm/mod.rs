@@ -31,6 +31,7 @@ use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What it needs lies below the box's /dev, which the guest never sees: it has its own.
 const PLACE: &str = "/dev/belljar";
@@ -51,6 +52,9 @@ const CHANNEL_PORT: u32 = 1;
 /// either: see [`bridge`].
 pub(crate) const OUT_OF_MEMORY_SIGNAL: i32 = 64;
 pub(crate) const FAILED_SIGNAL: i32 = 63;
+
+/// How long a guest may take to come up on the slowest host.
+pub(crate) const SLOWEST_START: Duration = Duration::from_secs(300);
 
 /// A guest's memory where the plan has no limit.
 const USUAL_MEMORY: u64 = 1 << 30;

@@ -64,6 +64,7 @@ enum Machinery {
     },
     Firecracker {
         program: PathBuf,
+        version: carrier::Version,
     },
 }
 
@@ -78,7 +79,7 @@ impl Machinery {
     /// Every file of the host's that has a part in it.
     fn files(&self) -> Vec<&Path> {
         match self {
-            Self::Firecracker { program } => vec![program],
+            Self::Firecracker { program, .. } => vec![program],
             Self::Qemu {
                 program,
                 libraries,
@@ -96,7 +97,7 @@ impl Machinery {
 
     fn furniture(&self) -> Vec<Furniture> {
         match self {
-            Self::Firecracker { program } => vec![
+            Self::Firecracker { program, .. } => vec![
                 shown(place("firecracker"), program),
                 Furniture::Sockets { at: place(SOCKETS) },
             ],
@@ -225,8 +226,12 @@ impl Parts {
         // Before it is asked anything.
         crate::host::demand_trusted(&program)
             .map_err(|why| needs(&format!("{}, but {why}", program.display())))?;
-        carrier::demand_version(&program).map_err(|why| needs(&why))?;
-        Self::around(Machinery::Firecracker { program }, kernel_tree, needs)
+        let version = carrier::demand_version(&program).map_err(|why| needs(&why))?;
+        Self::around(
+            Machinery::Firecracker { program, version },
+            kernel_tree,
+            needs,
+        )
     }
 
     /// All that is needed around it.
@@ -290,6 +295,16 @@ impl Parts {
         self.image_bytes
     }
 
+    /// What makes the machine, and its version where that matters.
+    pub fn machine(&self) -> String {
+        match &self.machinery {
+            Machinery::Qemu { program, .. } => program.display().to_string(),
+            Machinery::Firecracker { program, version } => {
+                format!("{} {version}", program.display())
+            }
+        }
+    }
+
     /// The kernel that guests have.
     pub fn kernel(&self) -> &Path {
         &self.kernel
@@ -312,7 +327,9 @@ impl Parts {
         }
         if let Beginning::Resume(kept) = &self.beginning {
             all.push(shown(place("kept"), &kept.path));
-            return all;
+            if !self.carrier().may_start_anew() {
+                return all;
+            }
         }
         all.push(shown(place("kernel"), &self.kernel));
         let more = match links {
@@ -414,6 +431,38 @@ pub(super) mod tests {
         let tree = Path::new(KERNEL_TREES[0]);
         let found = kernel_in(tree, guest::VSOCK_MODULES).expect("a kernel, by `make setup`");
         (found.0, found.1)
+    }
+
+    /// Parts that are nowhere, by this carrier.
+    pub(in crate::microvm) fn parts(carrier: Carrier) -> Parts {
+        let machinery = match carrier {
+            Carrier::Firecracker => Machinery::Firecracker {
+                program: "/x/firecracker".into(),
+                version: carrier::TRIED,
+            },
+            Carrier::Qemu(accelerator) => Machinery::Qemu {
+                accelerator,
+                program: "/x/qemu".into(),
+                libraries: "/x/lib".into(),
+                firmware: Vec::new(),
+            },
+        };
+        Parts {
+            machinery,
+            beginning: Beginning::Boot,
+            kernel: "/x/kernel".into(),
+            modules: vec!["/x/vsock.ko".into()],
+            network_modules: Some(vec!["/x/tproxy.ko".into()]),
+            program: "/x/belljar".into(),
+            image_bytes: 0,
+        }
+    }
+
+    #[test]
+    fn the_machine_is_named_with_its_version_where_that_matters() {
+        let named = |carrier| parts(carrier).machine();
+        assert_eq!(named(Carrier::Firecracker), "/x/firecracker 1.14.4");
+        assert_eq!(named(Carrier::Qemu(Accelerator::Kvm)), "/x/qemu");
     }
 
     fn tree(kernels: &[&str]) -> tempfile::TempDir {

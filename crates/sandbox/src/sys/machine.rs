@@ -1,22 +1,28 @@
 //! What the microvm tier needs: of the bridge, and of a guest's pid 1.
 
-use super::{check, last_errno};
+use super::{check, last_errno, set_limit};
 use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-/// Starts a program that the kernel kills when this thread ends.
-pub(crate) fn spawn_to_die_with_us(command: &mut Command) -> io::Result<Child> {
+/// Starts a program that the kernel kills when this thread ends, held to this limit if one is given.
+pub(crate) fn spawn_to_die_with_us(
+    command: &mut Command,
+    limit: Option<(libc::__rlimit_resource_t, u64)>,
+) -> io::Result<Child> {
     let us = rustix::process::getpid().as_raw_nonzero().get();
-    // SAFETY: between fork and exec it only makes two system calls, which neither allocate nor lock.
+    // SAFETY: between fork and exec it only makes a few system calls, which neither allocate nor lock.
     let command = unsafe {
         command.pre_exec(move || {
             check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0).into())?;
-            match libc::getppid() == us {
-                true => Ok(()),
-                false => Err(Errno::SRCH.into()),
+            if libc::getppid() != us {
+                return Err(Errno::SRCH.into());
+            }
+            match limit {
+                Some((resource, value)) => Ok(set_limit(resource, value)?),
+                None => Ok(()),
             }
         })
     };

@@ -204,7 +204,7 @@ fn guests(
         }
         Ok(parts) => parts,
     };
-    let found = format!("{}, {by}", parts.kernel().display());
+    let found = format!("{}, {}, {by}", parts.machine(), parts.kernel().display());
     // As a run does: from a guest that is kept.
     let find_kept = || {
         let parts = find().map_err(|missing| missing.what)?;

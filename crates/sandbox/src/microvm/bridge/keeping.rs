@@ -1,15 +1,17 @@
 //! A guest that is started to be kept: it comes up, is told nothing, and is written to our output.
 
 use super::machine::{Hardware, Machine, Purpose};
-use super::{Failure, SLOWEST_START, complain};
+use super::{Failure, complain};
+use crate::microvm::SLOWEST_START;
 use crate::microvm::wire::{self, Kind, Sender};
 
 /// Starts a guest and writes it to our output once it waits for its order.
 pub(crate) fn keep(hardware: Hardware) -> u8 {
+    let carrier = hardware.carrier;
     match start_and_save(hardware) {
         Ok(()) => 0,
         Err(failure) => {
-            complain(&failure.in_full());
+            complain(carrier, &failure.in_full());
             1
         }
     }

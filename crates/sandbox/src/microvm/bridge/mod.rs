@@ -17,7 +17,7 @@ mod tests;
 mod whole;
 
 use super::wire::{self, Frame, Kind, Sender, WireError};
-use super::{FAILED_SIGNAL, OUT_OF_MEMORY_SIGNAL, place};
+use super::{Carrier, FAILED_SIGNAL, OUT_OF_MEMORY_SIGNAL, SLOWEST_START, place};
 use crate::order::{Order, Surroundings};
 use crate::sys;
 use crate::told::ProgramEnd;
@@ -41,8 +41,6 @@ use telling::Telling;
 const SERVERS: usize = 4;
 /// Requests that wait for one of them. The guest's kernel keeps the others.
 const WAITING: usize = 32;
-/// How long a guest may take to come up on the slowest host.
-const SLOWEST_START: Duration = Duration::from_secs(300);
 /// How long a guest that has said its last word may take to end before it is taken for alive.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -96,11 +94,12 @@ fn send(channel: &Channel, kind: Kind, body: &[u8]) {
 
 /// Runs a guest to its end, and tells of its program's.
 pub(super) fn run(hardware: Hardware, begin: Begin) -> u8 {
+    let carrier = hardware.carrier;
     match guest(hardware, begin) {
         Ok(End::Program { killed: 1.., .. }) => sys::die_by(OUT_OF_MEMORY_SIGNAL),
         Ok(_) => 0,
         Err(failure) => {
-            complain(&failure.in_full());
+            complain(carrier, &failure.in_full());
             sys::die_by(FAILED_SIGNAL)
         }
     }
@@ -115,8 +114,12 @@ impl Failure {
     }
 }
 
-fn complain(text: &str) {
-    let _ = writeln!(std::io::stderr(), "[belljar] microvm: {text}");
+fn complain(carrier: Carrier, text: &str) {
+    let _ = writeln!(std::io::stderr(), "{}", complaint(carrier, text));
+}
+
+fn complaint(carrier: Carrier, text: &str) -> String {
+    format!("[belljar] {}: {text}", carrier.tier())
 }
 
 /// How the program ended, for the box's init; nothing if it had too little memory. The two signals that mean something else here
@@ -140,21 +143,31 @@ fn guest(hardware: Hardware, begin: Begin) -> Result<End, Failure> {
     sys::raise_soft_limit(libc::RLIMIT_NOFILE).map_err(io)?;
     let mut order = std::fs::read(place("order")).map_err(Failure::Start)?;
     hardware.demand()?;
-    let beginning = match begin {
-        Begin::Boot => hardware.first(),
-        Begin::Resume => hardware.kept(),
-    };
-    let beginning = beginning.map_err(Failure::Start)?;
     let told = Order::decode(&order).ok_or(io(Errno::INVAL))?;
     let mut telling = Telling::open(&told).map_err(Failure::Start)?;
-    limit_files(&told).map_err(io)?;
+    let limit = file_limit(&told);
     let ways = Ways::open(told.reach).map_err(Failure::Start)?;
     let _terminal = streams::PlainTerminal::take();
     order.extend(surroundings().map_err(io)?.encode());
     let server = Arc::new(Server::new(std::path::Path::new("/")).map_err(io)?);
-    let (mut machine, mut heard) =
-        Machine::start(&beginning, Purpose::Run, hardware).map_err(Failure::Start)?;
-    drop(beginning);
+    let start = |begin| {
+        let beginning = match begin {
+            Begin::Boot => hardware.first(),
+            Begin::Resume => hardware.kept(),
+        }?;
+        let purpose = Purpose::Run {
+            largest_file: limit,
+        };
+        Machine::start(&beginning, purpose, hardware)
+    };
+    let started = start_or_anew(hardware.carrier, begin, start, |note| {
+        complain(hardware.carrier, note);
+    });
+    let ((mut machine, mut heard), begin) = started.map_err(Failure::Start)?;
+    // Not before: what a guest starts from is larger than many a program's files may be.
+    if let Some(bytes) = limit {
+        sys::set_limit(libc::RLIMIT_FSIZE, bytes).map_err(io)?;
+    }
     let channel = Arc::new(Mutex::new(heard.try_clone().map_err(Failure::Start)?));
     let streams = Streams {
         outputs: [
@@ -196,16 +209,30 @@ fn guest(hardware: Hardware, begin: Begin) -> Result<End, Failure> {
     }
 }
 
-/// No file that we write for the guest may be larger than its program's may be.
-fn limit_files(order: &Order) -> Result<(), Errno> {
-    let size = order
-        .limits
-        .iter()
-        .find(|(resource, _)| *resource == libc::RLIMIT_FSIZE);
-    match size {
-        Some((resource, bytes)) => sys::set_limit(*resource, *bytes),
-        None => Ok(()),
+/// Starts a guest as is asked. One that was kept and does not go on gives way to one that starts, if its box has what that takes;
+/// how it began in the end is returned with it. Nobody has given the first an order.
+fn start_or_anew<G>(
+    carrier: Carrier,
+    begin: Begin,
+    mut start: impl FnMut(Begin) -> std::io::Result<G>,
+    note: impl FnOnce(&str),
+) -> std::io::Result<(G, Begin)> {
+    match start(begin) {
+        Err(why) if begin == Begin::Resume && carrier.may_start_anew() => {
+            note(&format!(
+                "the guest starts from nothing: the one that was kept did not go on: {why}"
+            ));
+            Ok((start(Begin::Boot)?, Begin::Boot))
+        }
+        started => Ok((started?, begin)),
     }
+}
+
+/// No file that we or the machine write for the guest may be larger than its program's may be.
+fn file_limit(order: &Order) -> Option<u64> {
+    let mut limits = order.limits.iter();
+    let size = limits.find(|(resource, _)| *resource == libc::RLIMIT_FSIZE);
+    size.map(|(_, bytes)| *bytes)
 }
 
 /// What the guest is to know of the box. From here on the masks are the guest's: what it asks for is masked already.

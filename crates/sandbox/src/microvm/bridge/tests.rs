@@ -347,3 +347,32 @@ fn output_that_nobody_takes_is_never_more_than_a_window() {
     guest.read_to_end(&mut told).unwrap();
     assert_eq!(told.len(), taken * 16, "each piece is told as taken once");
 }
+
+/// Only a kept guest of Firecracker's is given up for another: QEMU's boxes do not have what one starts from.
+#[test]
+fn what_does_not_start_is_tried_once_more_only_where_it_was_to_go_on_and_may_be_lost() {
+    use crate::microvm::Accelerator;
+    let qemu = Carrier::Qemu(Accelerator::Kvm);
+    for (carrier, begin, tries) in [
+        (Carrier::Firecracker, Begin::Resume, 2),
+        (Carrier::Firecracker, Begin::Boot, 1),
+        (qemu, Begin::Resume, 1),
+        (qemu, Begin::Boot, 1),
+    ] {
+        let (mut tried, mut notes) = (Vec::new(), 0);
+        let start = |begin| {
+            tried.push(begin);
+            Err::<(), _>(std::io::Error::other(format!("try {}", tried.len())))
+        };
+        let failed = start_or_anew(carrier, begin, start, |_| notes += 1);
+        assert_eq!(failed.unwrap_err().to_string(), format!("try {tries}"));
+        assert_eq!((tried.len(), notes), (tries, tries - 1));
+        assert_eq!(tried.last() == Some(&begin), tries == 1);
+    }
+}
+
+#[test]
+fn who_complains_says_in_which_tier() {
+    let said = complaint(Carrier::Firecracker, "a word");
+    assert_eq!(said, "[belljar] firecracker: a word");
+}

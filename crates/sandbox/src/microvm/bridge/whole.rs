@@ -22,6 +22,8 @@ fn pid_1_of_a_guest_on_vsock() {
     }
 }
 
+const RUN: Purpose = Purpose::Run { largest_file: None };
+
 struct World {
     directory: tempfile::TempDir,
     places: Places,
@@ -39,11 +41,16 @@ fn vsock_device() -> PathBuf {
 }
 
 fn world() -> World {
+    world_where("")
+}
+
+/// The same, where what stands in for Firecracker finds such an environment.
+fn world_where(environment: &str) -> World {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("firecracker");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/firecracker.py");
     let text = format!(
-        "#!/bin/sh\nVHOST_DEVICE_VSOCK={} exec /usr/bin/python3 {} \"$@\"\n",
+        "#!/bin/sh\n{environment} VHOST_DEVICE_VSOCK={} exec /usr/bin/python3 {} \"$@\"\n",
         vsock_device().display(),
         script.display()
     );
@@ -56,6 +63,8 @@ fn world() -> World {
         program,
         sockets,
         kept,
+        // What goes on with the stand-in, starts.
+        patience: SLOWEST_START,
     };
     World { directory, places }
 }
@@ -177,7 +186,7 @@ fn assert_ran(said: &str, end: Result<End, Failure>) {
 fn a_guest_that_calls_the_bridge_runs_its_program_and_nobody_can_call_again() {
     let world = world();
     let beginning = beginning(&world);
-    let (machine, channel) = start(&world, &beginning, Purpose::Run);
+    let (machine, channel) = start(&world, &beginning, RUN);
     assert!(!world.places.sockets.join("guest_1").exists());
     let (said, end) = run(channel, Begin::Boot, SCRIPT);
     assert_ran(&said, end);
@@ -198,8 +207,46 @@ fn a_guest_that_was_kept_calls_again_and_takes_its_order_then() {
     std::fs::remove_dir_all(&world.places.sockets).unwrap();
     std::fs::create_dir(&world.places.sockets).unwrap();
     let state = Beginning::Resume(state_in(&File::open(&world.places.kept).unwrap()).unwrap());
-    let (machine, channel) = start(&world, &state, Purpose::Run);
+    let (machine, channel) = start(&world, &state, RUN);
     let (said, end) = run(channel, Begin::Resume, SCRIPT);
+    assert_ran(&said, end);
+    drop(machine);
+}
+
+#[test]
+fn a_guest_that_was_kept_and_never_calls_gives_way_to_one_that_starts() {
+    let mut world = world_where("SILENT_AFTER_LOAD=1");
+    // It is waited for in vain however long.
+    world.places.patience = Duration::ZERO;
+    let sockets = world.places.sockets.join("guest");
+    let state = serde_json::json!({
+        "machine": {"vcpu_count": 1, "mem_size_mib": MEGABYTES},
+        "vsock": {"guest_cid": 3, "uds_path": sockets},
+        "boot_args": "",
+        "files": {},
+    });
+    let place = world.directory.path().join("state");
+    std::fs::write(&place, state.to_string()).unwrap();
+    File::create_new(&world.places.kept).unwrap();
+    let start = |begin| {
+        let beginning = match begin {
+            Begin::Resume => Beginning::Resume(File::open(&place)?),
+            Begin::Boot => beginning(&world),
+        };
+        start_firecracker(&world.places, &beginning, RUN, MEGABYTES)
+    };
+    let mut notes = Vec::new();
+    let started = start_or_anew(Carrier::Firecracker, Begin::Resume, start, |note| {
+        notes.push(note.to_owned());
+    });
+    let ((machine, channel), begin) = started.unwrap();
+    let [note] = notes.as_slice() else {
+        panic!("{notes:?}");
+    };
+    assert!(note.contains("starts from nothing"), "{note}");
+    assert!(note.contains("did not call within 0 s"), "{note}");
+    assert_eq!(begin, Begin::Boot);
+    let (said, end) = run(channel, begin, SCRIPT);
     assert_ran(&said, end);
     drop(machine);
 }
@@ -212,7 +259,7 @@ fn a_machine_that_refuses_is_told_with_what_it_said() {
         // It takes no kernel that is packed.
         kernel: Some(File::open("/bin/sh").unwrap()),
     };
-    let zero = start_firecracker(&world.places, &beginning, Purpose::Run, 0);
+    let zero = start_firecracker(&world.places, &beginning, RUN, 0);
     let error = zero.err().unwrap().to_string();
     assert!(
         error.contains("PUT /machine-config: ") && error.contains("mem_size_mib"),

@@ -1,6 +1,6 @@
 //! Firecracker's control: JSON by HTTP, on a socket in the box.
 
-use crate::microvm::bridge::SLOWEST_START;
+use crate::microvm::SLOWEST_START;
 use serde_json::Value;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;

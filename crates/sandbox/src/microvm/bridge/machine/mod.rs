@@ -79,7 +79,7 @@ impl Hardware {
     }
 }
 
-/// What a guest begins from. All of it is in files before their size is limited to what the program's may have.
+/// What a guest begins from. All of it is in files before the size of ours is limited to what the program's may have.
 pub(super) enum Beginning {
     /// A first file system, and a kernel where the machine takes none that is packed.
     Boot { files: File, kernel: Option<File> },
@@ -90,10 +90,20 @@ pub(super) enum Beginning {
 /// What a guest is started for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// For a program.
-    Run,
+    /// For a program. No file that the machine's maker writes may be larger than its program's may be.
+    Run { largest_file: Option<u64> },
     /// To be kept.
     Keep,
+}
+
+impl Purpose {
+    /// What the machine's process is held to beyond what the bridge is held to itself by then.
+    fn limit(self) -> Option<(libc::__rlimit_resource_t, u64)> {
+        match self {
+            Self::Run { largest_file } => largest_file.map(|bytes| (libc::RLIMIT_FSIZE, bytes)),
+            Self::Keep => None,
+        }
+    }
 }
 
 impl Machine {

@@ -1,7 +1,7 @@
 //! QEMU.
 
 use super::{Beginning, Control, Machine, Process, Purpose, common_words};
-use crate::microvm::bridge::SLOWEST_START;
+use crate::microvm::SLOWEST_START;
 use crate::microvm::{Accelerator, place};
 use crate::sys;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -33,7 +33,7 @@ pub(super) fn start(
         Beginning::Boot { files, .. } => boot(&mut command, files, accelerator),
     }
     let control = match purpose {
-        Purpose::Run => Control::None,
+        Purpose::Run { .. } => Control::None,
         Purpose::Keep => {
             let (ours, theirs) = UnixStream::pair()?;
             let theirs = OwnedFd::from(theirs);
@@ -50,7 +50,7 @@ pub(super) fn start(
     for fd in &lent {
         sys::keep_on_exec(fd.as_raw_fd())?;
     }
-    let process = Process::heard(sys::spawn_to_die_with_us(&mut command)?);
+    let process = Process::heard(sys::spawn_to_die_with_us(&mut command, purpose.limit())?);
     Ok((Machine { process, control }, channel))
 }
 
