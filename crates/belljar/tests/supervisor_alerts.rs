@@ -298,9 +298,11 @@ fn the_web_serves_what_the_socket_does_to_whoever_has_a_token(who: Who) {
     assert!(report.contains("\"verified\":\"whole\""), "{report}");
     // Who did it is on record.
     let log = supervised.log();
-    let acts = log
-        .iter()
-        .filter(|entry| entry.to_string().contains("operator (token"));
+    let is_by_token = |entry: &&Value| {
+        let by = &entry["what"]["by"];
+        by["type"] == "token" && by["name"] == "operator" && by["id"].is_string()
+    };
+    let acts = log.iter().filter(is_by_token);
     assert!(acts.count() > 0, "nobody is named in the log");
 }
 
