@@ -1,5 +1,15 @@
 // Made by scripts/api-types.mjs from schemas/operator.openapi.json. Do not edit.
 
+/** How an agent's declaration changed. */
+export type AgentChange = {
+  /** How. */
+  change: ChangeOfAgent;
+  /** The keys that are not what they were. */
+  keys?: Array<Shown>;
+  /** Its name. */
+  name: Shown;
+};
+
 /** Everything about one agent. */
 export type AgentDetail = {
   /** As a list shows it. */
@@ -32,6 +42,8 @@ export type AgentList = {
   at_ms: number;
   /** The most that may live at once. */
   max_agents: number;
+  /** Declared agents that do not run, and why. */
+  not_running?: Array<DeclaredView>;
 };
 
 /** What an agent is doing. */
@@ -187,6 +199,9 @@ export type BudgetView = {
   spent: Amounts;
 };
 
+/** What changed of an agent's declaration. */
+export type ChangeOfAgent = "added" | "removed" | "changed";
+
 /** The clock counts as steady again. */
 export type ClockAcknowledged = {
   /** The clock as it is now. */
@@ -258,6 +273,39 @@ export type Counts = {
   starting?: number;
 };
 
+/** What became of declared agents. */
+export type DeclaredReply = {
+  /** Those that still don't, and why. */
+  not_running: Array<DeclaredView>;
+  /** Those that run now and did not before. */
+  started: Array<Shown>;
+};
+
+/** Why a declared agent does not run. */
+export type DeclaredState = "pending" | "refused" | "stopped";
+
+/** A declared agent that does not run, and why. */
+export type DeclaredView = {
+  /** How often it was tried. */
+  attempts: number;
+  /** Who wanted that, where somebody did. */
+  by?: Shown | null;
+  /** A stable word, such as `deny_budget` or `stopped`. */
+  code: Shown;
+  /** What to do. */
+  hint?: Shown | null;
+  /** Its name. */
+  name: Shown;
+  /** What was said. */
+  reason: Shown;
+  /** When it is tried again, where it will be. */
+  retry_at_ms?: number | null;
+  /** Since when, in milliseconds since 1970. */
+  since_ms: number;
+  /** Why it does not run. */
+  state: DeclaredState;
+};
+
 /** Something an agent was refused. */
 export type Denial = {
   /** The line of policy that would allow it, where one could. */
@@ -321,6 +369,8 @@ export type EngageRequest = {
 
 /** An engaged kill switch. */
 export type Engagement = {
+  /** What holds it: the state directory, or where that could not be written to something that does not last as long. */
+  held_by?: Shown | null;
   /** Why. */
   reason: Shown;
   /** Since when. */
@@ -440,6 +490,8 @@ export type KillReport = {
   elapsed_us: number;
   /** The ledger's entry about it. */
   entry?: number | null;
+  /** What holds the kill switch, where that was engaged; absent where nothing does. */
+  held_by?: Shown | null;
   /** Workers ended. */
   killed: number;
   /** Why there is no entry. */
@@ -803,6 +855,26 @@ export type ProposalStats = {
 /** How far a proposal has come. */
 export type ProposalStatus = "draft" | "checking" | "rejected" | "waiting" | "approved" | "deployed" | "rolled_back";
 
+/** What a file says now and did not before. */
+export type ReloadReply = {
+  /** Agents, by name. */
+  agents: Array<AgentChange>;
+  /** Settings of the supervisor that take effect with its next start. */
+  needs_restart: Array<Shown>;
+  /** Those that don't run now, and why. */
+  not_running: Array<DeclaredView>;
+};
+
+/** Reads the supervisor's file again. */
+export type ReloadRequest = {
+  /** Whether nothing is to be done but told what would be. */
+  dry_run?: boolean;
+  /** Whether agents that changed go on as they are until they are started again. */
+  no_restart?: boolean;
+  /** Why; it goes to the ledger. */
+  reason: string;
+};
+
 /** Lets grants through again. Nothing that was killed comes back. */
 export type ResetRequest = {
   /** Why; it goes to the ledger. */
@@ -834,7 +906,7 @@ export type ResponseTaken = {
   response: Response;
 };
 
-/** What happens when an agent ends by itself. Whoever was stopped, killed or hit a limit stays ended. */
+/** What happens when an agent ends by itself. Whoever was stopped, killed or met a limit of time or money stays ended. */
 export type RestartPolicy = "never" | "on_failure" | "always";
 
 /** Ends an agent kindly and starts it anew: the same command under the same capability, elsewhere if that is said. */
@@ -1002,6 +1074,14 @@ export type StageFact = {
 /** How a stage went. */
 export type StageVerdict = "pass" | "fail" | "not_asked";
 
+/** Makes declared agents wanted again, and starts them. */
+export type StartDeclaredRequest = {
+  /** Which; all that do not run where absent. */
+  names?: Array<string>;
+  /** Why; it goes to the ledger. */
+  reason: string;
+};
+
 /** Starts an agent. */
 export type StartRequest = {
   /** The text of a capability.yaml. */
@@ -1014,6 +1094,8 @@ export type StartRequest = {
   profile?: string | null;
   /** What happens when it ends by itself. */
   restart?: RestartPolicy;
+  /** Whether it is started again when it ran out of memory. Absent: with `always`, and not otherwise. */
+  restart_on_oom?: boolean | null;
   /** The texts of the capability files that its `mcp.servers` name, by the names that stand there. */
   server_capabilities?: Record<string, string>;
   /** Where; the daemon's own working directory where absent. */
@@ -1056,6 +1138,14 @@ export type StopRequest = {
   grace_ms?: number | null;
   /** Why; it goes to the ledger. */
   reason: string;
+};
+
+/** Quarantines or releases a worker, alone or with all below it. */
+export type SubtreeRequest = {
+  /** Why; it goes to the ledger. */
+  reason: string;
+  /** All below it too. */
+  subtree?: boolean;
 };
 
 /** What an agent uses now. */
@@ -1139,6 +1229,7 @@ export const ROLES = {
   ResolveAlert: "operator",
   AcknowledgeClock: "admin",
   ReadContract: "viewer",
+  StartDeclared: "operator",
   BumpEpoch: "admin",
   ListEvents: "viewer",
   ListHolds: "viewer",
@@ -1153,6 +1244,7 @@ export const ROLES = {
   ReadMetrics: "viewer",
   ListProposals: "viewer",
   ReadProposal: "viewer",
+  Reload: "admin",
   Revoke: "admin",
   ShutDown: "admin",
   ListSilences: "viewer",
@@ -1171,8 +1263,10 @@ export const WORDS = {
   AgentPhase: ["starting","running","freezing","quarantined","stopping","waiting","crash_loop","ended"],
   AlertKind: ["HighResourceUsage","SuspiciousToolUsage","UnauthorizedAccess","NetworkAnomaly","PrivilegeEscalation","AgentCrashed","AgentQuarantined","BudgetExceeded","ReplicationDenied","KillSwitchEngaged","LedgerFailure","ApprovalWaiting","StorageFailure"],
   AlertState: ["open","acknowledged","resolved"],
+  ChangeOfAgent: ["added","removed","changed"],
   ClockState: ["steady","went_back"],
   CodeTint: ["plain","keyword","text","comment","number"],
+  DeclaredState: ["pending","refused","stopped"],
   DenialKind: ["network","system_call","limit","replication","tool"],
   EndCause: ["finished","crashed","out_of_memory","limit","stopped","killed","keeper_lost","never_started"],
   EventKind: ["started","ended","restarting","egress_refused","system_call_refused","limit_met","replicated","replication_denied","quarantined","released","killed","kill_switch_engaged","kill_switch_reset","budget_exceeded","tool_refused","tool_held","alert","responded","ledger","daemon"],

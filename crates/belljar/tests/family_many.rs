@@ -70,12 +70,10 @@ fn a_crowd_is_killed_to_the_last_process(who: Who) {
     }
     family.assert_nothing_left(&[]);
     let log = family.log();
-    let ended = log
-        .iter()
-        .filter(|entry| {
-            let what = &entry["what"];
-            what["kind"] == "ended" && what["code"] == "killed_kill_switch"
-        });
+    let ended = log.iter().filter(|entry| {
+        let what = &entry["what"];
+        what["kind"] == "ended" && what["code"] == "killed_kill_switch"
+    });
     assert_eq!(ended.count(), boxes + 1);
     family.assert_log_holds();
     println!("killed {boxes} boxes in {} us", report["elapsed_us"]);

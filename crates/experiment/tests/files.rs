@@ -335,7 +335,7 @@ fn sobol_shares_the_variance_out() {
     assert!(morris(Metric::Workers, &results).is_empty());
     report::write(&results, scratch.path(), report::Chosen::default()).unwrap();
     let page = std::fs::read_to_string(scratch.path().join("report.html")).unwrap();
-    assert!(page.contains("Whose doing the variance of workers is"));
+    assert!(page.contains("Whose doing the variance of workers in all is"));
 }
 
 #[test]

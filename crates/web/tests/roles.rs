@@ -26,6 +26,7 @@ fn body(name: &str) -> Option<&'static str> {
         "Quarantine" | "Release" | "EngageKillSwitch" | "ResetKillSwitch" | "BumpEpoch" => because,
         "AcknowledgeClock" | "StopAgent" | "RestartAgent" | "AcknowledgeAlert" | "ResolveAlert"
         | "ShutDown" => because,
+        "StartDeclared" | "Reload" => because,
         "Kill" => Some(r#"{"reason":"a test","subtree":false}"#),
         "Revoke" => Some(r#"{"reason":"a test","worker_id":"w1"}"#),
         "StartAgent" => Some(r#"{"name":"a","command":["true"]}"#),

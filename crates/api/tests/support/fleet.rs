@@ -217,6 +217,17 @@ pub fn answer(call: OperatorCall) {
                 .responder
                 .reply(&agent(id("new"), AgentPhase::Running));
         }
+        OperatorCall::StartDeclared(asked) => {
+            assert_eq!(asked.request.names, [Name::new("ann").unwrap()]);
+            asked.responder.reply(&DeclaredReply {
+                started: vec![Shown::new("ann")],
+                not_running: Vec::new(),
+            });
+        }
+        OperatorCall::Reload(asked) => {
+            assert!(asked.request.dry_run && !asked.request.no_restart);
+            asked.responder.reply(&ReloadReply::default());
+        }
         OperatorCall::ReadAgent(asked) => asked.responder.reply(&detail(asked.target)),
         OperatorCall::ListProcesses(asked) => {
             assert_eq!(asked.target, id("w1"));
@@ -352,6 +363,21 @@ pub fn ask(client: &mut Client) {
     assert_eq!(agents.agents, [agent(w1.clone(), AgentPhase::CrashLoop)]);
     let started = client.call::<StartAgent>(&start_request()).unwrap();
     assert_eq!(started, agent(id("new"), AgentPhase::Running));
+    let again = StartDeclaredRequest {
+        names: vec![Name::new("ann").unwrap()],
+        reason: reason("again"),
+    };
+    let declared = client.call::<StartDeclared>(&again).unwrap();
+    assert_eq!(declared.started, [Shown::new("ann")]);
+    let reload = ReloadRequest {
+        reason: reason("look"),
+        dry_run: true,
+        no_restart: false,
+    };
+    assert_eq!(
+        client.call::<Reload>(&reload).unwrap(),
+        ReloadReply::default()
+    );
     assert_eq!(
         client.call_on::<ReadAgent>(&w1, &Empty {}).unwrap(),
         detail(w1.clone())

@@ -87,6 +87,16 @@ pub(crate) const INTRUSIONS: &[&str] = &[
     "socket",
     "socketpair",
     "connect",
+    // Refused on the box's own pid 1 alone: nobody honest has business there.
+    "prlimit64",
+    "setpriority",
+    "ioprio_set",
+    "sched_setparam",
+    "sched_setscheduler",
+    "sched_setattr",
+    "sched_setaffinity",
+    "migrate_pages",
+    "move_pages",
 ];
 
 /// How an event bears on an alert.
