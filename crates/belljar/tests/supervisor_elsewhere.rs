@@ -219,6 +219,7 @@ fn a_supervisor_elsewhere_is_asked_like_one_here(who: Who) {
     assert_eq!(engaged.status.code(), Some(1), "{}", engaged.stdout());
     let here = person.without("BELLJAR_SUPERVISOR");
     std::fs::create_dir(&person.state).expect("a state directory of their own");
+    supervised.jail.own(&person.state);
     let engaged = here.belljar(&["replication", "kill-switch", "status"]);
     assert_eq!(engaged.status.code(), Some(0), "{}", engaged.stdout());
 }

@@ -121,7 +121,7 @@ fn reach_if_there() -> Result<Option<Reached>, Failure> {
     if let Some(reached) = Reached::named() {
         return reached.map(Some);
     }
-    match Operator::reach(&StateDir::find()?) {
+    match Operator::reach(&StateDir::existing()?) {
         Ok(operator) => Ok(Some(Reached::of(operator))),
         Err(CallError::NotThere { .. }) => Ok(None),
         Err(other) => Err(other.into()),

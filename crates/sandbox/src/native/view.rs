@@ -114,7 +114,14 @@ fn perform(
             flags,
             only,
         } => {
-            let tree = clone_tree(CWD, source)?;
+            let tree = match clone_tree(CWD, source) {
+                // Directories are shown entry by entry where something in them must stay out of sight, and others go on using
+                // them: what was there when they were listed and is gone now is seen as the empty place that was made for it.
+                Err(Errno::NOENT) if only.is_none() && *flags & mount_flag::READ_ONLY != 0 => {
+                    return Ok(());
+                }
+                tree => tree?,
+            };
             if let Some(only) = only
                 && FileId::of(&rustix::fs::fstat(&tree)?) != *only
             {
