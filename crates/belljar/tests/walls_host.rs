@@ -128,7 +128,7 @@ fn a_box_whose_cover_is_lost_for_good_is_ended(who: Who) {
     jail.policy(
         "extends: moderate\nfilesystem_config: {hidden_paths: [\"~/project/inner\"], readable_paths: [\"~/project/inner/deep\"]}\n",
     );
-    let Waiting(child) = Waiting::start(&jail, "read line");
+    let Waiting(child) = Waiting::start(&jail, "sleep 1000");
     fs::rename(jail.work.join("inner"), jail.work.join("elsewhere")).expect("move it");
     let outcome = Outcome::from_json(support::finish_with_input(child, Vec::new()));
     assert_eq!(outcome.json["killed_by"], "lost_cover", "{outcome:#?}");
