@@ -7,6 +7,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use support::{Jail, Outcome, Who, finish, for_each_user};
 
+/// What stands behind the name of what was set aside.
+const ASIDE: &str = ".belljar-set-aside";
+
 /// What is there at the start of repositories in repositories is protected like the workspace's own.
 fn parts_of_nested_repositories_cannot_be_written(who: Who) {
     let jail = Jail::new(who);
@@ -126,6 +129,10 @@ fn what_git_would_run_is_told_in_the_end(who: Who) {
             "8/.git/config",
         ),
         ("mkdir -p 9/.git; mkfifo 9/.git/config", "9/.git/config"),
+        (
+            "mkdir -p 10/.git; ln -s /tmp 10/.git/hooks",
+            "10/.git/hooks",
+        ),
     ];
     let jail = Jail::new(who);
     let script = cases.iter().map(|(script, _)| *script).chain([plain]);
@@ -137,6 +144,14 @@ fn what_git_would_run_is_told_in_the_end(who: Who) {
     let mut wanted: Vec<String> = cases.iter().map(|(_, name)| jail.work_file(name)).collect();
     wanted.sort();
     assert_eq!(told, wanted);
+    // And out of git's sight, whole, each beside where it was.
+    for (_, name) in &cases {
+        let path = jail.work.join(name);
+        assert!(fs::symlink_metadata(&path).is_err(), "{name} is there");
+        let aside = format!("{}{ASIDE}", path.display());
+        assert!(fs::symlink_metadata(&aside).is_ok(), "{aside} is not");
+    }
+    assert!(jail.work.join("fine/.git/config").exists());
 }
 
 /// The command that the result names must run nothing of the agent's.
@@ -163,7 +178,15 @@ fn the_advised_command_runs_nothing_of_the_agents(who: Who) {
     ]);
     let config = jail.work_file("sub/.git/config");
     assert!(found(&outcome).contains(&config), "{outcome:#?}");
+    let hooks = jail.work_file("sub/.git/hooks");
     fs::remove_file(&ran).ok();
+    // Whoever forgets about it, or has a prompt that asks git, runs nothing: it is set aside.
+    assert_eq!(sh("git status").code(), 0);
+    assert!(!ran.exists(), "git runs the agent's program");
+    // Once it is put back, it is dangerous again.
+    for path in [&config, &hooks] {
+        fs::rename(format!("{path}{ASIDE}"), path).expect("put it back");
+    }
     sh("git status");
     assert!(ran.exists(), "the attack does not work outside either");
     let violations = outcome.json["violations"].as_array().expect("violations");

@@ -41,7 +41,7 @@ test("totals count what lives, and every cent that was spent", () => {
 
 test("whether an agent lives is said for every phase", () => {
   const live = WORDS.AgentPhase.filter((phase) => isLive(agent("w", { phase })));
-  assert.deepEqual(live, ["starting", "running", "quarantined", "stopping", "waiting"]);
+  assert.deepEqual(live, ["starting", "running", "freezing", "quarantined", "stopping", "waiting"]);
 });
 
 test("the tightest budget comes first, and a budget of nothing is spent", () => {

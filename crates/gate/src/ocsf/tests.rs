@@ -154,9 +154,7 @@ fn objects(value: &Value, faults: &mut Vec<String>) {
             for (name, value) in fields.iter().filter(|(name, _)| *name != "unmapped") {
                 if let Some((_, all, some)) = OBJECTS.iter().find(|(object, ..)| object == name) {
                     let has = |field: &&str| value.get(*field).is_some();
-                    if !all.iter().all(|field| has(field))
-                        || !(some.is_empty() || some.iter().any(|field| has(field)))
-                    {
+                    if !all.iter().all(&has) || !(some.is_empty() || some.iter().any(has)) {
                         faults.push(format!("{name}: {value}"));
                     }
                 }

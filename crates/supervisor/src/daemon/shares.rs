@@ -100,7 +100,8 @@ mod tests {
             tokens: Amount::of(10),
             ..Budget::UNBOUNDED
         };
-        let cases: [(&[AgentSpec], Result<Vec<u64>, u64>); 6] = [
+        type Case<'a> = (&'a [AgentSpec], Result<Vec<u64>, u64>);
+        let cases: [Case<'_>; 6] = [
             (&[agent(None, None)], Ok(vec![1000])),
             (
                 &[agent(None, None), agent(None, None), agent(None, None)],

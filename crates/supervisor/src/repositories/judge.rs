@@ -6,7 +6,7 @@ use crate::result::Violation;
 use belljar_policy::{Access, PathTable, Places};
 use belljar_sandbox::plan::{self, Plan, Shows};
 use rustix::fd::OwnedFd;
-use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsStr;
@@ -21,6 +21,15 @@ const NAMES: usize = 1_000_000;
 const LEVELS: usize = 64;
 /// A longer file of settings is told as one that was not read.
 const CONFIG_BYTES: u64 = 1 << 20;
+/// Looks at a repository without running anything of what is below it.
+const SAFE_STATUS: &str =
+    "git -c core.fsmonitor=false -c core.hooksPath=/dev/null status --ignore-submodules=all";
+/// What is set aside has this behind its name.
+const ASIDE: &str = ".belljar-set-aside";
+/// So many names are tried for it.
+const MOST_ASIDE: usize = 100;
+/// So many hooks of a directory are looked at for whether they changed.
+const HOOKS: usize = 1000;
 /// So many findings are told one by one.
 const TOLD: usize = 20;
 
@@ -30,6 +39,8 @@ pub(crate) struct Judged {
     pub(crate) work: PathBuf,
     /// What the box could not write.
     pub(crate) covered: HashSet<PathBuf>,
+    /// When the box was about to start, in seconds since 1970: what changed after that may be its doing.
+    pub(crate) since: i64,
 }
 
 impl Judged {
@@ -52,6 +63,7 @@ impl Judged {
         (is_written && table.access(&places.work) == Access::Write).then(|| Self {
             work: places.work.clone(),
             covered: covered.map(|entry| entry.path.clone()).collect(),
+            since: rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec,
         })
     }
 }
@@ -97,7 +109,7 @@ impl Walk<'_> {
         let mut budget = DIRECTORIES;
         while let Some((directory, level)) = self.queue.pop_front() {
             if budget == 0 || self.names == 0 || level > LEVELS {
-                self.find(
+                self.tell(
                     &directory,
                     "was not searched for git repositories: there is too much in the workspace",
                 );
@@ -218,18 +230,84 @@ impl Walk<'_> {
         }
     }
 
+    /// Tells of something that git would follow. What changed while the box ran is set aside first: whoever uses git here next, or has a
+    /// prompt or an editor that does, need not have read this.
     fn find(&mut self, path: &Path, why: &str) {
-        let path = self.judged.work.join(path);
-        let name = printable(&path);
-        let hint = "look before you use git there: `cat -v` shows a file as it is, and `git -c core.fsmonitor=false \
-                    -c core.hooksPath=/dev/null status --ignore-submodules=all` at the top of your own repository runs nothing of it";
+        let name = printable(&self.judged.work.join(path));
+        if let Some(aside) = self.set_aside(path) {
+            let aside = printable(&self.judged.work.join(aside));
+            self.findings.push(Violation {
+                kind: "git",
+                count: 1,
+                why: format!(
+                    "{why}; it changed while the box ran and is set aside: git does not see it"
+                ),
+                hint: Some(format!(
+                    "look at it (`cat -v` shows a file as it is) before you put it back: mv -T {} {}; once it is, `{SAFE_STATUS}` at the top of \
+                     your own repository runs nothing of it",
+                    for_shell(&aside),
+                    for_shell(&name)
+                )),
+                name,
+            });
+            return;
+        }
+        self.tell(path, why);
+    }
+
+    fn tell(&mut self, path: &Path, why: &str) {
+        let name = printable(&self.judged.work.join(path));
+        let hint = format!(
+            "look before you use git there: `cat -v` shows a file as it is, and `{SAFE_STATUS}` at the top of your own repository runs \
+             nothing of it"
+        );
         self.findings.push(Violation {
             kind: "git",
             name,
             count: 1,
             why: why.to_owned(),
-            hint: Some(hint.to_owned()),
+            hint: Some(hint),
         });
+    }
+
+    /// Gives something another name, beside its own, if it changed since the box started. Both are beneath the workspace, and no link
+    /// is followed. The result is the new name.
+    fn set_aside(&self, path: &Path) -> Option<PathBuf> {
+        let (above, name) = (path.parent()?, path.file_name()?);
+        if !self.has_changed(path) {
+            return None;
+        }
+        let directory = self.open(above, OFlags::PATH | OFlags::DIRECTORY).ok()?;
+        (0..MOST_ASIDE).find_map(|number| {
+            let mut aside = name.to_owned();
+            aside.push(ASIDE);
+            if number > 0 {
+                aside.push(format!(".{number}"));
+            }
+            let flags = RenameFlags::NOREPLACE;
+            let renamed = rustix::fs::renameat_with(&directory, name, &directory, &aside, flags);
+            renamed.ok().map(|()| above.join(aside))
+        })
+    }
+
+    /// Whether something, or for a directory anything right in it, changed since the box started. The kernel keeps these times, and nobody
+    /// in a box can set them.
+    fn has_changed(&self, path: &Path) -> bool {
+        let changed = |path: &Path| {
+            let found = self.open(path, OFlags::PATH).and_then(rustix::fs::fstat);
+            // The clock that files go by is a few milliseconds behind.
+            found.is_ok_and(|found| found.st_ctime >= self.judged.since - 1)
+        };
+        let in_it = || {
+            let directory = self.open(path, OFlags::DIRECTORY).and_then(Dir::new);
+            directory.is_ok_and(|directory| {
+                directory.flatten().take(HOOKS).any(|entry| {
+                    let name = OsStr::from_bytes(entry.file_name().to_bytes());
+                    name != ".." && changed(&path.join(name))
+                })
+            })
+        };
+        changed(path) || in_it()
     }
 
     /// Whether it, or a directory above it, could not be written by the box at any time.
@@ -248,7 +326,12 @@ impl Walk<'_> {
             true => Path::new("."),
             false => path,
         };
-        let flags = flags | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        // A named pipe is not waited for; with a mere handle nothing is, and the kernel takes no such flag.
+        let patience = match flags.contains(OFlags::PATH) {
+            true => OFlags::empty(),
+            false => OFlags::NONBLOCK,
+        };
+        let flags = flags | patience | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         rustix::fs::openat2(&self.root, path, flags, Mode::empty(), resolve)
     }
@@ -313,6 +396,11 @@ pub(super) fn plain(path: &Path) -> Option<PathBuf> {
         }
     }
     Some(plain)
+}
+
+/// A word of a shell's, whatever an agent had it be.
+fn for_shell(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// A name that an agent chose, for a line of text.
