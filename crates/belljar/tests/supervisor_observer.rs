@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use belljar_api::{AgentView, EventKind, NewEvent, OperatorCall};
 use belljar_supervisor::StateDir;
-use belljar_supervisor::daemon::{Actor, AgentSpec, Daemon, DaemonSettings, Observer};
+use belljar_supervisor::daemon::{AgentSpec, Daemon, DaemonSettings, Observer, OperatorIdentity};
 use serde_json::{Value, json};
 use support::{AGENT, belljar, eventually};
 
@@ -98,7 +98,7 @@ impl Watched {
         let (_, call) = carried.expect("a good request");
         let daemon = self.daemon.as_ref().expect("a daemon");
         assert!(
-            daemon.answer(&Actor::Owner, call).is_none(),
+            daemon.answer(&OperatorIdentity::Owner, call).is_none(),
             "{path} is the daemon's"
         );
         let (status, body) = receive.recv().expect("an answer");
@@ -263,7 +263,7 @@ fn an_agent_can_be_looked_into() {
     let (_, call) = carried.expect("a good request");
     let daemon = watched.daemon.as_ref().expect("a daemon");
     assert!(matches!(
-        daemon.answer(&Actor::Owner, call),
+        daemon.answer(&OperatorIdentity::Owner, call),
         Some(OperatorCall::ReadMetrics(_))
     ));
     let (_, stopped) = watched.ask(

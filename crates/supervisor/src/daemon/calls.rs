@@ -12,7 +12,7 @@ use std::sync::PoisonError;
 
 use super::processes;
 use super::roster::{Stopping, is_over};
-use super::{Actor, Inner};
+use super::{Inner, OperatorIdentity};
 use crate::apart::words::Order;
 use crate::fleet::{Refused, act_by, answer, known};
 use crate::rotation::read_part;
@@ -24,7 +24,7 @@ const MOST_OUTPUT: u64 = 256 << 10;
 
 impl Inner {
     /// Answers, with the observer's help, or says that nobody can.
-    pub(super) fn answer_or_refuse(&self, by: &Actor, call: OperatorCall) {
+    pub(super) fn answer_or_refuse(&self, by: &OperatorIdentity, call: OperatorCall) {
         let left = self.answer(by, call);
         let left = left.and_then(|call| match self.note_watching(by.name(), &call) {
             Ok(()) => self.observer.answer(by.name(), call),
@@ -40,7 +40,7 @@ impl Inner {
     }
 
     /// Answers what is the daemon's own to answer.
-    pub(super) fn answer(&self, by: &Actor, call: OperatorCall) -> Option<OperatorCall> {
+    pub(super) fn answer(&self, by: &OperatorIdentity, call: OperatorCall) -> Option<OperatorCall> {
         match call {
             OperatorCall::ListAgents(asked) => answer(asked, |query| {
                 Ok(AgentList {
@@ -179,7 +179,7 @@ impl Inner {
     }
 
     /// What somebody does to an agent is told with what they said.
-    fn note_reason(&self, by: &Actor, call: &OperatorCall) {
+    fn note_reason(&self, by: &OperatorIdentity, call: &OperatorCall) {
         let (target, reason, mark) = match call {
             OperatorCall::Quarantine(asked) => {
                 (&asked.target, &asked.request.reason, Some(QUARANTINED))
@@ -197,7 +197,7 @@ impl Inner {
     }
 
     /// A declared agent is not to run from now on, over restarts of the daemon and of the machine: on disk before anybody is answered.
-    fn unwant(&self, worker: WorkerId, by: &Actor, code: &str, reason: &str) {
+    fn unwant(&self, worker: WorkerId, by: &OperatorIdentity, code: &str, reason: &str) {
         let found = self.roster.with(worker, |agent| {
             // One that waits has nothing that could be held still.
             let is_there = agent.view.phase != AgentPhase::Waiting || code != QUARANTINED;
@@ -336,7 +336,7 @@ impl Inner {
 
     pub(super) fn stop(
         &self,
-        by: &Actor,
+        by: &OperatorIdentity,
         worker: WorkerId,
         request: &StopRequest,
     ) -> Result<AgentView, Refused> {
@@ -348,7 +348,7 @@ impl Inner {
     /// The same for an agent that is to come back, or is not declared any more.
     pub(super) fn stop_unmarked(
         &self,
-        by: &Actor,
+        by: &OperatorIdentity,
         worker: WorkerId,
         request: &StopRequest,
     ) -> Result<AgentView, Refused> {
@@ -359,7 +359,7 @@ impl Inner {
 
     fn stop_now(
         &self,
-        by: &Actor,
+        by: &OperatorIdentity,
         worker: WorkerId,
         request: &StopRequest,
         reason: &str,

@@ -12,7 +12,7 @@ use crate::places::find_places;
 
 /// Who asks something of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Actor {
+pub enum OperatorIdentity {
     /// Whoever may open the local socket: the daemon's own user.
     Owner,
     /// A rule of the owner's.
@@ -26,7 +26,7 @@ pub enum Actor {
     },
 }
 
-impl Actor {
+impl OperatorIdentity {
     /// As records name them.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -58,8 +58,12 @@ impl ApiCeiling {
 
 impl Inner {
     /// Refuses what an actor may not have started.
-    pub(super) fn check_ceiling(&self, by: &Actor, spec: &AgentSpec) -> Result<(), Refused> {
-        let Actor::Token { is_admin, .. } = by else {
+    pub(super) fn check_ceiling(
+        &self,
+        by: &OperatorIdentity,
+        spec: &AgentSpec,
+    ) -> Result<(), Refused> {
+        let OperatorIdentity::Token { is_admin, .. } = by else {
             return Ok(());
         };
         let settings = &self.settings.api;

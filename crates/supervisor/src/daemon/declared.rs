@@ -16,7 +16,7 @@ use super::restart::RestartRules;
 use super::roster::is_over;
 use super::shares::{asked, shares};
 use super::views::{Text, name_id};
-use super::{Actor, AgentSpec, Inner};
+use super::{AgentSpec, Inner, OperatorIdentity};
 use crate::fleet::{Refused, act_by};
 
 /// What is declared.
@@ -356,7 +356,7 @@ impl Inner {
     /// Makes declared agents wanted again, and starts them.
     pub(super) fn start_declared(
         &self,
-        by: &Actor,
+        by: &OperatorIdentity,
         request: &StartDeclaredRequest,
     ) -> Result<DeclaredReply, Refused> {
         let unknown = |name: &str| {

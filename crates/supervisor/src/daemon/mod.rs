@@ -44,7 +44,7 @@ use crate::fleet::{Apart, Crew, Fleet, FleetError, FleetSetup, Keeping, Manning,
 use crate::state::StateDir;
 use crate::tools::ServerFiles;
 pub use crate::tools::ToolCalls;
-pub use ceiling::{Actor, ApiCeiling};
+pub use ceiling::{ApiCeiling, OperatorIdentity};
 use clock::Clock;
 use declared::Declared;
 use desired::DesiredState;
@@ -324,9 +324,10 @@ impl Daemon {
                 let inner = Arc::clone(&asked);
                 let thread = std::thread::Builder::new().name("belljar-start".to_owned());
                 // Without a thread the call is dropped, which answers 500.
-                let _ = thread.spawn(move || inner.answer_or_refuse(&Actor::Owner, call));
+                let _ =
+                    thread.spawn(move || inner.answer_or_refuse(&OperatorIdentity::Owner, call));
             } else {
-                asked.answer_or_refuse(&Actor::Owner, call);
+                asked.answer_or_refuse(&OperatorIdentity::Owner, call);
             }
         });
         let (fleet, adopted) = Fleet::man(state, contract, setup, manning, desk)?;
@@ -354,12 +355,12 @@ impl Daemon {
     }
 
     /// Answers an operator; gives back what is not the daemon's to answer.
-    pub fn answer(&self, by: &Actor, call: OperatorCall) -> Option<OperatorCall> {
+    pub fn answer(&self, by: &OperatorIdentity, call: OperatorCall) -> Option<OperatorCall> {
         self.inner.answer(by, call)
     }
 
     /// The same, with the observer's help; what nobody can answer is refused.
-    pub fn answer_or_refuse(&self, by: &Actor, call: OperatorCall) {
+    pub fn answer_or_refuse(&self, by: &OperatorIdentity, call: OperatorCall) {
         self.inner.answer_or_refuse(by, call);
     }
 
@@ -401,7 +402,7 @@ impl Daemon {
             dry_run: false,
             no_restart: false,
         };
-        let reloaded = self.inner.reload(&Actor::Owner, &request);
+        let reloaded = self.inner.reload(&OperatorIdentity::Owner, &request);
         reloaded.map_err(|crate::fleet::Refused(_, problem)| problem)
     }
 

@@ -9,7 +9,7 @@ use belljar_api::{
 };
 
 use super::shares::shares;
-use super::{Actor, AgentSpec, Inner, views};
+use super::{AgentSpec, Inner, OperatorIdentity, views};
 use crate::fleet::{Refused, act_by};
 use crate::places::find_places;
 
@@ -34,7 +34,7 @@ pub trait DeclarationSource: Debug + Send + Sync {
 impl Inner {
     pub(super) fn reload(
         &self,
-        by: &Actor,
+        by: &OperatorIdentity,
         request: &ReloadRequest,
     ) -> Result<ReloadReply, Refused> {
         let invalid = |problem: Problem| Refused(Status::BAD_REQUEST, problem);
@@ -75,7 +75,7 @@ impl Inner {
         })
     }
 
-    fn apply(&self, by: &Actor, changes: &[AgentChange], request: &ReloadRequest) {
+    fn apply(&self, by: &OperatorIdentity, changes: &[AgentChange], request: &ReloadRequest) {
         for change in changes {
             let name = change.name.as_str();
             let live = self.roster.find_live_root(name);

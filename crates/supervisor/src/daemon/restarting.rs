@@ -7,7 +7,7 @@ use belljar_replication::WorkerId;
 
 use super::calls::unknown;
 use super::roster::is_over;
-use super::{Actor, Inner, PATIENCE, views};
+use super::{Inner, OperatorIdentity, PATIENCE, views};
 use crate::fleet::Refused;
 
 /// How often it is looked whether an end is on the books.
@@ -17,7 +17,7 @@ impl Inner {
     /// Ends an agent, waits until nothing is left of it, and starts it anew. One that has ended is just started.
     pub(super) fn restart(
         &self,
-        by: &Actor,
+        by: &OperatorIdentity,
         worker: WorkerId,
         request: &RestartRequest,
     ) -> Result<AgentView, Refused> {
@@ -85,7 +85,7 @@ impl Inner {
 
     fn stop_and_wait(
         &self,
-        by: &Actor,
+        by: &OperatorIdentity,
         worker: WorkerId,
         request: &RestartRequest,
     ) -> Result<(), Refused> {

@@ -11,7 +11,7 @@ use belljar_api::{
     StatusView,
 };
 use belljar_monitor::{Monitor, Receiver, RecvError, ToolSeries};
-use belljar_supervisor::daemon::{Actor, Daemon};
+use belljar_supervisor::daemon::{Daemon, OperatorIdentity};
 use belljar_web::{Backend, Caller, Fan, Feed, Role, TokenFile};
 
 /// Ends for good that nobody wished.
@@ -86,7 +86,7 @@ impl Backend for Board {
             let problem = Problem::new("shutting_down", "the daemon is shutting down");
             return call.refuse(Status::UNAVAILABLE, &problem);
         };
-        let actor = Actor::Token {
+        let actor = OperatorIdentity::Token {
             name: by.to_string(),
             is_admin: by.role() == Role::Admin,
         };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use belljar_api::{AgentId, OperatorCall, Problem, Status};
 use belljar_monitor::{CouldNot, Hands};
-use belljar_supervisor::daemon::{Actor, Daemon};
+use belljar_supervisor::daemon::{Daemon, OperatorIdentity};
 use serde_json::{Value, json};
 
 /// Who acts, as the record names it.
@@ -59,7 +59,7 @@ impl RuleHands {
         };
         let carried = OperatorCall::carried(method, path, &body, MOST_BYTES, carry);
         let (_, call) = carried.map_err(|(_, problem)| CouldNot(problem.message))?;
-        if let Some(call) = daemon.answer(&Actor::Rule(RULE.to_owned()), call) {
+        if let Some(call) = daemon.answer(&OperatorIdentity::Rule(RULE.to_owned()), call) {
             let problem = Problem::new("not_found", "not the daemon's");
             call.refuse(Status::NOT_FOUND, &problem);
         }
