@@ -254,7 +254,7 @@ impl Client {
             set_socket_timeout(stream, Timeout::Send, left)
                 .map_err(|error| broken(error.into()))?;
             match send(stream, bytes, SendFlags::NOSIGNAL) {
-                Ok(count) => bytes = &bytes[count..],
+                Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
                 // The next round looks at the clock.
                 Err(Errno::INTR | Errno::AGAIN) => {}
                 Err(error) => return Err(broken(error.into())),
@@ -310,7 +310,7 @@ impl Client {
             match stream.read(&mut piece) {
                 Ok(0) => return Err(CallError::Protocol("it broke off".to_owned())),
                 Ok(count) => {
-                    bytes.extend_from_slice(&piece[..count]);
+                    bytes.extend_from_slice(piece.get(..count).unwrap_or_default());
                     return Ok(());
                 }
                 // The next round looks at the clock.

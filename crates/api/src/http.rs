@@ -1,5 +1,13 @@
 //! HTTP/1.1 heads: the part of it that two protocols need, read strictly.
 
+// What others send is read here: a panic would end whoever serves them.
+#![deny(
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    clippy::unwrap_used,
+    clippy::expect_used
+)]
+
 use crate::types::Problem;
 use crate::{Method, Status};
 

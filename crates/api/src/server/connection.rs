@@ -113,14 +113,16 @@ impl Connection {
             Phase::UnderWay { .. } | Phase::Reply(_) => 0,
         };
         let room = wanted.min(scratch.len());
-        if room == 0 {
+        let room = scratch.get_mut(..room).unwrap_or_default();
+        if room.is_empty() {
             return Got::Nothing;
         }
-        match recv(&self.stream, &mut scratch[..room], RecvFlags::empty()) {
+        match recv(&self.stream, &mut *room, RecvFlags::empty()) {
             Ok((_, 0)) => Got::End,
             Ok((_, count)) => {
                 if !matches!(self.phase, Phase::Drain { .. }) {
-                    self.input.extend_from_slice(&scratch[..count]);
+                    let got = room.get(..count).unwrap_or_default();
+                    self.input.extend_from_slice(got);
                 }
                 Got::Bytes(count)
             }
@@ -134,7 +136,8 @@ impl Connection {
         // A head that comes byte by byte would otherwise be read from its start with each byte.
         let start = self.try_head_at.saturating_sub(3).min(self.input.len());
         let may_wait = self.input.len() < self.try_head_at * 2 && self.input.len() <= most;
-        if may_wait && !has_blank_line(&self.input[start..]) {
+        let news = self.input.get(start..).unwrap_or_default();
+        if may_wait && !has_blank_line(news) {
             return Ok(None);
         }
         let head = http::read_request_head(&self.input)?;
@@ -177,11 +180,8 @@ impl Connection {
     pub(super) fn flush(&mut self) -> Result<bool, Errno> {
         let end = self.output.len().min(self.written + WRITE_AT_ONCE);
         while self.written < end {
-            match send(
-                &self.stream,
-                &self.output[self.written..end],
-                SendFlags::NOSIGNAL,
-            ) {
+            let part = self.output.get(self.written..end).unwrap_or_default();
+            match send(&self.stream, part, SendFlags::NOSIGNAL) {
                 Ok(count) => self.written += count,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(false),

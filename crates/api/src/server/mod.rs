@@ -1,5 +1,13 @@
 //! A server for many sockets in one thread. A slow or hostile peer costs a bounded amount and hurts nobody else.
 
+// What others send is read here: a panic would end whoever serves them.
+#![deny(
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    clippy::unwrap_used,
+    clippy::expect_used
+)]
+
 mod answer;
 mod connection;
 mod event_loop;

@@ -142,10 +142,10 @@ impl Site {
         } else {
             StatusCode::SERVICE_UNAVAILABLE
         };
-        let mut told = serde_json::json!({"ready": is_ready});
-        if !not_running.is_empty() {
-            told["not_running"] = not_running.into();
-        }
+        let told = match not_running.is_empty() {
+            true => serde_json::json!({"ready": is_ready}),
+            false => serde_json::json!({"ready": is_ready, "not_running": not_running}),
+        };
         reply::json_bytes(status, told.to_string())
     }
 
