@@ -20,7 +20,7 @@ const SLACK: u64 = 1_500;
 /// The least and the most between two attempts, in milliseconds. What comes quicker is one attempt, or too many by rate.
 pub(crate) const GAPS: std::ops::RangeInclusive<u64> = 3_000..=3_600_000;
 /// Names looked up at once and tried again at once are one attempt.
-const ONE_ATTEMPT: u64 = 2_000;
+pub(crate) const ONE_ATTEMPT: u64 = 2_000;
 /// Hosts that are watched at once; whoever was not asked for the longest gives way.
 const MOST_HOSTS: usize = 4_096;
 /// Hosts of one agent.

@@ -1,7 +1,7 @@
 //! When something needs a person's attention: a state machine that is told what happens and what time it is, and does nothing
 //! else.
 
-mod beacon;
+pub(crate) mod beacon;
 mod cause;
 mod causes;
 mod engine;

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::alerts::{engine, warning};
 use crate::Change;
+use crate::alerts::beacon::{DAILY, DAY, GAPS, ONE_ATTEMPT, RATE, RATE_WINDOW, REGULAR};
 use crate::testing::{agent, id};
 
 /// Something that may happen, a while after what happened before.
@@ -39,6 +40,31 @@ struct Facts {
     refusals: HashMap<AgentId, Vec<u64>>,
     mounts: HashMap<AgentId, u64>,
     frozen: HashMap<AgentId, u64>,
+}
+
+/// Too many in a minute, or one host asked for again and again: by rate, by day, or with pauses that could be even.
+fn is_anomaly(refusals: &[u64], now: u64) -> bool {
+    let within = |window: u64| refusals.iter().filter(|at| now - **at < window).count() as u64;
+    within(60_000) >= 10
+        || within(RATE_WINDOW) >= RATE
+        || within(DAY) >= DAILY
+        || pauses_in_a_row(refusals) >= REGULAR
+}
+
+/// The pauses between attempts, up to the last one, that were neither too short nor too long to be a beacon's.
+fn pauses_in_a_row(refusals: &[u64]) -> u32 {
+    let mut last = None;
+    let mut row = 0;
+    for at in refusals {
+        let pause = last.map(|last| at - last);
+        match pause {
+            Some(pause) if pause < ONE_ATTEMPT => continue,
+            Some(pause) if GAPS.contains(&pause) => row += 1,
+            _ => row = 0,
+        }
+        last = Some(*at);
+    }
+    row
 }
 
 proptest! {
@@ -97,10 +123,7 @@ proptest! {
                         let agent = alert.agent.clone().unwrap();
                         let is_caused = match alert.kind {
                             AlertKind::HighResourceUsage => facts.high_since.get(&agent).is_some_and(|since| now - since >= 30_000),
-                            AlertKind::NetworkAnomaly => {
-                                let recent = facts.refusals.get(&agent).map_or(0, |all| all.iter().filter(|at| now - **at < 60_000).count());
-                                recent >= 10
-                            }
+                            AlertKind::NetworkAnomaly => facts.refusals.get(&agent).is_some_and(|all| is_anomaly(all, now)),
                             AlertKind::PrivilegeEscalation => facts.mounts.get(&agent) == Some(&now),
                             AlertKind::AgentQuarantined => facts.frozen.contains_key(&agent),
                             _ => false,
