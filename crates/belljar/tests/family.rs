@@ -192,8 +192,13 @@ fn quarantine_stops_every_process_and_release_lets_it_go_on(who: Who) {
         (count(&family, "ann") > first).then_some(())
     });
 
-    let frozen = family.operator(&["quarantine", &ann[..8], "--reason", "odd"]);
-    assert_eq!(frozen["state"], "quarantined");
+    family.operator(&["quarantine", &ann[..8], "--reason", "odd"]);
+    // A slow machine shows `freezing` until every process is seen to hold still.
+    eventually("it is quarantined", || {
+        let workers = family.workers();
+        let held = workers.iter().find(|worker| worker["id"] == ann.as_str());
+        (held?["state"] == "quarantined").then_some(())
+    });
     let stood = await_standstill(&family, "ann", "root");
     family.jail.put(&family.jail.work.join("go-ann"), "");
     // Twice is once; the family's other members are untouched; the worker makes and gets nothing.

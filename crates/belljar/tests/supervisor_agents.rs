@@ -175,7 +175,9 @@ fn an_agent_that_died_while_nobody_was_there_is_started_again(who: Who) {
         (agent["phase"] == "running").then_some(agent)
     });
     assert_eq!(agent["restarts"], 1);
-    assert_eq!(supervised.await_file("other"), "run\nrun\n");
+    eventually("its program runs again", || {
+        (supervised.await_file("other") == "run\nrun\n").then_some(())
+    });
 }
 
 fn only_the_living_are_counted(who: Who) {

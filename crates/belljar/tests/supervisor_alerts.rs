@@ -286,7 +286,7 @@ fn the_web_serves_what_the_socket_does_to_whoever_has_a_token(who: Who) {
         ask(&supervised, &operator, "POST", &quarantine, &because).0,
         200
     );
-    assert_eq!(supervised.view(&id)["phase"], "quarantined");
+    supervised.await_phase(&id, "quarantined");
     let (status, report) = ask(
         &supervised,
         &operator,

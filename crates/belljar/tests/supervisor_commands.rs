@@ -23,7 +23,7 @@ fn agents_are_started_seen_frozen_released_stopped_and_killed(who: Who) {
     // Frozen, it writes nothing more; released, it goes on.
     supervised.await_file("counted");
     supervised.query(&["supervisor", "quarantine", "counter", "--reason", "look"]);
-    assert_eq!(supervised.view(&id)["phase"], "quarantined");
+    supervised.await_phase(&id, "quarantined");
     // Another agent's whole life goes by meanwhile.
     let still = supervised.await_file("counted");
     let other = supervised.agent("other", "sleep 0.3");
@@ -93,7 +93,7 @@ fn an_agent_is_started_anew_as_it_was(who: Who) {
     let refused = supervised.belljar(&["supervisor", "restart", "again"]);
     assert_ne!(refused.code(), 0);
     assert!(refused.stderr().contains("quarantine"), "{refused:?}");
-    assert_eq!(supervised.view(&third)["phase"], "quarantined");
+    supervised.await_phase(&third, "quarantined");
 }
 
 fn output_is_followed_to_the_end_and_an_attached_run_is_like_a_run(who: Who) {
@@ -213,7 +213,7 @@ fn a_second_supervisor_is_refused_and_harms_nobody(who: Who) {
     );
     assert_eq!(supervised.view(&id)["phase"], "running");
     supervised.query(&["supervisor", "quarantine", "one"]);
-    assert_eq!(supervised.view(&id)["phase"], "quarantined");
+    supervised.await_phase(&id, "quarantined");
 }
 
 fn declared_agents_start_with_the_supervisor(who: Who) {

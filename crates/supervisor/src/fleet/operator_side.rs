@@ -290,7 +290,9 @@ impl Post {
         done: Result<T, NotAlive>,
     ) -> Result<WorkerView, Refused> {
         let view = self.after(worker, done)?;
-        if view.state != WorkerState::Quarantined {
+        // It may be seen before its processes are known to hold still once more.
+        let is_held = matches!(view.state, WorkerState::Quarantined | WorkerState::Freezing);
+        if !is_held {
             return Ok(view);
         }
         let names = self.gate.quarantined_by(worker)?;
