@@ -109,20 +109,27 @@ impl Inner {
                     })
                 });
             }
-            OperatorCall::ShutDown(asked) => answer(asked, |request| {
-                let act = act_by(by.name(), request.reason.as_str());
-                self.post().gate.note_act("shut_down", None, act)?;
-                let grace = request.grace_ms.map(Duration::from_millis);
-                let mut asked = self
-                    .closing
-                    .asked
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner);
-                asked.get_or_insert(grace.unwrap_or(self.settings.stop_grace));
-                drop(asked);
-                self.closing.told.notify_all();
-                Ok(Done::DONE)
-            }),
+            OperatorCall::ShutDown(asked) => {
+                let mut grace = None;
+                answer(asked, |request| {
+                    let act = act_by(by.name(), request.reason.as_str());
+                    self.post().gate.note_act("shut_down", None, act)?;
+                    let asked = request.grace_ms.map(Duration::from_millis);
+                    grace = Some(asked.unwrap_or(self.settings.stop_grace));
+                    Ok(Done::DONE)
+                });
+                // Whoever asked has the answer before the socket it goes through is closed.
+                if let Some(grace) = grace {
+                    let mut asked = self
+                        .closing
+                        .asked
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner);
+                    asked.get_or_insert(grace);
+                    drop(asked);
+                    self.closing.told.notify_all();
+                }
+            }
             other => {
                 self.note_reason(by, &other);
                 return self.post().answer_operator(by.name(), other);
