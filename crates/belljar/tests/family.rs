@@ -228,6 +228,41 @@ fn quarantine_stops_every_process_and_release_lets_it_go_on(who: Who) {
     assert_eq!(family.workers().len(), 1);
 }
 
+/// A maker in `vfork` can be stopped by no signal. That its child holds still is enough: it is neither killed for it nor
+/// shown as freezing for ever.
+fn a_process_that_waits_in_vfork_is_quarantined_and_goes_on(who: Who) {
+    let family = Family::start(who, "max_depth: 2\nmax_replicas: 4\n");
+    let ann = family.replicate("root", "ann", "").expect("a grant");
+    let probe = family.jail.probe_path();
+    family.order(
+        "ann",
+        &format!(
+            "{} wait-in-vfork ../../count-ann > /dev/null 2>&1 &",
+            probe.display()
+        ),
+    );
+    family.order(
+        "root",
+        &format!("({}) > /dev/null 2>&1 &", counting("root")),
+    );
+    count(&family, "ann");
+    family.operator(&["quarantine", &ann, "--reason", "odd"]);
+    let state = || {
+        let workers = family.workers();
+        let held = workers.iter().find(|worker| worker["id"] == ann.as_str());
+        held.expect("a quarantined agent lives")["state"].clone()
+    };
+    eventually("it is quarantined", || {
+        (state() == "quarantined").then_some(())
+    });
+    let stood = await_standstill(&family, "ann", "root");
+    let released = family.operator(&["release", &ann, "--reason", "looked at"]);
+    assert_eq!(released["state"], "running");
+    eventually("it goes on", || {
+        (count(&family, "ann") > stood).then_some(())
+    });
+}
+
 /// Programs that do what they can to live on: they ignore, stand still, and multiply.
 const STUBBORN: &str = "(trap '' TERM INT HUP; while :; do sleep 1; done) & \
     (kill -STOP $(exec sh -c 'echo $PPID')) & \
@@ -437,6 +472,7 @@ for_each_user!(
     nobody_reaches_anothers_door,
     a_fork_is_no_replica,
     quarantine_stops_every_process_and_release_lets_it_go_on,
+    a_process_that_waits_in_vfork_is_quarantined_and_goes_on,
     kills_reach_just_whom_they_should,
     the_kill_switch_ends_all_and_stays_engaged,
     revocation_ends_a_subtree_and_an_epoch_everybody,

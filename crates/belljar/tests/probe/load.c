@@ -467,6 +467,24 @@ static int hold_sockets(int argc, char **argv)
 	return ALLOWED;
 }
 
+/*
+ * Has a child that never leaves vfork: the kernel lets its maker return, and take any signal but the last one, only when the
+ * child runs another program or ends. The child beats, so that its standing still can be seen.
+ */
+static int wait_in_vfork(int argc, char **argv)
+{
+	static long beat;
+
+	(void)argc;
+	open_progress(argv[1]);
+	if (vfork() == 0)
+		for (;;) {
+			note(++beat);
+			usleep(1000);
+		}
+	return ALLOWED;
+}
+
 const struct command load_commands[] = {
 	{ "hold-sockets", "MB [PROGRESS]", 1, hold_sockets },
 	{ "alloc", "anonymous|memfd|memfd-written|sysv MB [PROGRESS]", 2, alloc },
@@ -479,6 +497,7 @@ const struct command load_commands[] = {
 	{ "burn-children", "SECONDS-EACH COUNT [ignored]", 2, burn_children },
 	{ "fork-bomb", "COUNT [persistent]", 1, fork_bomb },
 	{ "thread-bomb", "COUNT", 1, thread_bomb },
+	{ "wait-in-vfork", "PROGRESS", 1, wait_in_vfork },
 	{ "daemonise", "HEARTBEAT", 1, daemonise },
 	{ "ignore-signals", "MARK", 1, ignore_signals },
 	{ "stop-self", "MARK", 1, stop_self },

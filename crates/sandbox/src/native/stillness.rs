@@ -84,7 +84,9 @@ fn every_number(directory: BorrowedFd<'_>, mut act: impl FnMut(u32)) -> bool {
     while let Some(entry) = entries.next() {
         match entry {
             Ok(entry) => {
-                if let Some(number) = number(entry.file_name().to_bytes()) {
+                let name = entry.file_name().to_bytes();
+                if let Some(number) = parse(name, 10).and_then(|number| u32::try_from(number).ok())
+                {
                     act(number);
                 }
             }
@@ -96,35 +98,72 @@ fn every_number(directory: BorrowedFd<'_>, mut act: impl FnMut(u32)) -> bool {
     true
 }
 
-fn number(name: &[u8]) -> Option<u32> {
-    let mut number = 0u32;
-    for digit in name {
-        let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
-        number = number.checked_mul(10)?.checked_add(u32::from(digit))?;
-    }
-    Some(number)
-}
-
 fn stillness_of(tasks: BorrowedFd<'_>, thread: u32) -> Stillness {
     match state_of(tasks, thread) {
         // `t`: held. The others have ended.
         None | Some(b't' | b'Z' | b'X' | b'x') => Stillness::Held,
         Some(b'T') => Stillness::Stopped,
+        // No signal gets a maker out of that wait but the last one. Its child is looked at like everybody else, and while
+        // that one holds still the maker can't return to the program.
+        Some(b'D') if waits_for_child(tasks, thread) => Stillness::Held,
         Some(_) => Stillness::Pending,
     }
 }
 
+/// Whether a thread waits in `vfork` until its child runs another program or ends. Where it may not be asked: no.
+fn waits_for_child(tasks: BorrowedFd<'_>, thread: u32) -> bool {
+    let mut text = [0u8; 64];
+    let Some(text) = read_of(tasks, thread, b"/syscall", &mut text) else {
+        return false;
+    };
+    // The call's number, and its arguments in hexadecimal; `running` for one that is in no call.
+    let mut words = text.split(|byte| *byte == b' ');
+    let call = words.next().and_then(|word| parse(word, 10));
+    let flags = words
+        .next()
+        .and_then(|word| parse(word.strip_prefix(b"0x")?, 16));
+    match (call, flags) {
+        #[cfg(target_arch = "x86_64")]
+        (Some(call), _) if call == libc::SYS_vfork as u64 => true,
+        (Some(call), Some(flags)) => {
+            call == libc::SYS_clone as u64 && flags & libc::CLONE_VFORK as u64 != 0
+        }
+        _ => false,
+    }
+}
+
+fn parse(digits: &[u8], radix: u32) -> Option<u64> {
+    let mut number = 0u64;
+    for digit in digits {
+        let digit = char::from(*digit).to_digit(radix)?;
+        number = number
+            .checked_mul(u64::from(radix))?
+            .checked_add(u64::from(digit))?;
+    }
+    (!digits.is_empty()).then_some(number)
+}
+
 /// The letter for what a thread does, unless it has ended.
 fn state_of(tasks: BorrowedFd<'_>, thread: u32) -> Option<u8> {
-    let mut path = Text::new();
-    path.push_number(thread);
-    path.push(b"/stat");
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(tasks, path.as_c_str()?, flags, Mode::empty()).ok()?;
     let mut text = [0u8; 128];
-    let length = rustix::io::read(&file, &mut text).ok()?;
     // The name, in parentheses, may contain anything, but has at most 15 characters; the state follows the last one.
-    let text = text.get(..length)?;
+    let text = read_of(tasks, thread, b"/stat", &mut text)?;
     let end = text.iter().rposition(|byte| *byte == b')')?;
     text.get(end + 2).copied()
+}
+
+/// The beginning of a file about a thread.
+fn read_of<'t>(
+    tasks: BorrowedFd<'_>,
+    thread: u32,
+    name: &[u8],
+    text: &'t mut [u8],
+) -> Option<&'t [u8]> {
+    let mut path = Text::new();
+    path.push_number(thread);
+    path.push(name);
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(tasks, path.as_c_str()?, flags, Mode::empty()).ok()?;
+    let length = rustix::io::read(&file, &mut *text).ok()?;
+    text.get(..length)
 }
