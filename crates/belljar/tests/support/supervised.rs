@@ -175,12 +175,13 @@ impl Supervised {
         found.unwrap_or_else(|| panic!("no agent {id}"))
     }
 
-    /// Waits until an agent is in this phase.
+    /// Waits until an agent is in this phase. One that was just granted may not be listed yet.
     #[track_caller]
     pub(crate) fn await_phase(&self, id: &str, phase: &str) -> Value {
         eventually(&format!("{id} is {phase}"), || {
-            let agent = self.view(id);
-            (agent["phase"] == phase).then_some(agent)
+            let agents = self.agents();
+            let mut agents = agents.into_iter();
+            agents.find(|agent| agent["id"] == id && agent["phase"] == phase)
         })
     }
 

@@ -2,8 +2,9 @@
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 /// Enough to keep the desk's batches full, and no more than a crowd of agents may bind.
 const FOR_AGENTS: usize = 8;
@@ -17,6 +18,40 @@ type Job = Box<dyn FnOnce() + Send>;
 pub(crate) struct Clerks {
     agents: Sender<Job>,
     operators: Sender<Job>,
+    pending: Arc<PendingAnswers>,
+}
+
+/// How many operators wait for an answer.
+#[derive(Debug, Default)]
+pub(crate) struct PendingAnswers {
+    count: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl PendingAnswers {
+    /// Waits until every operator who asked has an answer under way, or patience ends.
+    pub(crate) fn wait(&self, patience: Duration) {
+        let count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = self
+            .changed
+            .wait_timeout_while(count, patience, |count| *count > 0);
+    }
+
+    fn begin(self: &Arc<Self>) -> PendingAnswer {
+        *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        PendingAnswer(Arc::clone(self))
+    }
+}
+
+/// One of them, until it is dropped.
+struct PendingAnswer(Arc<PendingAnswers>);
+
+impl Drop for PendingAnswer {
+    fn drop(&mut self) {
+        let mut count = self.0.count.lock().unwrap_or_else(PoisonError::into_inner);
+        *count = count.saturating_sub(1);
+        self.0.changed.notify_all();
+    }
 }
 
 impl Clerks {
@@ -24,7 +59,12 @@ impl Clerks {
         Ok(Self {
             agents: office("belljar-clerk", FOR_AGENTS)?,
             operators: office("belljar-chief", FOR_OPERATORS)?,
+            pending: Arc::default(),
         })
+    }
+
+    pub(crate) fn pending(&self) -> Arc<PendingAnswers> {
+        Arc::clone(&self.pending)
     }
 
     pub(crate) fn for_agents(&self, job: impl FnOnce() + Send + 'static) {
@@ -33,7 +73,11 @@ impl Clerks {
     }
 
     pub(crate) fn for_operators(&self, job: impl FnOnce() + Send + 'static) {
-        let _ = self.operators.send(Box::new(job));
+        let pending = self.pending.begin();
+        let _ = self.operators.send(Box::new(move || {
+            job();
+            drop(pending);
+        }));
     }
 }
 

@@ -43,7 +43,7 @@ use crate::result::RunResult;
 use crate::state::StateDir;
 use crate::tools::{Backstage, ServerFiles};
 pub(crate) use agent_side::{Refused, answer, keeper_thread};
-use clerks::Clerks;
+use clerks::{Clerks, PendingAnswers};
 pub(crate) use convert::{budget_view, id as worker_id};
 use crew::Grasp;
 pub(crate) use crew::{Crew, Employed, Hold};
@@ -97,6 +97,7 @@ pub enum FleetError {
 #[derive(Debug)]
 pub struct Fleet {
     post: Arc<Post>,
+    pending: Arc<PendingAnswers>,
     /// Dropped before the socket's file is gone.
     _server: Running,
     control: PathBuf,
@@ -183,6 +184,7 @@ impl Fleet {
             keeping,
         });
         let clerks = Clerks::employ().map_err(system("starting the fleet's clerks"))?;
+        let pending = clerks.pending();
         let at_desk = Arc::clone(&post);
         let desk = Arc::new(desk);
         let server = server
@@ -201,6 +203,7 @@ impl Fleet {
             .map_err(system("starting the fleet's doors"))?;
         let fleet = Self {
             post,
+            pending,
             _server: server,
             control,
         };
@@ -276,6 +279,8 @@ impl Drop for Fleet {
             let _ = self.post.gate.end_all();
             self.post.crew.await_everybody(PATIENCE);
         }
+        // Who killed the last of a family is told so before the socket it asked through is closed.
+        self.pending.wait(PATIENCE);
         let _ = self.post.gate.anchor();
         let _ = std::fs::remove_file(&self.control);
     }
