@@ -3,7 +3,7 @@
 mod support;
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
 use serde_json::Value;
@@ -553,7 +553,31 @@ fn a_state_directory_is_where_it_is_said_to_be(who: Who) {
     assert_eq!(said(&["audit", "verify"], missing).code(), 0);
 }
 
+/// Whoever owns the directory, or may write to it, could put other keys and another log in their place.
+fn a_state_directory_of_others_is_refused(who: Who) {
+    let jail = Jail::new(who);
+    let somebody = rustix::fs::Uid::from_raw(54_399);
+    let place = jail.home.join("somebody's");
+    for (owner, mode, told) in [
+        (Some(somebody), 0o755, "belongs to user 54399"),
+        (None, 0o777, "everybody may write"),
+    ] {
+        fs::create_dir(&place).expect("make the directory");
+        jail.own(&place);
+        rustix::fs::chown(&place, owner, None).expect("give it away");
+        fs::set_permissions(&place, fs::Permissions::from_mode(mode)).expect("its mode");
+        let mut command = jail.belljar(&["run", "--", "true"]);
+        command.env("BELLJAR_STATE_DIR", &place);
+        let said = finish(command.spawn().expect("start belljar"));
+        assert_eq!(said.code(), 121, "{said:?}");
+        assert!(said.stderr().contains(told), "{said:?}");
+        assert_eq!(fs::read_dir(&place).expect("list it").count(), 0);
+        fs::remove_dir(&place).expect("remove it");
+    }
+}
+
 for_each_user!(
+    a_state_directory_of_others_is_refused,
     a_secret_is_in_no_file_or_login_shell_of_the_box,
     a_file_without_its_key_stays_so,
     it_is_said_once_at_the_start,

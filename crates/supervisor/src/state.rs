@@ -86,13 +86,42 @@ impl HeldRecord {
     }
 }
 
+/// Whoever owns the directory can move away what is in it, whosever that is.
+fn demand_ours(place: &Path, stat: &rustix::fs::Stat) -> Result<(), RunError> {
+    const OTHERS_WRITE: u32 = 0o002;
+    const STICKY: u32 = 0o1000;
+    let shown = place.display();
+    let us = rustix::process::geteuid().as_raw();
+    if ![0, us].contains(&stat.st_uid) {
+        return Err(RunError::Invalid {
+            what: format!(
+                "the state directory {shown} belongs to user {}, who could replace the keys and logs of user {us}",
+                stat.st_uid
+            ),
+            hint: "run as that user, or name a directory of your own in BELLJAR_STATE_DIR".into(),
+        });
+    }
+    if stat.st_mode & (OTHERS_WRITE | STICKY) == OTHERS_WRITE {
+        return Err(RunError::Invalid {
+            what: format!("everybody may write to the state directory {shown}"),
+            hint: format!("take that right away: chmod o-w '{shown}'"),
+        });
+    }
+    Ok(())
+}
+
 impl StateDir {
     /// `$BELLJAR_STATE_DIR`, else the user's XDG state directory, else `/var/lib/belljar` for root.
     ///
     /// # Errors
-    /// When the variable holds a relative path: it would be another directory wherever somebody looks.
+    /// When the variable holds a relative path: it would be another directory wherever somebody looks; or when what is
+    /// there could be replaced by somebody else, with all keys and logs in it.
     pub fn find() -> Result<Self, RunError> {
-        Self::at(Self::place()?)
+        let place = Self::place()?;
+        if let Ok(stat) = rustix::fs::stat(&place) {
+            demand_ours(&place, &stat)?;
+        }
+        Self::at(place)
     }
 
     /// The same for those who only look or change what is there: a directory that is named must exist, or a slip of
