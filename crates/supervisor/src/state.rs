@@ -5,6 +5,7 @@
 
 use crate::environment;
 use crate::error::RunError;
+use crate::home::HomeStore;
 use crate::manager::SandboxId;
 use crate::stand_in::{self, PutStandIn};
 use belljar_gate::record::UsedImage;
@@ -219,6 +220,11 @@ impl StateDir {
         }
     }
 
+    /// Where private homes are.
+    pub(crate) fn homes(&self) -> PathBuf {
+        self.root.join("homes")
+    }
+
     pub(crate) fn overlays(&self) -> PathBuf {
         self.root.join("overlays")
     }
@@ -349,6 +355,7 @@ impl StateDir {
         stand_in::sweep(&[], &self.stand_in_notes());
         self.drop_old_pool();
         crate::door::sweep(&self.doors());
+        HomeStore::of(self).sweep();
     }
 
     /// Version 0.1.0 kept used stand-ins here, to use them again. Nobody does any more: others may have them open.

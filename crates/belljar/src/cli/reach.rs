@@ -26,6 +26,8 @@ const LOG: Reach = StateDirectory(
 const KEYS: Reach = StateDirectory("keys are kept on the supervisor's own machine: run it there");
 const TOKENS: Reach =
     StateDirectory("tokens are kept on the supervisor's own machine: run it there");
+const HOMES: Reach =
+    StateDirectory("private homes are kept on the supervisor's own machine: run it there");
 const PROPOSALS: Reach = StateDirectory(
     "proposals are judged where their project is: run it there; from here the dashboard's page Proposals shows them",
 );
@@ -42,6 +44,11 @@ const TABLE: &[(&str, Reach)] = &[
             "`belljar supervisor status` lists the agents of the supervisor that is named",
         ),
     ),
+    ("home list", HOMES),
+    ("home show", HOMES),
+    ("home diff", HOMES),
+    ("home export", HOMES),
+    ("home reset", HOMES),
     ("check path", Here),
     ("check env", Here),
     ("check host", Here),
