@@ -175,7 +175,7 @@ fn prepare(
         chain: task.chain.as_bytes(),
         state: task.state.as_deref().map(str::as_bytes),
     };
-    let command = Command::new(task.argv.clone()).workdir(task.workdir.clone());
+    let command = Command::new(task.argv.clone()).settled_in(task.workdir.clone());
     let command = shown.to(command)?;
     let budget = task.purse.open(&document.capability().limits);
     let plan = &task.output;

@@ -51,11 +51,11 @@ impl Inner {
                 })
             }),
             OperatorCall::StartAgent(asked) => answer(asked, |request| {
-                let spec: super::AgentSpec = request.into();
+                let mut spec: super::AgentSpec = request.into();
                 if self.roster.declared.knows(&spec.name) {
                     return Err(is_declared(&spec.name));
                 }
-                self.check_ceiling(by, &spec)?;
+                self.check_ceiling(by, &mut spec)?;
                 let worker = self.start(spec)?;
                 self.view(worker)
             }),

@@ -15,6 +15,7 @@ use super::desired::{DesiredState, StopMark};
 use super::restart::RestartRules;
 use super::roster::is_over;
 use super::shares::{asked, shares};
+use super::starting::settle;
 use super::views::{Text, name_id};
 use super::{AgentSpec, Inner, OperatorIdentity};
 use crate::fleet::{Refused, act_by};
@@ -83,7 +84,9 @@ impl Declared {
             .into_iter()
             .map(|entry| (entry.spec.name, entry.trouble));
         let mut old: HashMap<String, Option<Trouble>> = old.collect();
-        for (spec, share) in specs.into_iter().zip(shares) {
+        for (mut spec, share) in specs.into_iter().zip(shares) {
+            // Meant is where its workdir leads as the file is read.
+            settle(&mut spec);
             let trouble = old.remove(&spec.name).flatten();
             let entry = Entry {
                 spec,

@@ -368,7 +368,8 @@ impl Daemon {
     ///
     /// # Errors
     /// Why it was refused.
-    pub fn start(&self, spec: AgentSpec) -> Result<(), belljar_api::Problem> {
+    pub fn start(&self, mut spec: AgentSpec) -> Result<(), belljar_api::Problem> {
+        starting::settle(&mut spec);
         let started = self.inner.start(spec);
         started
             .map(drop)
