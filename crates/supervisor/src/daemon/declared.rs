@@ -172,6 +172,15 @@ impl Declared {
         is_news
     }
 
+    /// Whether an agent could not be started, and is tried again.
+    pub(super) fn is_refused(&self, name: &str) -> bool {
+        let is_tried = self
+            .table()
+            .entry(name)
+            .is_some_and(|entry| entry.trouble.is_some());
+        is_tried && self.desired.get(name).is_none()
+    }
+
     /// An agent runs.
     pub(super) fn started(&self, name: &str) {
         if let Some(entry) = self.table().entry_mut(name) {
@@ -320,7 +329,9 @@ impl Inner {
             }
             let mut event = text.event(None, EventKind::Restarting, Severity::Critical);
             // There is no worker; what is told of a name goes by an id that is the same each time.
-            event.agent = Some(name_id(name));
+            let id = name_id(name);
+            self.observer.called(&id, &Shown::new(name));
+            event.agent = Some(id);
             self.roster.tell(event);
         }
         self.clock.ring();

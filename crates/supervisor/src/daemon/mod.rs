@@ -50,6 +50,7 @@ use declared::Declared;
 use desired::DesiredState;
 use lock::HeldPlace;
 pub use lock::{Place, await_predecessor, place_of};
+pub(crate) use past::note_killed;
 pub use reload::{DeclarationSource, Declarations};
 pub use restart::RestartRules;
 use roster::Roster;
@@ -67,6 +68,11 @@ pub trait Observer: Send + Sync {
 
     /// What people call an agent that was let in: told before anything else about it.
     fn named(&self, agent: &AgentId, name: &Shown) {
+        let _ = (agent, name);
+    }
+
+    /// What people call one that something is about to be told of although it was not let in: it has ended, or never started.
+    fn called(&self, agent: &AgentId, name: &Shown) {
         let _ = (agent, name);
     }
 
@@ -466,6 +472,8 @@ impl Daemon {
         inner.roster.close();
         inner.clock.stop();
         inner.roster.daemon_event("the daemon shuts down");
+        // Whoever waits to be started again is at its end, too: the next daemon would take it up otherwise.
+        inner.roster.end_waiting("the daemon shuts down");
         let post = inner.post();
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         for worker in post.crew.kept() {
