@@ -32,14 +32,14 @@ mod watching;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use belljar_api::{AgentId, AgentView, NewEvent, OperatorCall, RestartPolicy, Shown};
 use belljar_gate::keyring::KeySource;
 use belljar_policy::{Budget, Contract};
 
 use crate::apart::words::Order;
-use crate::apart::{Keepers, Setup};
+use crate::apart::{Keepers, Setup, Trace};
 use crate::fleet::{Apart, Crew, Fleet, FleetError, FleetSetup, Keeping, Manning, Post, system};
 use crate::state::StateDir;
 use crate::tools::ServerFiles;
@@ -58,6 +58,8 @@ pub use shares::{Overcommitted, shares};
 
 /// How long agents that do not end by themselves are waited for after they were killed.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long the last ends may take to be put on file.
+const FILING: Duration = Duration::from_secs(2);
 
 /// Somebody who wants to know what happens: called from many threads, so each call should be short.
 pub trait Observer: Send + Sync {
@@ -487,6 +489,13 @@ impl Daemon {
         if post.crew.await_everybody(grace.saturating_add(margin)) > 0 {
             let _ = post.gate.end_all();
         }
-        post.crew.await_everybody(PATIENCE)
+        let left = post.crew.await_everybody(PATIENCE);
+        // Whoever is gone is gone before its end is on file: the next daemon would be told of it again.
+        let until = Instant::now() + FILING;
+        let is_word = |trace: &Trace| matches!(trace, Trace::Legacy(_));
+        while inner.keepers.traces().iter().any(is_word) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        left
     }
 }
