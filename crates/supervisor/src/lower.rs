@@ -46,6 +46,8 @@ pub struct Command {
     pub(crate) input: Option<Arc<[u8]>>,
     pub(crate) answered: Option<Answered>,
     pub(crate) home: HomeRequest,
+    /// The working directory was found before, and what its name leads to elsewhere by now is not meant.
+    pub(crate) is_settled: bool,
 }
 
 /// A port of a box's own loopback, and who takes its listener.
@@ -81,6 +83,16 @@ impl Command {
             input: None,
             answered: None,
             home: HomeRequest::OfProject,
+            is_settled: false,
+        }
+    }
+
+    /// Has it work in a directory that was found before, with no symbolic link in it: one that leads elsewhere by now is refused.
+    #[must_use]
+    pub(crate) fn settled_in(self, work: impl Into<PathBuf>) -> Self {
+        Self {
+            is_settled: true,
+            ..self.workdir(work)
         }
     }
 
@@ -220,6 +232,16 @@ impl Sketch {
             (None, None) => current_dir()?,
         };
         let (principal, places) = find_places(&work)?;
+        if command.is_settled && places.work != work {
+            return Err(RunError::Refused {
+                what: format!(
+                    "the working directory {} is elsewhere by now: {}",
+                    work.display(),
+                    places.work.display()
+                ),
+                hint: "something was put in its place; look who may write there".into(),
+            });
+        }
         Ok(Self {
             outline: Outline {
                 id: id.to_owned(),

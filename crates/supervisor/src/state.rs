@@ -160,6 +160,15 @@ impl StateDir {
                 .filter(|path| path.is_absolute())
         };
         let named = environment::state_dir();
+        if named
+            .as_ref()
+            .is_some_and(|path| path.as_os_str().is_empty())
+        {
+            return Err(RunError::Invalid {
+                what: format!("{} is empty", environment::STATE_DIR),
+                hint: "name a directory by its absolute path, or leave the variable out".into(),
+            });
+        }
         if let Some(relative) = named.as_ref().filter(|path| path.is_relative()) {
             let shown = relative.display();
             return Err(RunError::Invalid {

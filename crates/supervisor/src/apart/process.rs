@@ -183,7 +183,7 @@ fn prepare(
         false => HomeRequest::OfAgent(task.card.name.clone()),
     };
     let command = Command::new(task.argv.clone())
-        .workdir(task.workdir.clone())
+        .settled_in(task.workdir.clone())
         .home(home);
     let command = shown.to(command)?;
     let budget = task.purse.open(&document.capability().limits);
