@@ -1,6 +1,7 @@
 //! The keeper: one loop that waits on everything a box can tell, and holds it to its limits.
 
 mod covers;
+mod holds;
 
 pub(crate) use covers::Covers;
 
