@@ -243,6 +243,20 @@ fn what_looks_like_a_stand_in_is_left_alone(who: Who) {
     drop(held);
 }
 
+/// Whoever holds a lock on something that looks like a stand-in keeps no box from starting.
+fn a_look_alike_that_is_locked_stops_nothing(who: Who) {
+    let jail = Jail::new(who);
+    let place = jail.work.join(".github");
+    fs::create_dir(&place).expect("a directory");
+    fs::set_permissions(&place, fs::Permissions::from_mode(0o1700)).expect("its mode");
+    jail.own(&place);
+    let held = fs::File::open(&place).expect("hold it");
+    held.lock().expect("lock it");
+    jail.run(&["/bin/sh", "-c", "(: > .github/x) 2> /dev/null; exit 0"])
+        .assert_exit(0);
+    assert!(fs::read_dir(&place).expect("it stays").next().is_none());
+}
+
 /// A keeper that is killed leaves what it made. The next run removes that, and only that.
 fn the_next_run_removes_what_the_record_says(who: Who) {
     let jail = Jail::new(who);
@@ -329,6 +343,7 @@ for_each_user!(
     a_box_whose_cover_is_lost_for_good_is_ended,
     a_box_that_keeps_hold_of_what_is_covered_is_ended,
     what_looks_like_a_stand_in_is_left_alone,
+    a_look_alike_that_is_locked_stops_nothing,
     the_next_run_removes_what_the_record_says,
     stand_ins_stay_until_the_last_box_ends,
     a_file_that_holds_a_secret_is_never_covered_only,
