@@ -309,6 +309,7 @@ pub(crate) fn lower(
     let built = Builder::new(&table, &places, principal.identity, changes)
         .on_image(tree)
         .without_keys(&known)
+        .with_own_home(command.watch == Watch::Files)
         .build(&fittings.links);
     if let Some(store) = &overlay {
         crate::changes::hand_over(store, &principal.identity)?;
