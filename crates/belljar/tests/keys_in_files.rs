@@ -534,6 +534,9 @@ fn a_state_directory_is_where_it_is_said_to_be(who: Who) {
         &["check", "path", "/etc"],
     ];
     for words in reading.iter().chain(writing) {
+        let empty = said(words, "");
+        assert_eq!(empty.code(), 121, "{words:?}: {empty:?}");
+        assert!(empty.stderr().contains("is empty"), "{empty:?}");
         let relative = said(words, "some/where");
         assert_eq!(relative.code(), 121, "{words:?}: {relative:?}");
         let text = relative.stderr();

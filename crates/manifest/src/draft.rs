@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use crate::carry::CarriedText;
-use belljar_policy::{FsMode, Permission};
+use belljar_policy::{FsMode, HomeMode, Permission};
 
 /// Whether a line counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,6 +73,8 @@ pub struct Draft {
     pub hidden: Vec<String>,
     /// What may not be written, beside what never may.
     pub protected: Vec<String>,
+    /// What is at the home directory.
+    pub home: HomeMode,
     /// Whether writes are kept aside.
     pub keeps_aside: bool,
     /// Rules of another file that say more than host and port; each an item of a list.
@@ -165,6 +167,10 @@ impl Draft {
                 let text = format!("    - {}", quoted(&entry.path));
                 line(file, &text, &entry.why, entry.standing);
             }
+        }
+        if self.home != HomeMode::ReadOnly {
+            let text = format!("  home: {}", self.home.as_str());
+            line(file, &text, "as in the learning run", Standing::Granted);
         }
         if self.keeps_aside {
             let why = "as in the learning run";
@@ -330,6 +336,7 @@ mod tests {
             extends: None,
             hidden: Vec::new(),
             protected: Vec::new(),
+            home: HomeMode::ReadOnly,
             keeps_aside: false,
             carried_rules: Vec::new(),
             sections: Vec::new(),

@@ -9,6 +9,7 @@ mod evolve;
 mod evolve_review;
 mod experiment;
 mod files;
+mod home;
 mod image;
 mod kept;
 mod keys;
@@ -67,6 +68,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Manifest(what) => manifest::manifest(&what),
         Command::Token(what) => token::token(&what),
         Command::Image(what) => image::image(&what),
+        Command::Home(what) => home::home(&what),
         Command::Diff(asked) => kept::diff(&asked),
         Command::Apply(asked) => kept::apply(&asked),
         Command::Discard(kept) => kept::discard(&kept),

@@ -39,6 +39,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use store::Store;
+pub(crate) use tree::{Cursor, TreeAccess, each_below, open_plain};
 pub use waiting::{RunOrigin, WaitingOverlay};
 
 /// What was done to a path.
@@ -150,6 +151,11 @@ pub(crate) fn settle(store: &Path) -> Result<bool, RunError> {
 /// Removes a whole store.
 pub(crate) fn remove_store(path: &Path) -> Result<(), RunError> {
     store::remove_store(path).map_err(at(path))
+}
+
+/// Removes a directory with all that is in it, at once or not at all.
+pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
+    store::remove_store(path)
 }
 
 /// Where the changes of a box are. An id is never a path.

@@ -138,6 +138,7 @@ pub fn learn(lesson: &Lesson<'_>) -> Learned {
         readable: files.readable,
         hidden: kept_parts::own_rules(lesson, &lesson.within.filesystem.hidden),
         protected: kept_parts::own_rules(lesson, &lesson.within.filesystem.protected),
+        home: lesson.within.filesystem.home,
         keeps_aside: lesson.within.filesystem.workspace == Workspace::Overlay,
         carried_rules: network.carried,
         hosts: network.lines,
