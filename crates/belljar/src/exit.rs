@@ -89,6 +89,8 @@ pub(crate) enum Failure {
     Token(TokenError),
     /// An image can't be made, found or removed.
     Image(ImageError),
+    /// Several boxes left changes, and none was named. Each in a line.
+    Ambiguous(Vec<String>),
     /// A message and a hint of a command's own.
     Invalid(String, String),
     /// The same, where nothing is wrong with what was given but it may not be.
@@ -225,6 +227,7 @@ impl Failure {
             Failure::Run(RunError::NotExecutable { .. }) => NOT_EXECUTABLE,
             Failure::Run(RunError::Invalid { .. } | RunError::UnknownId { .. })
             | Failure::Config(_)
+            | Failure::Ambiguous(_)
             | Failure::Invalid(..) => INVALID,
             Failure::Apply(
                 ApplyError::Conflicts(_) | ApplyError::Troubled(_) | ApplyError::Altered { .. },
@@ -255,6 +258,7 @@ impl Failure {
             Failure::Fleet(_) => "refused",
             Failure::Call(CallError::Refused { .. }) => "refused",
             Failure::Apply(_) | Failure::Call(_) => "internal",
+            Failure::Ambiguous(_) => "ambiguous",
             Failure::Invalid(..) => "invalid_input",
             Failure::Refused(..) => "refused",
         }
@@ -278,6 +282,7 @@ impl Failure {
             Failure::Fault(log, fault) => {
                 format!("the log of {}: {}", log.as_str(), in_full(fault))
             }
+            Failure::Ambiguous(lines) => format!("{} boxes left changes that wait", lines.len()),
             Failure::Invalid(message, _) | Failure::Refused(message, _) => message.clone(),
         }
     }
@@ -311,6 +316,9 @@ impl Failure {
             Failure::Experiment(error) => Some(error.hint().to_owned()),
             Failure::Image(error) => error.hint(),
             Failure::Fault(log, fault) => Some(fault_hint(*log, fault)),
+            Failure::Ambiguous(_) => {
+                Some("name one by its id, or take the newest with --last".into())
+            }
             Failure::Invalid(_, hint) | Failure::Refused(_, hint) => Some(hint.clone()),
         }
     }
@@ -355,6 +363,11 @@ impl Failure {
         self.paths()
             .iter()
             .for_each(|path| eprintln!("  {}", print::harmless_path(path)));
+        if let Failure::Ambiguous(lines) = self {
+            lines
+                .iter()
+                .for_each(|line| eprintln!("  {}", print::harmless(line)));
+        }
         if let Some(hint) = self.hint() {
             print::line(Line::Hint, &hint);
         }

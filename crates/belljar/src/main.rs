@@ -3,6 +3,7 @@
 mod cli;
 mod commands;
 mod exit;
+mod pager;
 mod print;
 
 use std::panic;

@@ -157,7 +157,7 @@ pub(crate) fn raw(text: &str) {
 /// The beginnings of our own colours, and their end.
 const COLOURS: [&str; 9] = ["0", "1", "1;31", "2", "31", "32", "33", "35", "36"];
 
-fn guarded(text: &str) -> Cow<'_, str> {
+pub(crate) fn guarded(text: &str) -> Cow<'_, str> {
     let passes = |c: char| matches!(c, '\n' | '\t');
     if !text.chars().any(|c| is_harmful(c) && !passes(c)) {
         return Cow::Borrowed(text);

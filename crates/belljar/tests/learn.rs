@@ -448,7 +448,191 @@ fn the_walls_stand_while_learning(who: Who) {
     assert!(yaml.contains("    - \"~/.aws/credentials\""), "{yaml}");
 }
 
+/// What no run can show is taken over from the file it ran under, and what is learned runs as it is.
+fn what_cannot_be_learned_is_kept(who: Who) {
+    let jail = plain_jail(who);
+    jail.put(&jail.home.join("key"), "sk-not-real-000000000000");
+    let file = jail.base.join("own.yaml");
+    jail.put(
+        &file,
+        "# mine\nextends: moderate\nsecrets:\n- name: thing   # why it is there\n  env: THING_KEY\n  from: {file: ~/key}\n  domain: api.example.com\n  as: bearer\n\
+         \nllm:\n  endpoints:\n    - {domain: models.example.com, api: openai}\nresource_limits: {max_cost_usd: 0.5, on_budget: refuse}\nfilesystem_config:\n  hidden_paths: [~/notes.txt, \"**/private\"]\n  protected_paths: [./main.txt]\n\
+         network_egress_rules:\n  - {domain: api.example.com, ports: [443]}\n  - domain: models.example.com   # ours\n    ports: [443]\n    http: {methods: [POST]}\n",
+    );
+    let given = file.to_string_lossy();
+    let script = "echo $THING_KEY > made.txt; cat ~/notes.txt; cat made.txt";
+    let done = belljar_in(
+        &jail,
+        &[
+            "learn", "-q", "--config", &given, "--", "/bin/sh", "-c", script,
+        ],
+    );
+    let yaml = done.stdout();
+    for part in [
+        "extends: moderate\n",
+        "- name: thing   # why it is there\n",
+        "on_budget: refuse ",
+        "max_cost_usd: 0.5",
+        "  - domain: models.example.com   # ours\n    ports: [443]\n    http: {methods: [POST]}\n",
+        "hidden_paths: [\"~/notes.txt\", \"**/private\"]",
+        "protected_paths: [\"main.txt\"]",
+    ] {
+        assert!(
+            yaml.contains(part),
+            "{part} is not in:\n{yaml}\n{}",
+            done.stderr()
+        );
+    }
+    assert!(
+        !yaml.contains("sk-not-real") && !yaml.contains("copy them"),
+        "{yaml}"
+    );
+    let capability = valid(&jail, &yaml);
+    assert_eq!(
+        capability["secrets"].as_array().map(Vec::len),
+        Some(1),
+        "{yaml}"
+    );
+    let learned = jail.base.join("learned.yaml");
+    let again = belljar_in(
+        &jail,
+        &[
+            "run",
+            "-q",
+            "--config",
+            &learned.to_string_lossy(),
+            "--",
+            "/bin/sh",
+            "-c",
+            "cat made.txt; cat ~/notes.txt",
+        ],
+    );
+    assert!(again.stdout().contains("placeholder"), "{again:?}");
+    assert!(!again.stdout().contains("the user's notes"), "{again:?}");
+    // In a form whose parts can't be told apart, they are named.
+    jail.put(&file, "{extends: moderate, secrets: [{name: thing, env: THING_KEY, from: {file: ~/key}, domain: api.example.com, as: bearer}], network_egress_rules: [{domain: api.example.com, ports: [443]}]}\n");
+    let done = belljar_in(
+        &jail,
+        &["learn", "-q", "--config", &given, "--", "/bin/true"],
+    );
+    let yaml = succeeded(&done);
+    assert!(
+        yaml.contains("has secrets, which can't be learned: copy them"),
+        "{yaml}"
+    );
+    valid(&jail, &yaml);
+}
+
+/// Names of one run are no rules, and neither is a directory that is everybody's.
+fn proposals_are_as_wide_as_is_sensible(who: Who) {
+    let jail = plain_jail(who);
+    for directory in [
+        ".config/other",
+        ".local/share/other",
+        ".tool/a",
+        ".tool/b",
+        ".tool/c",
+    ] {
+        jail.put(&jail.home.join(directory).join("x"), "x");
+    }
+    let script = "for i in 164026d16349 9a8b7c6d5e4f; do echo x > ~/.claude.json.tmp.2.$i; done; echo x > ~/.tmpA1b2C3d4; \
+        mkdir ~/.local/share/opencode; mkdir -p ~/.config/crush/state; echo x > ~/.tool/a/1; echo x > ~/.tool/b/2; echo x > ~/.tool/c/3; true";
+    let done = belljar_in(&jail, &["learn", "-q", "--", "/bin/sh", "-c", script]);
+    let yaml = succeeded(&done);
+    valid(&jail, &yaml);
+    let is_proposed = |path: &str| {
+        let line = format!("    # - \"{path}\"");
+        yaml.lines().any(|own| own.starts_with(&line))
+    };
+    for path in [
+        "~/.claude.json",
+        "~/.local/share/opencode",
+        "~/.config/crush",
+        "~/.tool",
+    ] {
+        assert!(is_proposed(path), "{path} is not in:\n{yaml}");
+    }
+    for path in ["~", "~/.config", "~/.local/share", "~/.local", "~/.tool/a"] {
+        assert!(!is_proposed(path), "{path} is in:\n{yaml}");
+    }
+    for part in ["164026d16349", "9a8b7c6d5e4f", "A1b2C3d4"] {
+        assert!(
+            !yaml
+                .lines()
+                .any(|line| line.contains(part) && !line.starts_with("# Learned")),
+            "{part} is in:\n{yaml}"
+        );
+    }
+    assert!(yaml.contains("makes a new file beside it"), "{yaml}");
+}
+
+/// A program gets further than to its first directory, nothing of that is there afterwards, and no wall is any lower.
+fn what_is_made_in_the_home_goes_with_the_box(who: Who) {
+    let jail = plain_jail(who);
+    for directory in [".config/other", ".local/share/other"] {
+        jail.put(&jail.home.join(directory).join("x"), "x");
+    }
+    let before = support::picture(&jail.home);
+    let script = "set -e; mkdir -p ~/.agent/state; echo made > ~/.agent/state/f; mv ~/.agent/state/f ~/.agent/state/g; cat ~/.agent/state/g
+        echo json > ~/.tool.json.tmp.1.164026d16349; mv ~/.tool.json.tmp.1.164026d16349 ~/.tool.json; cat ~/.tool.json
+        mkdir ~/.config/tool ~/.local/share/tool; if echo x > ~/notes.txt; then exit 3; fi; echo end\n";
+    let attack =
+        "set -e; mkdir ~/.ssh; ls -A ~/.ssh; echo own > ~/.ssh/id_ed25519; cat ~/.ssh/id_ed25519
+        if echo x > ~/.config/other/x; then exit 4; fi; if mv ~/notes.txt ~/n; then exit 5; fi
+        if mv ~/.config ~/c; then exit 6; fi; if mv ~/project ~/p; then exit 7; fi
+        if echo x > .git/hooks/x; then exit 8; fi; if cat ~/.aws/credentials; then exit 9; fi";
+    let attacked = belljar_in(&jail, &["learn", "-q", "--", "/bin/sh", "-c", attack]);
+    let (attacked, said) = (succeeded(&attacked), attacked.stderr());
+    assert!(
+        said.contains("own\n") && !said.contains(support::SSH_SECRET),
+        "{said}"
+    );
+    assert!(
+        !attacked.contains("\"~/.config\"") && !attacked.contains("\"~\""),
+        "{attacked}"
+    );
+    let done = belljar_in(&jail, &["learn", "-q", "--", "/bin/sh", "-c", script]);
+    let (yaml, said) = (succeeded(&done), done.stderr());
+    for part in ["made\n", "json\n", "end\n"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(
+        !said.contains(support::SSH_SECRET) && !said.contains(support::AWS_SECRET),
+        "{said}"
+    );
+    assert_eq!(support::picture(&jail.home), before);
+    let capability = valid(&jail, &yaml);
+    let filesystem = &capability["filesystem_config"];
+    assert_eq!(
+        filesystem["writable_paths"],
+        serde_json::json!([]),
+        "{yaml}"
+    );
+    for path in [
+        "~/.agent",
+        "~/.tool.json",
+        "~/.config/tool",
+        "~/.local/share/tool",
+        "~/notes.txt",
+    ] {
+        let line = format!("    # - \"{path}\"");
+        assert!(
+            yaml.lines().any(|own| own.starts_with(&line)),
+            "{path} is not in:\n{yaml}"
+        );
+    }
+    // A run has no such home.
+    let run = belljar_in(
+        &jail,
+        &["run", "-q", "--", "/bin/sh", "-c", "mkdir ~/.agent"],
+    );
+    assert_ne!(run.code(), 0);
+}
+
 for_each_user!(
+    what_is_made_in_the_home_goes_with_the_box,
+    what_cannot_be_learned_is_kept,
+    proposals_are_as_wide_as_is_sensible,
     everything_that_is_done_is_seen,
     a_run_that_is_not_watched_is_not_recorded,
     little_is_needed_for_little,

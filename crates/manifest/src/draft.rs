@@ -5,7 +5,8 @@
 
 use std::fmt::Write as _;
 
-use belljar_policy::{FsMode, Permission};
+use crate::carry::CarriedText;
+use belljar_policy::{FsMode, HomeMode, Permission};
 
 /// Whether a line counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,39 +46,55 @@ pub struct HostLine {
 }
 
 /// An item of `resource_limits`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LimitLine {
     /// The key.
     pub key: &'static str,
     /// The number, or nothing for no limit.
-    pub value: Option<u64>,
+    pub value: Option<f64>,
     /// Why it is that.
     pub why: String,
 }
 
 /// A capability file in the making. The order of all lists is the order in the file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Draft {
     /// What to know before reading it.
     pub heading: Vec<String>,
+    /// The profile it changes.
+    pub extends: Option<CarriedText>,
     /// How much of the host's tree is there, and why.
     pub mode: (FsMode, String),
     /// What may be written.
     pub writable: Vec<PathLine>,
     /// What may be read beyond that.
     pub readable: Vec<PathLine>,
+    /// What is not there, beside what never is.
+    pub hidden: Vec<String>,
+    /// What may not be written, beside what never may.
+    pub protected: Vec<String>,
+    /// What is at the home directory.
+    pub home: HomeMode,
+    /// Whether writes are kept aside.
+    pub keeps_aside: bool,
+    /// Rules of another file that say more than host and port; each an item of a list.
+    pub carried_rules: Vec<CarriedText>,
     /// Where it may connect.
     pub hosts: Vec<HostLine>,
     /// Remarks on the network that no rule can express.
     pub host_remarks: Vec<String>,
     /// What it may use.
     pub limits: Vec<LimitLine>,
+    /// What happens when the budget is used up, where that is said beside the limits.
+    pub on_budget: Option<&'static str>,
     /// Its named powers, each with a reason.
     pub permissions: Vec<(Permission, String)>,
     /// The variables it sees; `None` is the base ones.
     pub variables: Option<Vec<String>>,
     /// What to know about the variables.
     pub variables_remark: String,
+    /// Whole sections of another file.
+    pub sections: Vec<CarriedText>,
     /// Programs that were run, for whoever reads the file.
     pub programs: Vec<String>,
 }
@@ -89,6 +106,9 @@ impl Draft {
         let mut file = String::new();
         comments(&mut file, "", &self.heading);
         file.push('\n');
+        if let Some(extends) = &self.extends {
+            carried(&mut file, "", extends);
+        }
         line(&mut file, "sandbox_tier: seccomp", "", Standing::Granted);
         file.push('\n');
         self.filesystem(&mut file);
@@ -101,8 +121,21 @@ impl Draft {
             let text = format!("  {}: {value}", limit.key);
             line(&mut file, &text, &limit.why, Standing::Granted);
         }
+        if let Some(on_budget) = self.on_budget {
+            let text = format!("  on_budget: {on_budget}");
+            line(
+                &mut file,
+                &text,
+                "as in the learning run",
+                Standing::Granted,
+            );
+        }
         file.push('\n');
         self.powers(&mut file);
+        for section in &self.sections {
+            file.push('\n');
+            carried(&mut file, "", section);
+        }
         if !self.programs.is_empty() {
             file.push_str("\n# Programs that were run:\n");
             for program in &self.programs {
@@ -135,11 +168,29 @@ impl Draft {
                 line(file, &text, &entry.why, entry.standing);
             }
         }
+        if self.home != HomeMode::ReadOnly {
+            let text = format!("  home: {}", self.home.as_str());
+            line(file, &text, "as in the learning run", Standing::Granted);
+        }
+        if self.keeps_aside {
+            let why = "as in the learning run";
+            line(file, "  workspace: overlay", why, Standing::Granted);
+        }
+        for (key, paths) in [
+            ("hidden_paths", &self.hidden),
+            ("protected_paths", &self.protected),
+        ] {
+            if !paths.is_empty() {
+                let paths: Vec<String> = paths.iter().map(|path| quoted(path)).collect();
+                let text = format!("  {key}: [{}]", paths.join(", "));
+                line(file, &text, "as in the learning run", Standing::Granted);
+            }
+        }
     }
 
     fn network(&self, file: &mut String) {
         let granted = |line: &&HostLine| line.standing == Standing::Granted;
-        if self.hosts.iter().any(|line| granted(&line)) {
+        if self.hosts.iter().any(|line| granted(&line)) || !self.carried_rules.is_empty() {
             file.push_str("network_egress_rules:\n");
         } else {
             line(
@@ -148,6 +199,9 @@ impl Draft {
                 "it needs no host",
                 Standing::Granted,
             );
+        }
+        for rule in &self.carried_rules {
+            carried(file, "  ", rule);
         }
         for host in &self.hosts {
             let ports: Vec<String> = host.ports.iter().map(u16::to_string).collect();
@@ -219,6 +273,17 @@ fn comments(file: &mut String, indent: &str, lines: &[String]) {
     }
 }
 
+/// What the user wrote elsewhere stays as it is.
+fn carried(file: &mut String, indent: &str, text: &CarriedText) {
+    if !text.why.is_empty() {
+        comments(file, indent, std::slice::from_ref(&text.why));
+    }
+    for line in &text.lines {
+        let indent = if line.is_empty() { "" } else { indent };
+        let _ = writeln!(file, "{indent}{line}");
+    }
+}
+
 /// A text as a YAML scalar that means exactly that text.
 fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
@@ -268,6 +333,13 @@ mod tests {
     fn draft() -> Draft {
         Draft {
             heading: vec!["learned".to_owned()],
+            extends: None,
+            hidden: Vec::new(),
+            protected: Vec::new(),
+            home: HomeMode::ReadOnly,
+            keeps_aside: false,
+            carried_rules: Vec::new(),
+            sections: Vec::new(),
             mode: (FsMode::ReadWrite, "it writes".to_owned()),
             writable: Vec::new(),
             readable: Vec::new(),
@@ -275,9 +347,10 @@ mod tests {
             host_remarks: Vec::new(),
             limits: vec![LimitLine {
                 key: "max_memory_mb",
-                value: Some(64),
+                value: Some(64.0),
                 why: "peak 20 MiB".to_owned(),
             }],
+            on_budget: None,
             permissions: Vec::new(),
             variables: None,
             variables_remark: "can't be seen".to_owned(),

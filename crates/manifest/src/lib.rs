@@ -6,6 +6,7 @@
 //! an editor accepts and what Belljar accepts can't drift apart.
 
 mod capability_file;
+pub mod carry;
 mod contract_file;
 mod decode;
 pub mod document;

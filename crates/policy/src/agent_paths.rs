@@ -1,6 +1,8 @@
 //! What agents keep in the home directory: logins and keys of their own, and settings that a later agent outside of any
 //! box obeys. A policy that lists an agent's directory as writable opens neither: it has to name that very file.
 
+use std::path::Path;
+
 /// One agent's directory, or a file of it that lies in the home itself.
 pub(crate) struct AgentDirectory {
     /// Below the home directory. Hidden as a whole unless a rule names it: it is the memory of other work.
@@ -403,9 +405,41 @@ pub(crate) fn is_hidden_whole(directory: &AgentDirectory) -> bool {
     !OPEN.contains(&directory.path)
 }
 
+/// The directory of an agent, or the file of its that lies in the home itself, in which a path below the home is its own memory:
+/// no login of its, and nothing that a later agent obeys.
+#[must_use]
+pub fn agent_directory(below_home: &Path) -> Option<&'static str> {
+    // Directories may lie in one another: the nearest counts.
+    let mut found = AGENTS.iter().rev();
+    let agent = found.find(|agent| below_home.starts_with(agent.path))?;
+    let rest = below_home.strip_prefix(agent.path).ok()?;
+    let mut told = agent.credentials.iter().chain(agent.settings);
+    // What is above one of them is about it, too.
+    let is_told = told.any(|name| rest.starts_with(name) || Path::new(name).starts_with(rest));
+    let is_directory = rest.as_os_str().is_empty();
+    (is_directory || !is_told).then_some(agent.path)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_obeyed_or_secret_is_no_memory() {
+        for (path, expected) in [
+            (".claude/projects/x.jsonl", Some(".claude")),
+            (".claude", Some(".claude")),
+            (".claude/settings.json", None),
+            (".claude/agents/x.md", None),
+            (".codex/auth.json", None),
+            (".pi/agent", None),
+            (".pi/agent/sessions/x", Some(".pi")),
+            (".ssh/id", None),
+            ("notes", None),
+        ] {
+            assert_eq!(agent_directory(Path::new(path)), expected, "{path}");
+        }
+    }
 
     #[test]
     fn the_table_is_sorted_and_holds_each_path_once() {

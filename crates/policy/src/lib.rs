@@ -27,6 +27,7 @@ mod path_rule;
 mod path_table;
 mod tools;
 
+pub use agent_paths::agent_directory;
 pub use attenuate::Excess;
 pub use budget::{Amount, Budget, Dimension};
 pub use capability::{

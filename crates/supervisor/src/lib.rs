@@ -58,7 +58,11 @@ pub use belljar_gate::record::UsedImage;
 pub use belljar_sandbox::descriptors::raise_limit as raise_descriptor_limit;
 pub use belljar_sandbox::native::{FreezeError, FreezeMethod};
 pub use belljar_sandbox::show::{InvalidShow, OWN_PLACE, Show, ShowName};
-pub use changes::{ApplyError, Change, ChangeKind, Conflict, Overlay, Trouble};
+pub use changes::{
+    ApplyError, Change, ChangeGroup, ChangeKind, CommitLine, Conflict, FileHunks, LineCount,
+    MovedRef, Overlay, PathFilter, RepositorySummary, RunOrigin, Selection, StagedPath, Trouble,
+    WaitingOverlay,
+};
 pub use door::Door;
 pub use environment::{
     AGENT_SOCKET, CA, CLIENT_CERT, CLIENT_KEY, KEY_COMMAND, KEY_FILE, MCP_SOCKET, MCP_URL,

@@ -1,5 +1,6 @@
 //! From a capability and a command to a plan that leaves nothing to choose.
 
+use crate::changes::{RunOrigin, make_overlay};
 use crate::environment as names;
 use crate::error::RunError;
 use crate::home::{HeldHome, HomeOwner, HomeRequest, HomeStore};
@@ -12,7 +13,7 @@ use crate::repositories::{Judged, with_repositories};
 use crate::secret_files::check_secret_files;
 use crate::shows;
 use crate::state::StateDir;
-use crate::view::{Builder, BuiltView, Changes, demand_image_as_ground, overlay_name};
+use crate::view::{Builder, BuiltView, Changes, demand_image_as_ground};
 use belljar_gate::in_full;
 use belljar_policy::{
     Access, Capability, FsMode, HomeMode, Origin, PathRule, PathTable, Permission, Places, Rule,
@@ -28,8 +29,6 @@ use belljar_sandbox::show::Show;
 use std::ffi::{OsStr, OsString};
 use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -331,7 +330,12 @@ pub(crate) fn lower(
     let program = search.find(command, argv.first().map(OsString::as_os_str))?;
     let overlay = match capability.filesystem.workspace {
         Workspace::Overlay if capability.filesystem.mode == FsMode::ReadWrite => {
-            Some(make_overlay(id, &table, &principal, state)?)
+            let origin = RunOrigin {
+                work: workdir.clone(),
+                home: places.home.clone(),
+                program: argv.first().map(PathBuf::from).unwrap_or_default(),
+            };
+            Some(make_overlay(id, &table, &principal, state, &origin)?)
         }
         _ => None,
     };
@@ -341,6 +345,7 @@ pub(crate) fn lower(
         .on_image(tree)
         .with_home(home_copy.as_ref().map(HeldHome::layers))
         .without_keys(&known)
+        .with_own_home(command.watch == Watch::Files)
         .build(&fittings.links);
     if let Some(store) = &overlay {
         crate::changes::hand_over(store, &principal.identity)?;
@@ -634,58 +639,4 @@ fn environment(
         env.push((names::LOGNAME.into(), user.into()));
     }
     env
-}
-
-/// Makes the directories an overlay needs, one set for each writable path, owned by the box's user.
-fn make_overlay(
-    id: &str,
-    table: &PathTable,
-    principal: &Principal,
-    state: &StateDir,
-) -> Result<PathBuf, RunError> {
-    let store = state.make_overlay(id)?;
-    let make = |path: &Path, mode: u32| -> Result<(), RunError> {
-        let fail = |source| RunError::State {
-            path: path.to_owned(),
-            source,
-        };
-        std::fs::create_dir(path).map_err(fail)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(fail)?;
-        if rustix::process::geteuid().is_root() {
-            std::os::unix::fs::chown(
-                path,
-                Some(principal.identity.uid),
-                Some(principal.identity.gid),
-            )
-            .map_err(fail)?;
-        }
-        Ok(())
-    };
-    let written = table
-        .iter()
-        .filter(|(path, entry)| entry.access == Access::Write && path.is_dir());
-    let paths: Vec<PathBuf> = written
-        .filter_map(|(path, _)| path.canonicalize().ok())
-        .collect();
-    for path in &paths {
-        let layers = store.join(overlay_name(path));
-        // The box's user will own the layers, and nobody else may look; the list of changes beside them stays ours.
-        let fail = |source| RunError::State {
-            path: layers.clone(),
-            source,
-        };
-        std::fs::DirBuilder::new()
-            .mode(0o700)
-            .create(&layers)
-            .map_err(fail)?;
-        for name in ["changes", "scratch", "stand-ins"] {
-            make(&layers.join(name), 0o755)?;
-        }
-        // The mount point shows the upper layer's mode.
-        if let Ok(metadata) = std::fs::metadata(path) {
-            let _ = std::fs::set_permissions(layers.join("changes"), metadata.permissions());
-        }
-    }
-    crate::changes::write_roots(&store, principal.identity.uid, &paths)?;
-    Ok(store)
 }

@@ -6,6 +6,7 @@ pub(crate) mod evolve_review;
 pub(crate) mod experiment;
 pub(crate) mod home;
 pub(crate) mod image;
+mod kept;
 mod learn;
 pub(crate) mod mcp;
 pub(crate) mod monitor;
@@ -17,6 +18,7 @@ pub(crate) mod supervisor;
 mod token;
 pub(crate) mod tools;
 
+pub(crate) use kept::{Apply, Diff, KeptChanges};
 pub(crate) use learn::{HostsMode, Learn, LearnFormat};
 pub(crate) use proof::{Audit, ExportFormat, KeyKind, Keys, LogName, Manifest, Verify};
 pub(crate) use token::{Create, Token, TokenRole};
@@ -163,11 +165,14 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Home(home::Home),
     /// Show what a box with `workspace: overlay` changed
-    Diff(Kept),
-    /// Make those changes in the workspace
-    Apply(Kept),
-    /// Throw those changes away
-    Discard(Kept),
+    ///
+    /// The project comes first. What happened in `.git` is told as commits, refs and staged paths; what agents and tools keep
+    /// for themselves in the home is counted. Both are shown file by file with --all.
+    Diff(Diff),
+    /// Make those changes in the workspace: all of them, or those at some paths; the others go on waiting
+    Apply(Apply),
+    /// Throw those changes away: all of them, or those at some paths
+    Discard(KeptChanges),
     /// Print a completion script for a shell
     Completions {
         /// Which shell
@@ -299,14 +304,6 @@ pub(crate) struct Inspect {
     /// The same, as an option
     #[arg(long, value_name = "ID", conflicts_with = "id")]
     pub(crate) sandbox_id: Option<String>,
-    #[command(flatten)]
-    pub(crate) format: Format,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Kept {
-    /// The id that `belljar run` printed
-    pub(crate) id: String,
     #[command(flatten)]
     pub(crate) format: Format,
 }

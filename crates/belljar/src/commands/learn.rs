@@ -27,6 +27,7 @@ pub(crate) fn learn(arguments: Learn) -> Result<u8, Failure> {
     let existing = arguments.against.as_deref().map(Rival::read);
     let existing = existing.transpose()?;
     let within = super::capability(&arguments.policy)?;
+    let document = arguments.policy.config.as_deref().and_then(document_of);
     let hosts = match arguments.hosts {
         HostsMode::Refuse => Hosts::Refuse,
         HostsMode::Record => Hosts::Record,
@@ -43,6 +44,7 @@ pub(crate) fn learn(arguments: Learn) -> Result<u8, Failure> {
         hosts,
         places: &places,
         command: &words.join(" "),
+        document: document.as_deref(),
     };
     let learned = learn::learn(&lesson);
     if !arguments.quiet {
@@ -58,6 +60,15 @@ pub(crate) fn learn(arguments: Learn) -> Result<u8, Failure> {
     });
     hand_over(&arguments, &words, &result, &learned, against)?;
     Ok(code_of(&result))
+}
+
+/// The text of a capability file in YAML: what can't be learned is taken from there.
+fn document_of(file: &Path) -> Option<String> {
+    if file.extension().is_some_and(|end| end == "toml") {
+        return None;
+    }
+    let bytes = read_bounded(file, &file.display().to_string()).ok()?;
+    String::from_utf8(bytes).ok()
 }
 
 fn run(

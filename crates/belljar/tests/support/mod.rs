@@ -28,6 +28,7 @@ mod outcome;
 mod picture;
 mod place;
 mod record;
+pub(crate) mod review;
 mod scratch;
 mod supervised;
 mod talk;

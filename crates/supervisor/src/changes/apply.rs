@@ -15,10 +15,12 @@ use rustix::fs::{
     mkdirat, openat, readlinkat, renameat, renameat_with, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Whether a change can be made.
@@ -53,10 +55,17 @@ impl From<Errno> for Stop {
     }
 }
 
+/// Contents that are not in the layers: of files of which some hunks are applied, by the number of their nodes.
+pub(super) type Composed = BTreeMap<usize, String>;
+
 /// Looks whether every change can be made, then makes them.
-pub(super) fn perform(store: &Store, listing: &Listing) -> Result<(), ApplyError> {
+pub(super) fn perform(
+    store: &Store,
+    listing: &Listing,
+    composed: &Composed,
+) -> Result<(), ApplyError> {
     let mut conflicts = Vec::new();
-    Pass::new(store, listing, false).run(&mut |pass, index| {
+    Pass::new(store, listing, composed, false).run(&mut |pass, index| {
         pass.look_at_layer(index)?;
         if pass.verdict(index)? == Verdict::Conflict {
             conflicts.push(Conflict {
@@ -68,13 +77,14 @@ pub(super) fn perform(store: &Store, listing: &Listing) -> Result<(), ApplyError
     if !conflicts.is_empty() {
         return Err(ApplyError::Conflicts(conflicts));
     }
-    Pass::new(store, listing, true).run(&mut |pass, index| pass.make(index))
+    Pass::new(store, listing, composed, true).run(&mut |pass, index| pass.make(index))
 }
 
 /// One way through all changes, on the host and in the layers at once.
 struct Pass<'a> {
     store: &'a Store,
     listing: &'a Listing,
+    composed: &'a Composed,
     host: Option<Cursor>,
     layer: Option<Cursor>,
     open: Vec<Open>,
@@ -99,10 +109,11 @@ struct Locked(Option<u32>);
 type Work<'w, 'a> = &'w mut dyn FnMut(&mut Pass<'a>, usize) -> Result<(), Stop>;
 
 impl<'a> Pass<'a> {
-    fn new(store: &'a Store, listing: &'a Listing, makes: bool) -> Self {
+    fn new(store: &'a Store, listing: &'a Listing, composed: &'a Composed, makes: bool) -> Self {
         Self {
             store,
             listing,
+            composed,
             host: None,
             layer: None,
             open: Vec::new(),
@@ -225,7 +236,8 @@ impl<'a> Pass<'a> {
             return Err(Stop::Conflict);
         }
         let mode = stat.st_mode & 0o777;
-        if !is_new || mode & 0o700 == 0o700 {
+        // One that was made before what is in it has its own mode already.
+        if mode & 0o700 == 0o700 {
             return Ok(Some(Locked(None)));
         }
         unlock(host.here()?)?;
@@ -286,7 +298,7 @@ impl<'a> Pass<'a> {
         if self.is_done(entry, name)? {
             return Ok(Verdict::Done);
         }
-        Ok(match entry.base.still_holds(self.host(), name)? {
+        Ok(match still_holds(entry, self.host(), name)? {
             true => Verdict::Ready,
             false => Verdict::Conflict,
         })
@@ -318,12 +330,7 @@ impl<'a> Pass<'a> {
             Made::Directory { mode } => {
                 kind == FileType::Directory && [*mode, 0o700].contains(&(now.st_mode & 0o777))
             }
-            Made::Plain { mode, content } => {
-                kind == FileType::RegularFile
-                    && now.st_mode & 0o7777 == *mode
-                    && u64::try_from(now.st_size) == Ok(content.size)
-                    && content_of(&open_plain(host.here()?, name)?)? == *content
-            }
+            Made::Plain { mode, content } => has_file(host, name, &now, *mode, content)?,
             Made::Link { target } => kind == FileType::Symlink && read_link(host, name)? == *target,
             Made::Special => false,
         })
@@ -336,6 +343,10 @@ impl<'a> Pass<'a> {
         let (Some(made), false) = (made, self.is_root(index)) else {
             return Ok(());
         };
+        // It was looked at when it was composed.
+        if self.composed_of(index).is_some() {
+            return Ok(());
+        }
         let kept = match self.layer() {
             Some(layer) => layer.look(name)?,
             None => None,
@@ -375,7 +386,7 @@ impl<'a> Pass<'a> {
                 .link(name, target, &temporary)
                 .and_then(|()| self.place(entry, name, &temporary)),
             Some(Made::Plain { mode, content }) if verdict == Verdict::Ready => self
-                .plain(name, *mode, content, &temporary)
+                .plain(index, *mode, content, &temporary)
                 .and_then(|()| self.place(entry, name, &temporary)),
             _ => Ok(()),
         };
@@ -389,7 +400,18 @@ impl<'a> Pass<'a> {
 
     /// Short, whatever the file is called; nobody knows it beforehand.
     fn temporary(&self, index: usize) -> OsString {
-        format!(".belljar-{}-{index}", self.listing.token).into()
+        let number = self.listing.nodes.get(index).map(|node| node.number);
+        format!(
+            ".belljar-{}-{}",
+            self.listing.token,
+            number.unwrap_or(index)
+        )
+        .into()
+    }
+
+    fn composed_of(&self, index: usize) -> Option<&'a str> {
+        let number = self.listing.nodes.get(index)?.number;
+        self.composed.get(&number).map(String::as_str)
     }
 
     /// Makes a directory, or finds it. It is entered next, and gets its mode when it is left.
@@ -438,20 +460,29 @@ impl<'a> Pass<'a> {
     /// Copies a file, and lets nothing pass that was not listed.
     fn plain(
         &mut self,
-        name: &OsStr,
+        index: usize,
         mode: u32,
         content: &Content,
         temporary: &OsStr,
     ) -> Result<(), Stop> {
-        let layer = self.layer().ok_or(Stop::Altered)?;
-        let kept = open_plain(layer.here()?, name)?;
+        let name = self.name(index);
+        let composed = self.composed_of(index);
+        let kept = match composed {
+            Some(_) => None,
+            None => {
+                let layer = self.layer().ok_or(Stop::Altered)?;
+                Some(open_plain(layer.here()?, name)?)
+            }
+        };
         let host = self.host().ok_or(Stop::Conflict)?;
         let here = host.here()?;
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = File::from(openat(here, temporary, flags, Mode::RUSR | Mode::WUSR)?);
-        if copy(&kept, &file)? != *content {
-            return Err(Stop::Altered);
+        match (&kept, composed) {
+            (Some(kept), _) if copy(kept, &file)? != *content => return Err(Stop::Altered),
+            (None, Some(text)) => file.write_all_at(text.as_bytes(), 0)?,
+            _ => {}
         }
         if rustix::process::geteuid().is_root() {
             let (uid, gid) = owner_of(&fstat(here)?);
@@ -463,7 +494,7 @@ impl<'a> Pass<'a> {
     /// Puts a finished file in its place, unless somebody was there meanwhile.
     fn place(&mut self, entry: &Entry, name: &OsStr, temporary: &OsStr) -> Result<(), Stop> {
         let host = self.host().ok_or(Stop::Conflict)?;
-        if !entry.base.still_holds(Some(&mut *host), name)? {
+        if !still_holds(entry, Some(&mut *host), name)? {
             return Err(Stop::Conflict);
         }
         if host.look(name)?.is_some_and(|now| is_directory(&now)) {
@@ -481,6 +512,41 @@ impl<'a> Pass<'a> {
         }
         Ok(renameat(here, temporary, here, name)?)
     }
+}
+
+/// Whether the host has what it had when the box ended, or what an earlier `apply` of some hunks made of that.
+fn still_holds(entry: &Entry, mut host: Option<&mut Cursor>, name: &OsStr) -> io::Result<bool> {
+    if entry.base.still_holds(host.as_deref_mut(), name)? {
+        return Ok(true);
+    }
+    let (Some(host), false) = (host, entry.partly.is_empty()) else {
+        return Ok(false);
+    };
+    let Some(now) = host.look(name)? else {
+        return Ok(false);
+    };
+    for part in &entry.partly {
+        if has_file(host, name, &now, part.mode, &part.content)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether the host has this very file there.
+fn has_file(
+    host: &mut Cursor,
+    name: &OsStr,
+    now: &Stat,
+    mode: u32,
+    content: &Content,
+) -> io::Result<bool> {
+    Ok(
+        FileType::from_raw_mode(now.st_mode) == FileType::RegularFile
+            && now.st_mode & 0o7777 == mode
+            && u64::try_from(now.st_size) == Ok(content.size)
+            && content_of(&open_plain(host.here()?, name)?)? == *content,
+    )
 }
 
 fn read_link(at: &mut Cursor, name: &OsStr) -> io::Result<Bytes> {

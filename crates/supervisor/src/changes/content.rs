@@ -23,6 +23,24 @@ pub(super) fn content_of(file: &File) -> io::Result<Content> {
     each_piece(file, |_, _| Ok(()))
 }
 
+/// The same of a text that is yet to become a file.
+pub(super) fn content_of_text(text: &str) -> Content {
+    let bytes = text.as_bytes();
+    let size = bytes.len() as u64;
+    let mut hasher = Sha256::new();
+    hasher.update(size.to_le_bytes());
+    for (number, piece) in bytes.chunks(PIECE).enumerate() {
+        if piece.iter().any(|byte| *byte != 0) {
+            hasher.update((number as u64 * PIECE as u64).to_le_bytes());
+            hasher.update(piece);
+        }
+    }
+    Content {
+        size,
+        digest: data_encoding::HEXLOWER.encode(&hasher.finalize()),
+    }
+}
+
 /// Copies a file, and tells what was copied.
 pub(super) fn copy(from: &File, to: &File) -> io::Result<Content> {
     let content = each_piece(from, |place, piece| to.write_all_at(piece, place))?;
@@ -86,6 +104,8 @@ mod tests {
         }
         full.write_all_at(&vec![0; 2 * PIECE], 0).expect("zeros");
         let content = content_of(&sparse).expect("content");
+        let text = "\0".repeat(3 * PIECE + 14) + "end";
+        assert_eq!(content, content_of_text(&text));
         assert_eq!(content, content_of(&full).expect("content"));
         let copied = file();
         assert_eq!(copy(&full, &copied).expect("a copy"), content);

@@ -8,6 +8,7 @@ use super::content::Content;
 use super::host::Base;
 use super::tree::{is_name, joined};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -74,6 +75,17 @@ pub(super) struct Entry {
     /// Nothing for a deletion.
     pub(super) made: Option<Made>,
     pub(super) base: Base,
+    /// What an `apply` of some of its hunks may have put on the host: it is no conflict.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) partly: Vec<PartialFile>,
+}
+
+/// A file with some of its hunks applied.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct PartialFile {
+    pub(super) mode: u32,
+    #[serde(flatten)]
+    pub(super) content: Content,
 }
 
 /// A changed path, or a directory above one.
@@ -82,6 +94,8 @@ pub(super) struct Node {
     /// Below a root, which is at 0.
     pub(super) depth: usize,
     pub(super) parent: Option<usize>,
+    /// Where it stood in the first listing: it stays that when others have been applied or discarded.
+    pub(super) number: usize,
     /// A root's is its path.
     pub(super) name: OsString,
     pub(super) entry: Option<Entry>,
@@ -115,6 +129,8 @@ enum Line {
     At {
         depth: usize,
         name: Bytes,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        number: Option<usize>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         entry: Option<Entry>,
     },
@@ -151,6 +167,7 @@ impl Listing {
         self.nodes.push(Node {
             depth,
             parent,
+            number: self.nodes.len(),
             name,
             entry,
         });
@@ -163,6 +180,71 @@ impl Listing {
         if is_last && self.nodes.last().is_some_and(|last| last.entry.is_none()) {
             self.nodes.pop();
         }
+    }
+
+    /// The part with these entries, and with the directories that must be made for them.
+    pub(super) fn with(&self, chosen: &BTreeSet<usize>) -> Self {
+        self.filtered(|index| chosen.contains(&index))
+    }
+
+    /// What is left without these entries.
+    pub(super) fn without(&self, done: &BTreeSet<usize>) -> Self {
+        let mut left = self.filtered(|index| !done.contains(&index));
+        left.troubles.clone_from(&self.troubles);
+        left
+    }
+
+    /// These entries, and the directories above them that the host does not have: none of them can be made without those.
+    pub(super) fn closed(&self, chosen: &BTreeSet<usize>) -> BTreeSet<usize> {
+        let mut closed = chosen.clone();
+        for index in chosen {
+            let mut above = self.nodes.get(*index).and_then(|node| node.parent);
+            while let Some((at, node)) = above.and_then(|at| Some((at, self.nodes.get(at)?))) {
+                let is_new = node.entry.as_ref().is_some_and(|entry| {
+                    let is_kept = entry.base.own.is_some_and(|own| own.is_directory);
+                    matches!(entry.made, Some(Made::Directory { .. })) && !is_kept
+                });
+                if is_new {
+                    closed.insert(at);
+                }
+                above = node.parent;
+            }
+        }
+        closed
+    }
+
+    fn filtered(&self, is_wanted: impl Fn(usize) -> bool) -> Self {
+        let mut stays = vec![false; self.nodes.len()];
+        for (index, node) in self.nodes.iter().enumerate() {
+            let mut next = (node.entry.is_some() && is_wanted(index)).then_some(index);
+            while let Some(at) = next {
+                match stays.get_mut(at) {
+                    Some(stay) if !*stay => *stay = true,
+                    _ => break,
+                }
+                next = self.nodes.get(at).and_then(|node| node.parent);
+            }
+        }
+        let mut part = Self {
+            token: self.token.clone(),
+            ..Self::default()
+        };
+        let mut places = vec![None; self.nodes.len()];
+        for (index, node) in self.nodes.iter().enumerate() {
+            if stays.get(index) != Some(&true) {
+                continue;
+            }
+            let parent = node.parent.and_then(|at| places.get(at).copied().flatten());
+            let entry = node.entry.clone().filter(|_| is_wanted(index));
+            let at = part.add(parent, node.name.clone(), entry);
+            if let Some(added) = part.nodes.get_mut(at) {
+                added.number = node.number;
+            }
+            if let Some(place) = places.get_mut(index) {
+                *place = Some(at);
+            }
+        }
+        part
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -199,10 +281,11 @@ impl Listing {
             version: VERSION,
             token: self.token.clone(),
         })?;
-        for node in &self.nodes {
+        for (index, node) in self.nodes.iter().enumerate() {
             line(Line::At {
                 depth: node.depth,
                 name: node.name.as_os_str().into(),
+                number: (node.number != index).then_some(node.number),
                 entry: node.entry.clone(),
             })?;
         }
@@ -263,7 +346,12 @@ impl Reader {
     /// Adds what a line says; says whether it was the last. Nothing for one that can't be right.
     fn take(&mut self, listing: &mut Listing, line: Line) -> Option<bool> {
         match line {
-            Line::At { depth, name, entry } => {
+            Line::At {
+                depth,
+                name,
+                number,
+                entry,
+            } => {
                 let name = name.read()?;
                 let fits = match depth {
                     0 => is_root(&name),
@@ -276,7 +364,11 @@ impl Reader {
                 }
                 self.above.truncate(depth);
                 let parent = self.above.last().copied();
-                self.above.push(listing.add(parent, name, entry));
+                let index = listing.add(parent, name, entry);
+                if let (Some(number), Some(node)) = (number, listing.nodes.get_mut(index)) {
+                    node.number = number;
+                }
+                self.above.push(index);
                 Some(false)
             }
             Line::Trouble { path, why } => {

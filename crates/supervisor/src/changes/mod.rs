@@ -5,28 +5,42 @@
 
 mod apply;
 mod content;
+mod git;
+mod group;
 mod host;
+mod hunks;
+mod layers;
 mod legacy;
 mod listing;
+mod partial;
+mod selection;
 mod shown;
 mod store;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod waiting;
 mod walk;
 
 use crate::error::RunError;
 use crate::state::StateDir;
 use belljar_sandbox::plan::Identity;
+pub use git::{CommitLine, MovedRef, RepositorySummary, StagedPath};
+pub use group::ChangeGroup;
+pub use hunks::FileHunks;
+pub(crate) use layers::make_overlay;
 pub use listing::Trouble;
 use listing::{Listing, Made};
+pub use selection::{PathFilter, Selection};
 use serde::{Deserialize, Serialize};
+pub use shown::LineCount;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use store::Store;
 pub(crate) use tree::{Cursor, TreeAccess, each_below, open_plain};
+pub use waiting::{RunOrigin, WaitingOverlay};
 
 /// What was done to a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,6 +91,7 @@ pub struct Conflict {
 pub struct Overlay {
     store: Store,
     listing: Listing,
+    origin: Option<RunOrigin>,
 }
 
 fn at(path: &Path) -> impl Fn(io::Error) -> RunError + '_ {
@@ -92,9 +107,14 @@ fn open(path: &Path) -> Result<Store, RunError> {
 }
 
 /// Remembers which directories an overlay stands for, and whose box it is.
-pub(crate) fn write_roots(store: &Path, owner: u32, roots: &[PathBuf]) -> Result<(), RunError> {
+fn write_roots(
+    store: &Path,
+    owner: u32,
+    roots: &[PathBuf],
+    origin: &RunOrigin,
+) -> Result<(), RunError> {
     Store::begun(store)
-        .and_then(|opened| opened.write_roots(owner, roots))
+        .and_then(|opened| opened.write_roots(owner, roots, origin))
         .map_err(at(store))
 }
 
@@ -182,7 +202,17 @@ impl Overlay {
                 listing
             }
         };
-        Ok(Self { store, listing })
+        let origin = store.roots().ok().and_then(|roots| roots.origin);
+        Ok(Self {
+            store,
+            listing,
+            origin,
+        })
+    }
+
+    /// Whether there is something of a box of that name, listed or not.
+    pub fn is_kept(state: &StateDir, id: &str) -> bool {
+        store_of(state, id).is_ok_and(|path| path.is_dir())
     }
 
     /// Ids of boxes whose changes wait.
@@ -233,6 +263,11 @@ impl Overlay {
         })
     }
 
+    /// What ran in the box; nothing is known of one of an earlier release.
+    pub fn origin(&self) -> Option<&RunOrigin> {
+        self.origin.as_ref()
+    }
+
     /// What could not be looked at when the box had ended. As long as there is something, nothing is applied.
     pub fn troubles(&self) -> &[Trouble] {
         &self.listing.troubles
@@ -244,20 +279,14 @@ impl Overlay {
         if !self.listing.troubles.is_empty() {
             return Err(ApplyError::Troubled(self.listing.troubles.clone()));
         }
-        let path = self.store.path();
-        self.store
-            .lock()
-            .map_err(at(path))
-            .map_err(ApplyError::State)?;
-        apply::perform(&self.store, &self.listing)?;
-        remove_store(path).map_err(ApplyError::State)
+        self.lock_unchanged().map_err(ApplyError::State)?;
+        apply::perform(&self.store, &self.listing, &apply::Composed::new())?;
+        remove_store(self.store.path()).map_err(ApplyError::State)
     }
 
     /// Throws the changes of box `id` away, listed or not.
     pub fn discard(state: &StateDir, id: &str) -> Result<(), RunError> {
-        let store = open_ended(state, id)?;
-        store.lock().map_err(|error| store.fail(error))?;
-        remove_store(store.path())
+        partial::discard(state, id)
     }
 }
 

@@ -3,6 +3,7 @@
 use super::host::Fingerprint;
 use super::listing::{Bytes, Listing, is_root};
 use super::tree::{Cursor, remove};
+use super::waiting::RunOrigin;
 use super::{legacy, walk};
 use crate::error::RunError;
 use rustix::fd::{AsFd, OwnedFd};
@@ -15,6 +16,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// Which directories the layers stand for, written before the box starts.
 const ROOTS: &str = "roots.json";
@@ -31,9 +33,37 @@ enum Roots {
     Owned {
         owner: u32,
         roots: Vec<Bytes>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        origin: Option<StoredOrigin>,
     },
     /// As 0.1.0 wrote them.
     Paths(Vec<PathBuf>),
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredOrigin {
+    work: Bytes,
+    home: Bytes,
+    program: Bytes,
+}
+
+impl StoredOrigin {
+    fn read(self) -> Option<RunOrigin> {
+        Some(RunOrigin {
+            work: self.work.read()?.into(),
+            home: self.home.read()?.into(),
+            program: self.program.read()?.into(),
+        })
+    }
+}
+
+/// The directories of an overlay, whose box it was, and what ran in it.
+pub(super) struct OverlayRoots {
+    pub(super) roots: Vec<PathBuf>,
+    owner: u32,
+    /// When the box started: by the clock that stamps the host's files.
+    start: Fingerprint,
+    pub(super) origin: Option<RunOrigin>,
 }
 
 /// The kept changes of one box. Nobody else applies or discards them as long as it is held.
@@ -120,24 +150,46 @@ impl Store {
         Ok(renameat(&self.directory, &fresh, &self.directory, name)?)
     }
 
-    pub(super) fn write_roots(&self, owner: u32, roots: &[PathBuf]) -> io::Result<()> {
+    pub(super) fn write_roots(
+        &self,
+        owner: u32,
+        roots: &[PathBuf],
+        origin: &RunOrigin,
+    ) -> io::Result<()> {
         let roots = roots.iter().map(|root| root.as_os_str().into()).collect();
-        let roots = Roots::Owned { owner, roots };
+        let origin = Some(StoredOrigin {
+            work: origin.work.as_os_str().into(),
+            home: origin.home.as_os_str().into(),
+            program: origin.program.as_os_str().into(),
+        });
+        let roots = Roots::Owned {
+            owner,
+            roots,
+            origin,
+        };
         self.save(ROOTS, |file| Ok(serde_json::to_writer(file, &roots)?))
     }
 
-    /// The directories of the overlay, whose box it was, and when it started: by the clock that stamps the host's files.
-    fn roots(&self) -> io::Result<(Vec<PathBuf>, u32, Fingerprint)> {
+    /// What was written before the box started.
+    pub(super) fn roots(&self) -> io::Result<OverlayRoots> {
         let file = self.file(ROOTS)?;
         let start = Fingerprint::of(&rustix::fs::fstat(&file)?);
         let mut bytes = Vec::new();
         file.take(MOST_ROOTS).read_to_end(&mut bytes)?;
-        let (owner, roots) = match serde_json::from_slice(&bytes)? {
-            Roots::Owned { owner, roots } => {
+        let (owner, roots, origin) = match serde_json::from_slice(&bytes)? {
+            Roots::Owned {
+                owner,
+                roots,
+                origin,
+            } => {
                 let roots: Option<Vec<OsString>> = roots.into_iter().map(Bytes::read).collect();
-                (Some(owner), roots.unwrap_or_default())
+                let origin = origin.and_then(StoredOrigin::read);
+                (Some(owner), roots.unwrap_or_default(), origin)
             }
-            Roots::Paths(paths) => (None, paths.into_iter().map(OsString::from).collect()),
+            Roots::Paths(paths) => {
+                let roots = paths.into_iter().map(OsString::from).collect();
+                (None, roots, None)
+            }
         };
         if !roots.iter().all(|root| is_root(root)) {
             return Err(io::Error::other("its roots are no paths"));
@@ -148,7 +200,20 @@ impl Store {
             (None, None) => rustix::process::geteuid().as_raw(),
             (None, Some(root)) => rustix::fs::fstat(self.layers(root)?)?.st_uid,
         };
-        Ok((roots, owner, start))
+        Ok(OverlayRoots {
+            roots,
+            owner,
+            start,
+            origin,
+        })
+    }
+
+    /// When its changes were listed, which is when the box had ended.
+    pub(super) fn listed_at(&self) -> Option<SystemTime> {
+        let listed = [LISTING, legacy::CHANGES]
+            .iter()
+            .find_map(|name| self.file(name).ok())?;
+        listed.metadata().ok()?.modified().ok()
     }
 
     fn layers(&self, root: &Path) -> io::Result<OwnedFd> {
@@ -163,7 +228,12 @@ impl Store {
 
     /// Looks through the layers. What can't be looked at is in the list, too.
     pub(super) fn list(&self) -> io::Result<Listing> {
-        let (roots, owner, start) = self.roots()?;
+        let OverlayRoots {
+            roots,
+            owner,
+            start,
+            ..
+        } = self.roots()?;
         let mut listing = Listing::new()?;
         for root in &roots {
             match self.changes(root) {

@@ -85,6 +85,7 @@ impl Walk<'_> {
                     within: None,
                     changed_meanwhile: false,
                 },
+                partly: Vec::new(),
             };
             if let Some(node) = self.into.nodes.get_mut(node) {
                 node.entry = Some(entry);
@@ -260,6 +261,7 @@ impl Walk<'_> {
             kind: ChangeKind::Deleted,
             made: None,
             base,
+            partly: Vec::new(),
         };
         self.into.add(Some(parent), name.to_owned(), Some(entry));
         Ok(())
@@ -277,6 +279,7 @@ impl Walk<'_> {
             },
             made: Some(made),
             base,
+            partly: Vec::new(),
         };
         self.into.add(Some(parent), name.to_owned(), Some(entry));
         Ok(())

@@ -1,7 +1,7 @@
 //! A run held against a file that is there already.
 
 use super::Needs;
-use super::paths::gather;
+use super::gather::gather;
 use crate::observation::path_text;
 use belljar_policy::{
     Capability, EgressEffect, FileOp, Host, PathRule, Permission, Places, Reason, Rule, decide_host,

@@ -1,11 +1,14 @@
 //! What a run's connections come to in rules.
 
 use super::{Hosts, Lesson};
-use crate::network::{NetworkUsage, RefusalGroup};
+use crate::network::{HostUse, NetworkUsage, RefusalGroup};
 use crate::observation::Observation;
 use belljar_egress::{Refusal, RefusalCode, Way};
+use belljar_manifest::carry::{CarriedText, DocumentText};
 use belljar_manifest::draft::{HostLine, Standing};
-use belljar_policy::{AddressClass, CompiledRules, DomainPattern, Host, Outcome, Reach};
+use belljar_policy::{
+    AddressClass, CompiledRules, DomainPattern, EgressRule, EgressTerms, Host, Outcome, Reach, Rule,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a rule allows per minute when it does not say.
@@ -16,6 +19,8 @@ const MOST_REMARKS: usize = 24;
 pub(super) struct Network {
     pub(super) lines: Vec<HostLine>,
     pub(super) remarks: Vec<String>,
+    /// Rules of the user's that say more than host and port, as they are written.
+    pub(super) carried: Vec<CarriedText>,
     /// What the file lets through.
     pub(super) used: Vec<(String, u16)>,
 }
@@ -24,6 +29,9 @@ pub(super) struct Network {
 struct Found {
     rules: BTreeMap<Key, Uses>,
     remarks: BTreeSet<String>,
+    /// By the lines in which they begin.
+    carried: BTreeMap<u32, CarriedText>,
+    carried_uses: BTreeSet<(String, u16)>,
 }
 
 /// One rule each, in the order of the file.
@@ -49,7 +57,7 @@ pub(super) fn learn(lesson: &Lesson<'_>, observed: &Observation) -> Network {
             let failed = failures(network, &made.host, made.port);
             // Some ports are dialled only when the client has spoken.
             if made.spoken > 0 && made.connections > failed {
-                found.made(&before, &made.host, made.port, made.connections);
+                found.made(lesson, &before, made);
             } else if failed == 0 {
                 let (_, domain, reachable, _) = standing_of(&made.host, lesson.hosts);
                 let why = "connected to, but nothing was said";
@@ -111,13 +119,19 @@ impl Found {
     }
 
     /// A connection that came about.
-    fn made(&mut self, before: &CompiledRules, host: &str, port: u16, connections: u64) {
+    fn made(&mut self, lesson: &Lesson<'_>, before: &CompiledRules, made: &HostUse) {
+        let (host, port) = (made.host.as_str(), made.port);
         let earlier = Host::parse(host)
             .ok()
             .map(|host| before.decide(&host, port));
         let (standing, reachable, why) = match earlier {
             Some(Outcome::Allow(id)) => {
                 let rule = before.rule(id);
+                if let Some(text) = written(lesson, rule) {
+                    self.carried.insert(rule.origin.line, text);
+                    self.carried_uses.insert((host.to_owned(), port));
+                    return;
+                }
                 let reachable = match rule.value.terms.reach {
                     Reach::Private | Reach::Metadata => Reachable::Privately,
                     Reach::Public | Reach::Host => Reachable::Openly,
@@ -138,7 +152,7 @@ impl Found {
             _ => (Standing::Granted, Reachable::Openly, "connected".to_owned()),
         };
         let uses = self.rule(standing, host, port, reachable, &why);
-        uses.connections = uses.connections.saturating_add(connections);
+        uses.connections = uses.connections.saturating_add(made.connections);
     }
 
     fn refused(&mut self, group: &RefusalGroup, hosts: Hosts) {
@@ -186,7 +200,7 @@ impl Found {
     }
 
     fn conclude(self) -> Network {
-        let mut used = Vec::new();
+        let mut used: Vec<(String, u16)> = self.carried_uses.iter().cloned().collect();
         // What was reached once is no proposal any more, whatever became of another try.
         let granted: BTreeSet<(String, u16)> = self
             .rules
@@ -196,6 +210,7 @@ impl Found {
                 let domain = key.domain.clone();
                 uses.ports.iter().map(move |port| (domain.clone(), *port))
             })
+            .chain(self.carried_uses)
             .collect();
         let mut lines = Vec::new();
         for (key, uses) in self.rules {
@@ -221,9 +236,21 @@ impl Found {
         Network {
             lines,
             remarks: self.remarks.into_iter().collect(),
+            carried: self.carried.into_values().collect(),
             used,
         }
     }
+}
+
+/// A rule of the user's with conditions, as it is written: without them it would be a wider one.
+fn written(lesson: &Lesson<'_>, rule: &Rule<EgressRule>) -> Option<CarriedText> {
+    let is_own = rule.origin.file == lesson.within.name;
+    if !is_own || rule.value.terms == EgressTerms::default() {
+        return None;
+    }
+    let lines = DocumentText::new(lesson.document?).item(rule.origin.line)?;
+    let why = format!("Used; as in {}.", rule.origin);
+    Some(CarriedText { lines, why })
 }
 
 /// What becomes of a host that no rule was about.

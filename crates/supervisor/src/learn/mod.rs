@@ -4,7 +4,10 @@
 //! show what a program asks for, not what it should have. Hosts alone are otherwise, where the user says so (see [`Hosts`]).
 
 mod compare;
+mod gather;
 mod hosts;
+mod kept_parts;
+mod names;
 mod paths;
 
 pub use compare::{Comparison, compare, unified_diff};
@@ -14,9 +17,13 @@ use crate::result::RunResult;
 use belljar_manifest::draft::{Draft, LimitLine};
 use belljar_policy::{
     Capability, DomainPattern, EgressEffect, EgressRule, EgressTerms, EnvAllow, Limits, Origin,
-    Permission, Places, Rule,
+    Permission, Places, Rule, Workspace,
 };
 use std::path::PathBuf;
+
+/// What a run has at least beyond what another used: where memory is looked at from time to time, its peak is not seen, and what
+/// a program uses is a matter of when it cleans up.
+const SPARE_MB: f64 = 384.0;
 
 /// What becomes of connections while a box is learned from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +47,8 @@ pub struct Lesson<'a> {
     pub places: &'a Places,
     /// What was run, for whoever reads the file.
     pub command: &'a str,
+    /// The text of the file that it ran under, if that is YAML: what can't be learned is taken from there.
+    pub document: Option<&'a str>,
 }
 
 /// What was learned.
@@ -112,39 +121,38 @@ pub fn learn(lesson: &Lesson<'_>) -> Learned {
                 .to_owned(),
         );
     }
-    for (set, what) in [
-        (!lesson.within.secrets.is_empty(), "secrets"),
-        (!lesson.within.ports.is_empty(), "ports"),
-        (lesson.within.upstream_proxy.is_some(), "upstream_proxy"),
-    ] {
-        if set {
-            remarks.push(format!(
-                "the policy it ran under has {what}, which can't be learned: copy them"
-            ));
-        }
-    }
     let spawns = observed.spawned > 0;
-    let mut heading = vec![
+    let heading = vec![
         format!("Learned from one run of: {}", lesson.command),
         "What another run needs, this one could not show. Read every line before you use it."
             .to_owned(),
         "A line behind `#` was wanted and refused, or is hidden: it is yours to decide.".to_owned(),
     ];
-    heading.extend(remarks.iter().map(|remark| format!("Note: {remark}")));
     let (variables, variables_remark) = variables(&lesson.within.env.allow);
-    let draft = Draft {
+    let mut draft = Draft {
         heading,
+        extends: None,
+        on_budget: None,
         mode: files.mode,
         writable: files.writable,
         readable: files.readable,
+        hidden: kept_parts::own_rules(lesson, &lesson.within.filesystem.hidden),
+        protected: kept_parts::own_rules(lesson, &lesson.within.filesystem.protected),
+        home: lesson.within.filesystem.home,
+        keeps_aside: lesson.within.filesystem.workspace == Workspace::Overlay,
+        carried_rules: network.carried,
         hosts: network.lines,
         host_remarks: network.remarks,
         limits: limits(lesson.result, &lesson.within.limits),
         permissions: permissions(observed, &lesson.within.env.allow),
         variables,
         variables_remark,
+        sections: Vec::new(),
         programs: files.programs,
     };
+    kept_parts::keep(lesson, &mut draft, &mut remarks);
+    let notes = remarks.iter().map(|remark| format!("Note: {remark}"));
+    draft.heading.extend(notes);
     Learned {
         yaml: draft.to_yaml(),
         needs: Needs {
@@ -187,64 +195,79 @@ fn variables(allow: &EnvAllow) -> (Option<Vec<String>>, String) {
 /// What it used, with room to spare: the next run is not the same run.
 fn limits(result: &RunResult, within: &Limits) -> Vec<LimitLine> {
     let usage = &result.resource_usage;
-    let up = |value: f64, step: u64, least: u64| -> u64 {
-        // A float beyond the range becomes the largest number, which no usage is.
-        let steps = (value / step as f64).ceil() as u64;
-        steps.saturating_mul(step).max(least)
-    };
+    let up = |value: f64, step: f64, least: f64| ((value / step).ceil() * step).max(least);
     let seconds = result.duration_ms / 1000.0;
     let mut lines = vec![
         LimitLine {
             key: "max_memory_mb",
-            value: Some(up(usage.peak_memory_mb * 2.0, 64, 128)),
+            value: Some(up(
+                (usage.peak_memory_mb * 3.0).max(usage.peak_memory_mb + SPARE_MB),
+                64.0,
+                128.0,
+            )),
             why: format!("used {:.0}", usage.peak_memory_mb.ceil()),
         },
         LimitLine {
             key: "max_cpu_seconds",
-            value: Some(up(usage.cpu_seconds * 3.0, 10, 10)),
+            value: Some(up(usage.cpu_seconds * 3.0, 10.0, 10.0)),
             why: format!("used {:.2}", usage.cpu_seconds),
         },
         LimitLine {
             key: "max_wall_seconds",
-            value: Some(up(seconds * 5.0, 60, 60)),
+            value: Some(up(seconds * 5.0, 60.0, 60.0)),
             why: format!("took {seconds:.1}, watched; a slower network takes longer"),
         },
         match usage.peak_processes {
             Some(most) => LimitLine {
                 key: "max_processes",
-                value: Some(up(most as f64 * 2.0, 16, 16)),
+                value: Some(up(most as f64 * 2.0, 16.0, 16.0)),
                 why: format!("had {most}, threads included"),
             },
             None => LimitLine {
                 key: "max_processes",
-                value: within.processes.map(u64::from),
+                value: within.processes.map(f64::from),
                 why: "not counted on this host: as in the learning run".to_owned(),
             },
         },
         LimitLine {
             key: "max_open_files",
-            value: within.open_files.map(u64::from),
+            value: within.open_files.map(f64::from),
             why: "not counted: as in the learning run".to_owned(),
         },
     ];
-    if let Some(network) = &result.network {
-        let used = &network.llm.total;
-        let (tokens, micro_usd) = (used.tokens.total(), used.cost.as_micro_usd());
-        if tokens > 0 {
-            lines.push(LimitLine {
-                key: "max_tokens",
-                value: Some(up(tokens as f64 * 2.0, 10_000, 10_000)),
-                why: format!("used {tokens}"),
-            });
-            lines.push(LimitLine {
-                key: "max_cost_usd",
-                value: (micro_usd > 0).then(|| up(micro_usd as f64 * 2.0 / 1e6, 1, 1)),
-                why: match micro_usd {
-                    0 => "its models have no known price".to_owned(),
-                    _ => format!("spent {:.4}", micro_usd as f64 / 1e6),
-                },
-            });
-        }
+    let used = result.network.as_ref().map(|network| &network.llm.total);
+    let (tokens, micro_usd) = used.map_or((0, 0), |used| {
+        (used.tokens.total(), used.cost.as_micro_usd())
+    });
+    // A ceiling of the user's is never raised.
+    let below = |value: Option<f64>, ceiling: Option<f64>| match (value, ceiling) {
+        (Some(value), Some(ceiling)) => Some(value.min(ceiling)),
+        (value, ceiling) => value.or(ceiling),
+    };
+    let as_before = || "as in the learning run".to_owned();
+    let (most_tokens, most_usd) = (within.tokens.map(|most| most as f64), within.cost_usd);
+    if tokens > 0 || most_tokens.is_some() {
+        let wanted = (tokens > 0).then(|| up(tokens as f64 * 2.0, 10_000.0, 10_000.0));
+        lines.push(LimitLine {
+            key: "max_tokens",
+            value: below(wanted, most_tokens),
+            why: match tokens {
+                0 => as_before(),
+                _ => format!("used {tokens}"),
+            },
+        });
+    }
+    if tokens > 0 || most_usd.is_some() {
+        let wanted = (micro_usd > 0).then(|| up(micro_usd as f64 * 2.0 / 1e6, 1.0, 1.0));
+        lines.push(LimitLine {
+            key: "max_cost_usd",
+            value: below(wanted, most_usd),
+            why: match (tokens, micro_usd) {
+                (0, _) => as_before(),
+                (_, 0) => "its models have no known price".to_owned(),
+                _ => format!("spent {:.4}", micro_usd as f64 / 1e6),
+            },
+        });
     }
     lines
 }

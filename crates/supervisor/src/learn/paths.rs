@@ -1,6 +1,8 @@
 //! What a run's files come to in rules.
 
 use super::super::observation::{Observation, PathUse, deed_words, path_text};
+use super::gather::{examples, gather};
+use super::names::{StableName, is_shared, stable_name};
 use belljar_manifest::draft::{PathLine, Standing};
 use belljar_policy::{
     Capability, Decision, FileOp, Filesystem, FsMode, Origin, PathRule, PathTable, Places, Reason,
@@ -16,6 +18,8 @@ use std::sync::Arc;
 
 /// More directories than this in one place are that place.
 const MOST_APART: usize = 4;
+/// The same of those that it was not let write to: what a program wants of its own directory is mostly all of it.
+const MOST_SIBLINGS: usize = 2;
 /// The most proposals of a kind.
 const MOST_PROPOSED: usize = 24;
 const MOST_PROGRAMS: usize = 200;
@@ -79,6 +83,10 @@ struct Sorted {
     reads: BTreeMap<PathBuf, Touch>,
     /// Directories that it was not let write to.
     refused_writes: BTreeMap<PathBuf, &'static str>,
+    /// Among these, files that it wanted to replace by others that it makes beside them.
+    replaced: BTreeSet<PathBuf>,
+    /// Whether it wanted to make files of no lasting name in a directory that is everybody's.
+    has_temporaries: bool,
     /// Files that it was not let see.
     hidden: BTreeMap<PathBuf, &'static str>,
     programs: BTreeSet<PathBuf>,
@@ -130,8 +138,10 @@ impl Ground<'_> {
         let decision = self.table.decide(path, FileOp::Read);
         let is_there = seen.found == Found::There;
         if is_hosts(&decision) {
-            // A path through links, taken apart, may be another's or nobody's.
-            if is_there && (touch == Touch::Used || path.symlink_metadata().is_ok()) {
+            // A path through links, taken apart, may be another's or nobody's; and what the box made in the home is gone.
+            let may_be_own = path.starts_with(&self.places.home) && !self.may_write(path);
+            let needs_look = touch == Touch::Looked || may_be_own;
+            if is_there && (!needs_look || path.symlink_metadata().is_ok()) {
                 into.reads.insert(path.to_owned(), touch);
             }
         } else if self.is_wanted(path, &decision, touch, is_there) {
@@ -167,17 +177,43 @@ impl Ground<'_> {
             };
             let names = into.writes.entry(place.to_owned()).or_default();
             names.push(path.to_owned());
-        } else if !decision.is_allow() {
-            let there = place.ancestors().find(|above| above.is_dir());
-            let there = there.unwrap_or(Path::new("/"));
-            // The root is never a sensible answer, and the whole home isn't either: what it wanted to make there is.
-            let place = match there == self.places.home {
-                true => path.ancestors().find(|below| below.parent() == Some(there)),
-                false => Some(there).filter(|there| *there != Path::new("/")),
-            };
-            if let Some(place) = place {
-                let why = decision.reason().code();
-                into.refused_writes.insert(place.to_owned(), why);
+        } else if !decision.is_allow()
+            && let Some(place) = self.wanted_place(path, place, into)
+        {
+            let why = decision.reason().code();
+            into.refused_writes.insert(place, why);
+        }
+    }
+
+    /// Where a rule would have to be for a file to be written: the directory that is there, or what is wanted in it where that
+    /// directory is everybody's.
+    fn wanted_place(&self, path: &Path, place: &Path, into: &mut Sorted) -> Option<PathBuf> {
+        let there = place.ancestors().find(|above| above.is_dir())?;
+        if there == Path::new("/") {
+            return None;
+        }
+        if !is_shared(there, self.places) {
+            return Some(there.to_owned());
+        }
+        let mut above = path.ancestors();
+        let below = above.find(|below| below.parent() == Some(there))?;
+        // A rename of it, for one.
+        if is_shared(below, self.places) {
+            return None;
+        }
+        let Some(name) = below.file_name().and_then(|name| name.to_str()) else {
+            return Some(below.to_owned());
+        };
+        match stable_name(name) {
+            StableName::Whole => Some(below.to_owned()),
+            StableName::Of(stem) => {
+                let whole = there.join(stem);
+                into.replaced.insert(whole.clone());
+                Some(whole)
+            }
+            StableName::Nothing => {
+                into.has_temporaries = true;
+                None
             }
         }
     }
@@ -213,7 +249,14 @@ impl Ground<'_> {
         };
         readable.extend(self.readable(mode.0, &writable, &readable, &reads, &mut remarks));
         let mut writable = writable;
-        writable.extend(self.refused(&sorted.refused_writes, mode.0, &mut remarks));
+        if sorted.has_temporaries {
+            remarks.push(
+                "it wanted to make files with names of one run in a directory that is everybody's, which no rule opens"
+                    .to_owned(),
+            );
+        }
+        let replaced = &sorted.replaced;
+        writable.extend(self.refused(&sorted.refused_writes, replaced, mode.0, &mut remarks));
         readable.extend(self.hidden(&sorted.hidden, &mut remarks));
         let mut programs: Vec<String> =
             sorted.programs.iter().map(|path| path_text(path)).collect();
@@ -343,6 +386,7 @@ impl Ground<'_> {
     fn refused(
         &self,
         refused: &BTreeMap<PathBuf, &'static str>,
+        replaced: &BTreeSet<PathBuf>,
         mode: FsMode,
         remarks: &mut Vec<String>,
     ) -> Vec<PathLine> {
@@ -359,17 +403,25 @@ impl Ground<'_> {
         for (path, code) in refused {
             by_code.entry(code).or_default().push(path.clone());
         }
-        let may = |path: &Path| own(path) && !self.may_write(path);
+        let may = |path: &Path| own(path) && !self.may_write(path) && !is_shared(path, self.places);
         let lines = by_code.iter().flat_map(|(code, paths)| {
-            let places = gather(paths, MOST_APART, &may).into_iter();
+            let places = gather(paths, MOST_SIBLINGS, &may).into_iter();
             places.filter_map(move |path| {
                 let first = match path.symlink_metadata() {
                     Ok(_) => "",
                     Err(_) => "; it is not there: make it first",
                 };
+                let beside = match replaced.contains(&path) {
+                    true => {
+                        "; it makes a new file beside it, which a rule for this file does not allow"
+                    }
+                    false => "",
+                };
                 Some(PathLine {
                     path: self.rule_text(&path)?,
-                    why: format!("wanted to write here, refused ({code}){needs}{first}"),
+                    why: format!(
+                        "wanted to write here, which is refused ({code}){needs}{first}{beside}"
+                    ),
                     standing: Standing::Proposed,
                 })
             })
@@ -385,7 +437,9 @@ impl Ground<'_> {
         let all: Vec<PathBuf> = hidden.keys().cloned().collect();
         let is_hidden = |path: &Path| !is_hosts(&self.table.decide(path, FileOp::Read));
         let may = |path: &Path| {
-            is_hidden(path) && !self.named.iter().any(|named| named.starts_with(path))
+            is_hidden(path)
+                && !is_shared(path, self.places)
+                && !self.named.iter().any(|named| named.starts_with(path))
         };
         let lines = gather(&all, MOST_APART - 1, &may);
         let lines = lines.into_iter().filter_map(|path| {
@@ -448,58 +502,6 @@ fn at_most(mut lines: Vec<PathLine>, what: &str, remarks: &mut Vec<String>) -> V
     lines
 }
 
-/// A few names, and how many more.
-fn examples(place: &Path, names: &[&PathBuf]) -> String {
-    const FEW: usize = 3;
-    let few = names.iter().take(FEW).map(|name| {
-        let name = name.strip_prefix(place).unwrap_or(name);
-        path_text(name)
-    });
-    let mut text = few.collect::<Vec<_>>().join(", ");
-    if names.len() > FEW {
-        text.push_str(&format!(" and {} more", names.len() - FEW));
-    }
-    text
-}
-
-/// The same places by fewer paths: what is below another goes, and more than `most` in one place are that place if they `may`
-/// be. `paths` are sorted.
-pub(super) fn gather(paths: &[PathBuf], most: usize, may: &dyn Fn(&Path) -> bool) -> Vec<PathBuf> {
-    let mut out = Vec::new();
-    gather_below(Path::new("/"), paths, most, may, &mut out);
-    out
-}
-
-fn gather_below(
-    at: &Path,
-    paths: &[PathBuf],
-    most: usize,
-    may: &dyn Fn(&Path) -> bool,
-    out: &mut Vec<PathBuf>,
-) {
-    if paths.first().is_some_and(|first| first == at) {
-        out.push(at.to_owned());
-        return;
-    }
-    let before = out.len();
-    let mut rest = paths;
-    while let Some(first) = rest.first() {
-        let Some(name) = first.strip_prefix(at).ok().and_then(|p| p.iter().next()) else {
-            rest = &rest[1..];
-            continue;
-        };
-        let child = at.join(name);
-        let many = rest.partition_point(|path| path.starts_with(&child));
-        let (group, others) = rest.split_at(many.max(1));
-        gather_below(&child, group, most, may, out);
-        rest = others;
-    }
-    if out.len() - before > most && may(at) {
-        out.truncate(before);
-        out.push(at.to_owned());
-    }
-}
-
 /// What runs the scripts among some programs: the kernel opens it by itself.
 fn interpreters(programs: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
     let interpreter = |program: &PathBuf| {
@@ -524,41 +526,4 @@ fn open_plain(path: &Path) -> Option<std::fs::File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = std::fs::File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
     file.metadata().ok()?.is_file().then_some(file)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(paths: &[&str], most: usize, never: &str, expect: &[&str]) {
-        let mut paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
-        paths.sort();
-        let never = PathBuf::from(never);
-        let found = gather(&paths, most, &|path| {
-            path != never && path != Path::new("/")
-        });
-        let found: Vec<&str> = found.iter().filter_map(|path| path.to_str()).collect();
-        assert_eq!(found, expect);
-    }
-
-    #[test]
-    fn places_are_gathered_where_there_are_many() {
-        check(&["/w/a", "/w/a/b", "/w/c"], 4, "", &["/w/a", "/w/c"]);
-        check(&["/w/a", "/w/a-b", "/w/a/b"], 4, "", &["/w/a", "/w/a-b"]);
-        check(&["/w/a", "/w/b", "/w/c"], 2, "", &["/w"]);
-        check(
-            &["/w/a", "/w/b", "/w/c"],
-            2,
-            "/w",
-            &["/w/a", "/w/b", "/w/c"],
-        );
-        check(
-            &["/w/x/a", "/w/x/b", "/w/x/c", "/w/y/d"],
-            2,
-            "",
-            &["/w/x", "/w/y/d"],
-        );
-        check(&[], 2, "", &[]);
-        check(&["/"], 2, "", &["/"]);
-    }
 }

@@ -90,6 +90,8 @@ pub(crate) struct Builder<'a> {
     searched: Vec<PathBuf>,
     /// What no file shall show; `None` where nobody looks.
     secrets: Option<&'a [KnownSecret]>,
+    /// Whether what is made in the home is the box's own and goes with it, instead of being refused.
+    has_own_home: bool,
     /// Where the layers of a private home are.
     home_layers: Option<HomeLayers>,
     /// What the home directory shows.
@@ -148,6 +150,22 @@ impl<'a> Builder<'a> {
             secrets: None,
             home_layers: None,
             home_copy: HomeCopy::None,
+            has_own_home: false,
+        }
+    }
+
+    /// Lets the box make entries in the home, which nobody else sees and which go with it: a program that is learned from gets
+    /// further than to its first directory. What the host has there stays as it is.
+    pub(crate) fn with_own_home(mut self, has_own_home: bool) -> Self {
+        self.has_own_home = has_own_home;
+        self
+    }
+
+    /// A directory of ours, shown entry by entry.
+    fn frame(&self, path: &Path) -> Shows {
+        match self.has_own_home && path.starts_with(&self.places.home) {
+            true => Shows::Private { mode: 0o755 },
+            false => Shows::Frame,
         }
     }
 
@@ -288,7 +306,7 @@ impl<'a> Builder<'a> {
         if !home.is_dir() {
             return;
         }
-        self.show(&home, Shows::Frame);
+        self.show(&home, self.frame(&home));
         self.expand(&home);
     }
 
@@ -300,7 +318,7 @@ impl<'a> Builder<'a> {
                 continue;
             }
             if matches!(kind, Found::Directory) && self.hides_below(&path) {
-                self.show(&path, Shows::Frame);
+                self.show(&path, self.frame(&path));
                 self.expand(&path);
             } else {
                 self.show_host(path, kind, plan::Access::Read);

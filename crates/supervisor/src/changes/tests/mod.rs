@@ -1,5 +1,6 @@
 //! Layers made by hand, as the kernel and whoever may write to them could leave them.
 
+mod parts;
 mod random;
 
 use super::*;
@@ -52,7 +53,13 @@ impl Scene {
         for name in ["changes", "scratch", "stand-ins"] {
             fs::create_dir_all(layers.join(name)).expect("a layer");
         }
-        write_roots(&self.store, owner(), std::slice::from_ref(&self.host)).expect("roots");
+        write_roots(
+            &self.store,
+            owner(),
+            std::slice::from_ref(&self.host),
+            &RunOrigin::default(),
+        )
+        .expect("roots");
     }
 
     /// The box ends: what is in the layers is the box's user's.
@@ -175,7 +182,13 @@ fn a_tree_of_any_depth_is_listed_applied_and_thrown_away() {
         scene.begin();
         whiteout(&scene.layer.join(&name));
         give(&scene.layer);
-        write_roots(&scene.store, owner(), std::slice::from_ref(&scene.host)).expect("roots");
+        write_roots(
+            &scene.store,
+            owner(),
+            std::slice::from_ref(&scene.host),
+            &RunOrigin::default(),
+        )
+        .expect("roots");
         assert!(settle(&scene.store).expect("a list"));
         scene.open().apply().expect("applied");
         assert_eq!(tree(&scene.host).len(), 0);
@@ -440,7 +453,13 @@ fn what_was_broken_off_is_finished() {
             fs::create_dir_all(path.parent().expect("above")).expect("a directory");
             fs::write(path, text).expect("a file");
         }
-        write_roots(&scene.store, owner(), std::slice::from_ref(&scene.host)).expect("roots");
+        write_roots(
+            &scene.store,
+            owner(),
+            std::slice::from_ref(&scene.host),
+            &RunOrigin::default(),
+        )
+        .expect("roots");
         fs::write(scene.layer.join("changed"), "new").expect("a file");
         fs::write(scene.layer.join("becomes"), "a file").expect("a file");
         fs::create_dir(scene.layer.join("fresh")).expect("a directory");

@@ -99,7 +99,7 @@ proptest! {
         after.put_over(Some(&before), &scene.layer);
         fs::set_permissions(&scene.layer, fs::Permissions::from_mode(0o755)).expect("a mode");
         // The clock that stamps files is coarse: the box started after the host's files were written.
-        write_roots(&scene.store, owner(), std::slice::from_ref(&scene.host)).expect("roots");
+        write_roots(&scene.store, owner(), std::slice::from_ref(&scene.host), &RunOrigin::default()).expect("roots");
         give(&scene.layer);
         if settle(&scene.store).expect("a list") {
             let overlay = scene.open();
@@ -108,6 +108,53 @@ proptest! {
                 prop_assert!(!overlay.diff(&change).contains("no longer what was listed"));
             }
             overlay.apply().expect("applied");
+        }
+        prop_assert_eq!(tree(&scene.host), tree(&twin));
+        prop_assert!(!scene.store.exists());
+        unlock_all(&scene.host);
+        unlock_all(&twin);
+    }
+
+    /// Whatever is applied first, with the rest it is the whole; what is discarded is not.
+    #[test]
+    fn parts_add_up_to_the_whole(
+        before in any_root(),
+        after in any_root(),
+        bits in prop::collection::vec(any::<bool>(), 1..16),
+        more in any::<bool>(),
+    ) {
+        let scene = Scene::new();
+        fs::remove_dir(&scene.host).expect("room");
+        before.put(&scene.host);
+        let twin = scene.outside.join("twin");
+        after.put(&twin);
+        after.put_over(Some(&before), &scene.layer);
+        fs::set_permissions(&scene.layer, fs::Permissions::from_mode(0o755)).expect("a mode");
+        write_roots(&scene.store, owner(), std::slice::from_ref(&scene.host), &RunOrigin::default()).expect("roots");
+        give(&scene.layer);
+        if settle(&scene.store).expect("a list") {
+            let select = |overlay: &Overlay, is_chosen: &dyn Fn(usize) -> bool| {
+                let mut selection = Selection::default();
+                let chosen = overlay.changes().enumerate().filter(|(number, _)| is_chosen(*number));
+                chosen.for_each(|(_, change)| selection.add(&change));
+                selection
+            };
+            let overlay = scene.open();
+            let some = select(&overlay, &|number| bits[number % bits.len()]);
+            if !some.is_empty() {
+                overlay.apply_selected(&some).expect("some of it");
+                // What was opened before is not what waits any more.
+                let all = select(&overlay, &|_| true);
+                prop_assert!(!scene.store.exists() || overlay.apply_selected(&all).is_err());
+            }
+            if more && scene.store.exists() {
+                let rest = scene.open();
+                let every_other = select(&rest, &|number| number % 2 == 0);
+                rest.apply_selected(&every_other).expect("more of it");
+            }
+            if scene.store.exists() {
+                scene.open().apply().expect("the rest");
+            }
         }
         prop_assert_eq!(tree(&scene.host), tree(&twin));
         prop_assert!(!scene.store.exists());
@@ -127,7 +174,7 @@ proptest! {
         let top = listing.add(None, "/w".into(), None);
         let base = host::Base { own: None, within: None, changed_meanwhile: false };
         let made = Some(Made::Directory { mode: 0o755 });
-        let entry = listing::Entry { kind: ChangeKind::Added, made, base };
+        let entry = listing::Entry { kind: ChangeKind::Added, made, base, partly: Vec::new() };
         let a = listing.add(Some(top), "a".into(), Some(entry.clone()));
         listing.add(Some(a), OsString::from_vec(vec![0xff]), Some(entry));
         let mut bytes = Vec::new();
