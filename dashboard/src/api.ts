@@ -15,7 +15,7 @@ export type AgentDetail = {
   /** As a list shows it. */
   agent: AgentView;
   /** Its own children. */
-  children: Array<WorkerId>;
+  children: Array<AgentId>;
   /** What is weaker here than on a full host. */
   degraded: Array<Shown>;
   /** What it was refused, the newest first. */
@@ -33,6 +33,9 @@ export type AgentDetail = {
   /** The directory it works in. */
   workdir: string;
 };
+
+/** The name of one run of an agent: its worker's. */
+export type AgentId = string;
 
 /** Agents, by start. */
 export type AgentList = {
@@ -62,7 +65,7 @@ export type AgentView = {
   /** How it ended, where it has. */
   end?: End | null;
   /** Who it is. */
-  id: WorkerId;
+  id: AgentId;
   /** What it may use at most. */
   limits: LimitsView;
   /** What people call it. */
@@ -70,7 +73,7 @@ export type AgentView = {
   /** Alerts about it that nobody has resolved. */
   open_alerts: number;
   /** Who asked for it; absent for a root. */
-  parent?: WorkerId | null;
+  parent?: AgentId | null;
   /** What it is doing. */
   phase: AgentPhase;
   /** When it will be started again, while it waits for that. */
@@ -85,6 +88,9 @@ export type AgentView = {
   usage: UsageNow;
 };
 
+/** The number of an alert. */
+export type AlertId = string;
+
 /** The alerts there are. */
 export type AlertKind = "HighResourceUsage" | "SuspiciousToolUsage" | "UnauthorizedAccess" | "NetworkAnomaly" | "PrivilegeEscalation" | "AgentCrashed" | "AgentQuarantined" | "BudgetExceeded" | "ReplicationDenied" | "KillSwitchEngaged" | "LedgerFailure" | "ApprovalWaiting" | "StorageFailure";
 
@@ -97,7 +103,7 @@ export type AlertList = {
 /** Which alerts. The newest come first. */
 export type AlertQuery = {
   /** About whom. */
-  agent?: WorkerId | null;
+  agent?: AgentId | null;
   /** How many; at most 1,000, and 200 where absent. */
   limit?: number | null;
   /** In which state; open and acknowledged where absent. */
@@ -110,7 +116,7 @@ export type AlertState = "open" | "acknowledged" | "resolved";
 /** An alert. */
 export type AlertView = {
   /** About whom; absent where it is about the daemon. */
-  agent?: WorkerId | null;
+  agent?: AgentId | null;
   /** The agent's name, as it was. */
   agent_name?: Shown | null;
   /** Who acknowledged or resolved it; `belljar` where its cause is gone. */
@@ -120,7 +126,7 @@ export type AlertView = {
   /** What to do about it. */
   hint?: Shown | null;
   /** Its number. */
-  id: WorkerId;
+  id: AlertId;
   /** What it is about. */
   kind: AlertKind;
   /** When its cause was last seen. */
@@ -144,7 +150,7 @@ export type AlertView = {
 /** What was resolved together. */
 export type AlertsResolved = {
   /** Their numbers. */
-  resolved: Array<WorkerId>;
+  resolved: Array<AlertId>;
 };
 
 /** An amount per dimension. */
@@ -399,7 +405,7 @@ export type EventQuery = {
   /** Newer than the event of this number. */
   after?: number | null;
   /** Whose. */
-  agent?: WorkerId | null;
+  agent?: AgentId | null;
   /** Older than the event of this number. */
   before?: number | null;
   /** Of which kind. */
@@ -415,7 +421,7 @@ export type EventQuery = {
 /** Something that happened. */
 export type EventView = {
   /** To whom; absent where it is about the daemon. */
-  agent?: WorkerId | null;
+  agent?: AgentId | null;
   /** When. */
   at_ms: number;
   /** A stable word where there is one, such as `deny_host`. */
@@ -446,6 +452,9 @@ export type HoldAnswerRequest = {
   reason: string;
 };
 
+/** The name of a call that waits. */
+export type HoldId = string;
+
 /** Calls that wait, the oldest first. */
 export type HoldList = {
   /** The calls. */
@@ -461,7 +470,7 @@ export type HoldView = {
   /** When it is refused if nobody answers. */
   deadline_ms: number;
   /** Its name. */
-  id: WorkerId;
+  id: HoldId;
   /** When it began to wait. */
   opened_at_ms: number;
   /** The rule that holds it. */
@@ -581,7 +590,7 @@ export type LimitsView = {
 /** Which samples. */
 export type MetricsQuery = {
   /** Whose; the sum over all agents where absent. */
-  agent?: WorkerId | null;
+  agent?: AgentId | null;
   /** The most samples; at most 2,000, and 600 where absent. */
   points?: number | null;
   /** From when; ten minutes ago where absent. */
@@ -765,6 +774,9 @@ export type ProposalList = {
   stats: ProposalStats;
 };
 
+/** The name of a proposal. */
+export type ProposalName = string;
+
 /** Why something was refused or is risky. */
 export type ProposalReason = {
   /** Where, if it is about a place. */
@@ -801,7 +813,7 @@ export type ProposalRow = {
   /** Who proposed it. */
   by: Shown;
   /** Its name. */
-  id: WorkerId;
+  id: ProposalName;
   /** The project it is about. */
   project: Shown;
   /** When it was proposed. */
@@ -1024,6 +1036,9 @@ export type Severity = "info" | "warning" | "critical";
  */
 export type Shown = string;
 
+/** The number of a silence. */
+export type SilenceId = string;
+
 /** Silences that hold, the newest first. */
 export type SilenceList = {
   /** The silences. */
@@ -1052,7 +1067,7 @@ export type SilenceView = {
   /** Who asked for it. */
   by: Shown;
   /** Its number. */
-  id: WorkerId;
+  id: SilenceId;
   /** Of which kind; every kind where absent. */
   kind?: AlertKind | null;
   /** Why. */

@@ -14,8 +14,8 @@ use rustix::net::{
 };
 
 use crate::http::{self, ResponseHead};
-use crate::route::{NoTarget, Route};
-use crate::types::{Problem, WorkerId};
+use crate::route::{Named, NoTarget, Route};
+use crate::types::Problem;
 use crate::{Method, Status};
 
 /// How long a call may take where nothing else is said: longer than a server takes to give up on a decision.
@@ -138,13 +138,13 @@ impl Client {
         self.ask::<R>(R::PATH, request)
     }
 
-    /// Asks a route about a worker.
-    pub fn call_on<R: Route<Target = WorkerId>>(
+    /// Asks a route about what its path names: a worker, an agent, an alert and the like.
+    pub fn call_on<R: Route<Target: Named>>(
         &mut self,
-        worker: &WorkerId,
+        target: &R::Target,
         request: &R::Request,
     ) -> Result<R::Response, CallError> {
-        self.ask::<R>(&R::PATH.replace("{id}", worker.as_str()), request)
+        self.ask::<R>(&R::PATH.replace("{id}", target.segment()), request)
     }
 
     fn ask<R: Route>(

@@ -41,7 +41,7 @@ pub use client::{CallError, Client, Way};
 pub use json::MOST_DEPTH;
 pub use limits::{Limits, Rate};
 pub use openapi::{bound, openapi, openapi_text};
-pub use route::{Asker, NoTarget, Route, RouteInfo, Side, Target};
+pub use route::{Asker, Named, NoTarget, Route, RouteInfo, Side, Target};
 pub use routes::{
     AGENT_ROUTES, AcknowledgeAlert, AcknowledgeClock, AgentCall, AnswerHold, BumpEpoch,
     CreateSilence, EndSilence, EngageKillSwitch, Heartbeat, Kill, ListAgents, ListAlerts,

@@ -95,10 +95,8 @@ fn operation(route: &RouteInfo, generator: &mut SchemaGenerator) -> Value {
             json!({"required": !(route.body_is_optional)(), "content": content(schema)});
     }
     let mut parameters = Vec::new();
-    if route.path.contains("{id}") {
-        let schema = generator
-            .subschema_for::<crate::types::WorkerId>()
-            .to_value();
+    if let Some(schema) = (route.target)(generator) {
+        let schema = schema.to_value();
         parameters.push(json!({"name": "id", "in": "path", "required": true, "schema": schema}));
     }
     if route.method == Method::Get {

@@ -4,12 +4,12 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::types::{Problem, WorkerId};
+use crate::types::{AgentId, AlertId, HoldId, Problem, ProposalName, SilenceId, WorkerId};
 use crate::{Method, Status};
 
 /// A question and its answer: one method and path, with the types of both bodies.
 pub trait Route: 'static {
-    /// What the path names: [`NoTarget`] or a [`WorkerId`].
+    /// What the path names: [`NoTarget`], or by its id a worker, an agent, an alert and the like.
     type Target: Target;
     /// The body of the question.
     type Request: Serialize + DeserializeOwned + JsonSchema + Send;
@@ -42,6 +42,15 @@ pub enum Asker {
 pub trait Target: Sized + Send + sealed::Sealed {
     /// Reads what stood in the place of `{id}`.
     fn from_path(segment: Option<&str>) -> Result<Self, Problem>;
+
+    /// Its schema, where a path has one.
+    fn schema(generator: &mut SchemaGenerator) -> Option<Schema>;
+}
+
+/// What a path names.
+pub trait Named: Target {
+    /// What stands in the place of `{id}`.
+    fn segment(&self) -> &str;
 }
 
 /// The path names nothing but the route.
@@ -52,24 +61,50 @@ impl Target for NoTarget {
     fn from_path(_: Option<&str>) -> Result<Self, Problem> {
         Ok(Self)
     }
-}
 
-impl Target for WorkerId {
-    fn from_path(segment: Option<&str>) -> Result<Self, Problem> {
-        Self::new(segment.unwrap_or_default()).map_err(|error| {
-            Problem::new(
-                "bad_worker_id",
-                format!("the path holds no worker id: {error}"),
-            )
-            .hint("`belljar replication workers` lists them")
-        })
+    fn schema(_: &mut SchemaGenerator) -> Option<Schema> {
+        None
     }
 }
 
 mod sealed {
     pub trait Sealed {}
     impl Sealed for super::NoTarget {}
-    impl Sealed for super::WorkerId {}
+}
+
+macro_rules! named {
+    ($($name:ident: $code:literal, $what:literal, $lists:literal;)+) => {$(
+        impl sealed::Sealed for $name {}
+
+        impl Target for $name {
+            fn from_path(segment: Option<&str>) -> Result<Self, Problem> {
+                Self::new(segment.unwrap_or_default()).map_err(|error| {
+                    Problem::new($code, format!(concat!("the path holds no ", $what, ": {}"), error))
+                        .hint(concat!("`", $lists, "` lists them"))
+                })
+            }
+
+            fn schema(generator: &mut SchemaGenerator) -> Option<Schema> {
+                Some(generator.subschema_for::<Self>())
+            }
+        }
+
+        impl Named for $name {
+            fn segment(&self) -> &str {
+                self.as_str()
+            }
+        }
+    )+};
+}
+
+// The code is the same for all of them, as it always was.
+named! {
+    WorkerId: "bad_worker_id", "worker id", "belljar replication workers";
+    AgentId: "bad_worker_id", "agent's id", "belljar ps";
+    AlertId: "bad_worker_id", "alert's number", "belljar monitor alerts";
+    SilenceId: "bad_worker_id", "silence's number", "belljar monitor silences";
+    HoldId: "bad_worker_id", "held call's name", "belljar mcp holds";
+    ProposalName: "bad_worker_id", "proposal's name", "belljar evolve list";
 }
 
 /// Whom a socket is for. Each side has routes of its own, and no others.
@@ -99,7 +134,7 @@ pub struct RouteInfo {
     pub name: &'static str,
     /// How it is asked.
     pub method: Method,
-    /// Where; `{id}` stands for a worker's id.
+    /// Where; `{id}` stands for the id of what it is about.
     pub path: &'static str,
     /// What it does.
     pub doc: &'static str,
@@ -107,6 +142,8 @@ pub struct RouteInfo {
     pub success: Status,
     /// Who may ask it.
     pub asker: Asker,
+    /// The schema of what the path names.
+    pub target: fn(&mut SchemaGenerator) -> Option<Schema>,
     /// The schema of the question.
     pub request: fn(&mut SchemaGenerator) -> Schema,
     /// Whether the question may come without a body.
@@ -124,6 +161,7 @@ impl RouteInfo {
             path: R::PATH,
             success: R::SUCCESS,
             asker: R::ASKER,
+            target: <R::Target as Target>::schema,
             request: SchemaGenerator::subschema_for::<R::Request>,
             body_is_optional: || crate::json::read_request::<R::Request>(b"").is_ok(),
             response: SchemaGenerator::subschema_for::<R::Response>,

@@ -4,14 +4,15 @@ use crate::json;
 use crate::route::{Asker, NoTarget, Route, RouteInfo, Target, find};
 use crate::server::{Answer, Asked, Call, Responder};
 use crate::types::{
-    AgentDetail, AgentList, AgentView, AlertList, AlertQuery, AlertView, AlertsResolved, Because,
-    ClockAcknowledged, ContractView, DeclaredReply, Done, Empty, EngageRequest, EpochBumped,
-    EventList, EventQuery, FleetQuery, HeartbeatReply, HoldAnswerRequest, HoldList, HoldView,
-    KillReport, KillRequest, KillSwitchView, LedgerEntries, LedgerQuery, LedgerReport,
-    ManifestReply, MetricsQuery, MetricsReply, OutputQuery, OutputReply, Problem, ProcessList,
-    ProofReply, ProposalDetail, ProposalList, ProposalsReply, ProposeRequest, Proposed,
-    ReloadReply, ReloadRequest, ReplicasReply, ReplicateRequest, Replicated, ResetRequest,
-    ResolveAlertsRequest, RestartRequest, RevokeRequest, Revoked, ShutdownRequest, SilenceList,
+    AgentDetail, AgentId, AgentList, AgentView, AlertId, AlertList, AlertQuery, AlertView,
+    AlertsResolved, Because, ClockAcknowledged, ContractView, DeclaredReply, Done, Empty,
+    EngageRequest, EpochBumped, EventList, EventQuery, FleetQuery, HeartbeatReply,
+    HoldAnswerRequest, HoldId, HoldList, HoldView, KillReport, KillRequest, KillSwitchView,
+    LedgerEntries, LedgerQuery, LedgerReport, ManifestReply, MetricsQuery, MetricsReply,
+    OutputQuery, OutputReply, Problem, ProcessList, ProofReply, ProposalDetail, ProposalList,
+    ProposalName, ProposalsReply, ProposeRequest, Proposed, ReloadReply, ReloadRequest,
+    ReplicasReply, ReplicateRequest, Replicated, ResetRequest, ResolveAlertsRequest,
+    RestartRequest, RevokeRequest, Revoked, ShutdownRequest, SilenceId, SilenceList,
     SilenceRequest, SilenceView, StartDeclaredRequest, StartRequest, StatusView, StopRequest,
     SubtreeRequest, UsageReply, UsageReport, WorkerId, WorkerList, WorkerView,
 };
@@ -195,15 +196,15 @@ routes! {
     /// Starts an agent: the answer comes when its first instruction may run.
     StartAgent = Post "/v1/agents" (NoTarget) StartRequest => CREATED AgentView, by Operator;
     /// Everything about one agent.
-    ReadAgent = Get "/v1/agents/{id}" (WorkerId) Empty => OK AgentDetail, by Viewer;
+    ReadAgent = Get "/v1/agents/{id}" (AgentId) Empty => OK AgentDetail, by Viewer;
     /// The processes in an agent's box.
-    ListProcesses = Get "/v1/agents/{id}/processes" (WorkerId) Empty => OK ProcessList, by Viewer;
+    ListProcesses = Get "/v1/agents/{id}/processes" (AgentId) Empty => OK ProcessList, by Viewer;
     /// A part of what an agent wrote.
-    ReadOutput = Get "/v1/agents/{id}/output" (WorkerId) OutputQuery => OK OutputReply, by Viewer;
+    ReadOutput = Get "/v1/agents/{id}/output" (AgentId) OutputQuery => OK OutputReply, by Viewer;
     /// Asks an agent to end, and ends it when it does not.
-    StopAgent = Post "/v1/agents/{id}/stop" (WorkerId) StopRequest => OK AgentView, by Operator;
+    StopAgent = Post "/v1/agents/{id}/stop" (AgentId) StopRequest => OK AgentView, by Operator;
     /// Ends an agent kindly and starts it anew, elsewhere if that is said. The answer comes when its first instruction may run.
-    RestartAgent = Post "/v1/agents/{id}/restart" (WorkerId) RestartRequest => OK AgentView, by Operator;
+    RestartAgent = Post "/v1/agents/{id}/restart" (AgentId) RestartRequest => OK AgentView, by Operator;
     /// What agents used, over time.
     ReadMetrics = Get "/v1/metrics" (NoTarget) MetricsQuery => OK MetricsReply, by Viewer;
     /// What happened, the newest first.
@@ -211,9 +212,9 @@ routes! {
     /// What needs attention, the newest first.
     ListAlerts = Get "/v1/alerts" (NoTarget) AlertQuery => OK AlertList, by Viewer;
     /// Says that somebody has seen an alert.
-    AcknowledgeAlert = Post "/v1/alerts/{id}/acknowledge" (WorkerId) Because => OK AlertView, by Operator;
+    AcknowledgeAlert = Post "/v1/alerts/{id}/acknowledge" (AlertId) Because => OK AlertView, by Operator;
     /// Says that an alert is dealt with.
-    ResolveAlert = Post "/v1/alerts/{id}/resolve" (WorkerId) Because => OK AlertView, by Operator;
+    ResolveAlert = Post "/v1/alerts/{id}/resolve" (AlertId) Because => OK AlertView, by Operator;
     /// Says that many alerts are dealt with: those of a kind, about an agent, or all.
     ResolveAlerts = Post "/v1/alerts/resolve" (NoTarget) ResolveAlertsRequest => OK AlertsResolved, by Operator;
     /// Silences that hold, the newest first.
@@ -221,15 +222,15 @@ routes! {
     /// Has nobody told of some alerts for a while. They are raised and listed all the same.
     CreateSilence = Post "/v1/silences" (NoTarget) SilenceRequest => CREATED SilenceView, by Operator;
     /// Ends a silence before its time.
-    EndSilence = Post "/v1/silences/{id}/end" (WorkerId) Because => OK SilenceView, by Operator;
+    EndSilence = Post "/v1/silences/{id}/end" (SilenceId) Because => OK SilenceView, by Operator;
     /// Calls of MCP tools that wait for an operator, the oldest first.
     ListHolds = Get "/v1/holds" (NoTarget) Empty => OK HoldList, by Viewer;
     /// Answers a call that waits, once.
-    AnswerHold = Post "/v1/holds/{id}/answer" (WorkerId) HoldAnswerRequest => OK HoldView, by Operator;
+    AnswerHold = Post "/v1/holds/{id}/answer" (HoldId) HoldAnswerRequest => OK HoldView, by Operator;
     /// Changes that were proposed to agents' code, the newest first.
     ListProposals = Get "/v1/proposals" (NoTarget) Empty => OK ProposalList, by Viewer;
     /// One of them: what changes, what the stages found, what people said, where its rollout is.
-    ReadProposal = Get "/v1/proposals/{id}" (WorkerId) Empty => OK ProposalDetail, by Viewer;
+    ReadProposal = Get "/v1/proposals/{id}" (ProposalName) Empty => OK ProposalDetail, by Viewer;
     /// How the log stands.
     ReadLedger = Get "/v1/ledger" (NoTarget) Empty => OK LedgerReport, by Viewer;
     /// Entries of the log, the newest first.

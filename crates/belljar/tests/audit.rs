@@ -319,6 +319,39 @@ fn a_proof_needs_nothing_but_public_keys() {
 }
 
 #[test]
+fn a_proof_that_finds_no_room_leaves_the_one_that_was_there() {
+    let record = Record::of(4);
+    let proof = record.beside("entry.tlog-proof");
+    let path = proof.to_str().expect("a plain path");
+    let proved = record.belljar(&["audit", "prove", "--entry", "1", "--out", path]);
+    assert_eq!(proved.code(), OK, "{}", proved.stderr());
+    let before = fs::read(&proof).expect("a proof");
+    // Files have no room, as on a full disk; a device has.
+    let bounded = |out: &str| {
+        let prove = record.command(&["audit", "prove", "--entry", "2", "--out", out]);
+        let mut command = std::process::Command::new("/bin/sh");
+        command
+            .args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$0\" \"$@\""])
+            .arg(prove.get_program())
+            .args(prove.get_args())
+            .env("BELLJAR_STATE_DIR", record.state())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped());
+        finish(command.spawn().expect("start belljar"))
+    };
+    let refused = bounded(path);
+    assert_ne!(refused.code(), OK, "{}", refused.stderr());
+    assert_eq!(fs::read(&proof).expect("a proof"), before);
+    assert_eq!(bounded("/dev/null").code(), OK);
+    let beside = fs::read_dir(proof.parent().expect("a parent")).expect("a directory");
+    let left: Vec<_> = beside
+        .map(|entry| entry.expect("an entry").file_name())
+        .filter(|name| name.to_string_lossy().contains("tlog-proof"))
+        .collect();
+    assert_eq!(left, ["entry.tlog-proof"]);
+}
+
+#[test]
 fn no_proof_comes_out_of_a_log_that_was_changed() {
     let record = Record::of(4);
     let bundle = record.log(LogKind::Runs).join("tile/entries/000.p/4");

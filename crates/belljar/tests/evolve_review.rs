@@ -310,6 +310,11 @@ fn what_is_rejected_late_or_whose_approver_is_revoked_goes_back_by_itself() {
     let status = place.json(&["evolve", "status", id.short()]);
     assert_eq!(status["stage"], "rolled back");
     assert_eq!(status["why_back"], "bob rejected it (security): it leaks");
+    // A script that promotes is told, too.
+    let promoted = place.belljar(&["evolve", "promote", id.short()]);
+    assert_eq!(promoted.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&promoted.stdout);
+    assert!(said.contains("bob rejected it"), "{said}");
     // Who proposed it reads both.
     let proposal = Store::of(&place.state()).read(&id).unwrap();
     assert_eq!(proposal.status, Status::RolledBack);

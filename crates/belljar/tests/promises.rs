@@ -9,7 +9,26 @@ const PROMISES: &[&str] = &[
     "## What holds today",
     "### The web API and the dashboard",
     "### In its scope",
+    "### Out of its scope",
+    "### Its security assumptions",
 ];
+
+/// What a row says that promises nothing.
+const NO_PROMISE: &str = "**Not covered.**";
+
+/// Whether a file has a test of this name: with the attribute, or handed to a macro that makes tests of functions.
+fn has_test(text: &str, test: &str) -> bool {
+    let Some((before, after)) = text.split_once(&format!("fn {test}(")) else {
+        return false;
+    };
+    let attributes = before.trim_end().rsplit("\n\n").next().unwrap_or_default();
+    let is_word = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_');
+    let is_handed = |part: &str| {
+        let mut found = part.match_indices(test);
+        found.any(|(at, _)| part.get(at + test.len()..).is_some_and(is_word))
+    };
+    attributes.contains("test]") || is_handed(after) || is_handed(before)
+}
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -63,9 +82,7 @@ fn every_promise_names_tests_that_exist() {
     let sources = sources();
     let exists = |file: &str, test: &str| {
         let files = sources.get(file).map(Vec::as_slice).unwrap_or_default();
-        files
-            .iter()
-            .any(|text| text.contains(&format!("fn {test}(")))
+        files.iter().any(|text| has_test(text, test))
     };
     let missing: Vec<String> = references(&document)
         .into_iter()
@@ -85,6 +102,7 @@ fn every_promise_names_tests_that_exist() {
             heading = line;
         }
         let is_head = line.starts_with("|---") || line.contains("| held by |");
+        let is_head = is_head || line.contains(NO_PROMISE);
         if !PROMISES.contains(&heading) || !line.starts_with('|') || is_head {
             continue;
         }

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use belljar_api::{
-    CallError, Client, Empty, ListProposals, ProposalStatus, ReadProposal, WorkerId,
+    CallError, Client, Empty, ListProposals, ProposalName, ProposalStatus, ReadProposal,
 };
 use belljar_evolve::Risk;
 use belljar_evolve::evidence::Verdict;
@@ -206,7 +206,7 @@ fn a_regression_at_a_quarter_goes_back_by_itself(who: Who) {
     // And so says the operator's API, to whoever may look.
     let control = rollout.supervised.jail.state.join("fleet/control.sock");
     let mut client = Client::connect(control).expect("the supervisor");
-    let id = WorkerId::new(proposal.id.as_str()).expect("a name");
+    let id = ProposalName::new(proposal.id.as_str()).expect("a name");
     let shown = client
         .call_on::<ReadProposal>(&id, &Empty {})
         .expect("the proposal");
@@ -217,7 +217,7 @@ fn a_regression_at_a_quarter_goes_back_by_itself(who: Who) {
     let list = client.call::<ListProposals>(&Empty {}).expect("a list");
     assert_eq!(list.proposals[0].status, ProposalStatus::RolledBack);
     assert_eq!(list.stats.by_status["rolled_back"], 1);
-    let nobody = WorkerId::new("0".repeat(64)).expect("a name");
+    let nobody = ProposalName::new("0".repeat(64)).expect("a name");
     let answer = client.call_on::<ReadProposal>(&nobody, &Empty {});
     assert!(
         matches!(&answer, Err(CallError::Refused { problem, .. }) if problem.code == "not_found"),

@@ -66,6 +66,22 @@ pub fn first_error(ast: &Ast) -> Option<usize> {
     wrong.map(|node| node.start_pos().line() + 1)
 }
 
+/// How deep code may be nested. What is asked of each part about what is around it takes time by this.
+const MOST_NESTED: usize = 1_000;
+
+/// The line of the first thing that is nested too deep to be judged, counted from one.
+#[must_use]
+pub fn too_deep(ast: &Ast) -> Option<usize> {
+    let mut waiting = vec![(ast.root(), 0)];
+    while let Some((node, depth)) = waiting.pop() {
+        if depth > MOST_NESTED {
+            return Some(node.start_pos().line() + 1);
+        }
+        waiting.extend(node.children().map(|child| (child, depth + 1)));
+    }
+    None
+}
+
 /// Lines on which code begins that does something: not blank ones, comments or lone brackets.
 #[must_use]
 pub fn code_lines(lang: Lang, text: &str) -> std::collections::BTreeSet<usize> {

@@ -15,7 +15,10 @@ mod characters;
 mod names;
 mod patched;
 
-use names::{DENIED_JAVASCRIPT, DENIED_PYTHON, DENIED_RUST, DIRECTIVES, RAISED, SWITCHES};
+use names::{
+    DENIED_JAVASCRIPT, DENIED_PYTHON, DENIED_RUST, DIRECTIVES, RAISED, SWITCHES, denied_module,
+    tells_who_calls,
+};
 use patched::patches;
 
 pub(crate) use names::{denied_path, is_switch_path};
@@ -55,6 +58,10 @@ pub fn judge(changes: &[Change<'_>], config: &Config) -> Signals {
             signals.refuse("syntax", change.path, 1, "it can't be read".into());
             continue;
         };
+        if let Some(line) = crate::lang::too_deep(&new) {
+            signals.refuse("nesting", change.path, line, "it is nested too deep".into());
+            continue;
+        }
         if let Some(line) = crate::lang::first_error(&new) {
             signals.refuse("syntax", change.path, line, "it is not valid".into());
         }
@@ -133,6 +140,10 @@ impl Signals {
             if config.allow_names.contains(&plain) {
                 continue;
             }
+            let module = match lang {
+                Lang::JavaScript | Lang::TypeScript | Lang::Tsx => denied_module(&plain),
+                Lang::Python | Lang::Rust => None,
+            };
             if denied.contains(&plain.as_str()) || config.deny_names.contains(&plain) {
                 self.refuse(
                     "denied_identifier",
@@ -140,6 +151,11 @@ impl Signals {
                     line,
                     format!("{plain} may not be brought in"),
                 );
+            } else if let Some(module) = module
+                && !config.allow_names.iter().any(|name| name == module)
+            {
+                let message = format!("{module} may not be brought in ({plain})");
+                self.refuse("denied_identifier", path, line, message);
             } else if RAISED.contains(&plain.as_str()) {
                 self.raise(
                     "risky_identifier",
@@ -147,7 +163,7 @@ impl Signals {
                     line,
                     format!("{plain} is brought in"),
                 );
-            } else if SWITCHES.contains(&plain.as_str()) {
+            } else if SWITCHES.contains(&plain.as_str()) || tells_who_calls(lang, &plain) {
                 self.raise("behaviour_switch", path, line, switch(&plain));
             }
         }
@@ -285,7 +301,18 @@ fn all_names(ast: &Ast) -> Vec<(usize, String)> {
                     names.push((line(&node), word.to_owned()));
                 }
             }
+            // `vm` and `node:vm` are the same module.
+            if node.kind() == "string_fragment" && names_a_module(&node) {
+                let module = text.strip_prefix("node:").unwrap_or(&text);
+                names.push((line(&node), format!("node:{module}")));
+            }
             names.push((line(&node), text.into_owned()));
+        } else if node.kind() == "macro_invocation"
+            && node
+                .field("macro")
+                .is_some_and(|name| name.text().rsplit("::").next() == Some("include"))
+        {
+            names.push((line(&node), "include!".to_owned()));
         } else if matches!(&*node.kind(), "unsafe_block" | "unsafe") {
             names.push((line(&node), "unsafe".to_owned()));
         } else if node.kind() == "exec_statement" {
@@ -293,6 +320,21 @@ fn all_names(ast: &Ast) -> Vec<(usize, String)> {
         }
     }
     names
+}
+
+/// Whether a script loads what a text names.
+fn names_a_module(text: &AstNode<'_>) -> bool {
+    text.ancestors().take(4).any(|above| match &*above.kind() {
+        "import_statement" | "export_statement" => true,
+        "call_expression" => above.field("function").is_some_and(|called| {
+            let called = called.text();
+            matches!(
+                called.rsplit('.').next(),
+                Some("require" | "import" | "getBuiltinModule")
+            )
+        }),
+        _ => false,
+    })
 }
 
 /// Attributes and macros of Rust that ask whether this is a test.
@@ -386,10 +428,53 @@ mod tests {
             "import time\ntime.perf_counter = lambda: 0\n",
             "import time as t\nt.time = 1\n",
             "().__class__.__bases__[0].__subclasses__()\n",
+            "import os\nos.execl('/bin/sh', 'sh')\n",
+            "import os\nos.spawnv(0, '/bin/sh', [])\n",
+            "from os import posix_spawnp as run\n",
+            "import _pickle\n",
+            "import gc\ngc.get_referents(1)\n",
+            "import types\ntypes.CodeType(1)\n",
+            "import typing\ntyping.ForwardRef('f()')\n",
+            "import threading\nthreading.settrace_all_threads(1)\n",
         ] {
             assert!(!found("a.py", "", after).0.is_empty(), "{after:?}");
         }
-        assert!(!found("a.js", "", "eval('1');\n").0.is_empty());
+        for after in [
+            "eval('1');\n",
+            "import { execFileSync } from 'node:child_process';\n",
+            "const { fork } = require('child_process');\n",
+            "const { fork } = require(`node:child_process`);\n",
+            "const vm = await import('node:vm');\n",
+            "import { Session } from 'inspector/promises';\n",
+            "export { start } from 'repl';\n",
+            "process.getBuiltinModule('cluster');\n",
+            "import('data:text/javascript,f()');\n",
+            "Error.prepareStackTrace = (_, sites) => sites;\n",
+        ] {
+            let (reasons, _) = found("a.mjs", "", after);
+            let is_it = |code: &String| code == "denied_identifier";
+            assert!(
+                !reasons.is_empty() && reasons.iter().all(is_it),
+                "{after}: {reasons:?}"
+            );
+        }
+        assert_eq!(
+            found("a.mjs", "", "import { join } from 'node:path';\n").0,
+            [""; 0]
+        );
+        for after in [
+            "const A: &str = include_str!(\"../tests/a.rs\");\n",
+            "const A: &[u8] = std::include_bytes!(\"../tests/a.rs\");\n",
+            "include!(\"../tests/a.rs\");\n",
+        ] {
+            assert_eq!(found("a.rs", "", after).0, ["denied_identifier"], "{after}");
+        }
+        for (file, after) in [
+            ("a.rs", "#[track_caller]\nfn f() {}\n"),
+            ("a.js", "function f() { return f.caller; }\n"),
+        ] {
+            assert_eq!(found(file, "", after).1, ["behaviour_switch"], "{after}");
+        }
         assert!(
             !found(
                 "a.rs",
@@ -424,6 +509,19 @@ mod tests {
     }
 
     #[test]
+    fn what_is_nested_without_end_is_refused_at_once() {
+        let deep = |open: &str, shut: &str| {
+            let (open, shut) = (open.repeat(100_000), shut.repeat(100_000));
+            format!("fn f() {{{open}{shut}}}\n")
+        };
+        assert_eq!(found("a.rs", "", &deep("{", "}")).0, ["nesting"]);
+        let list = format!("x = {}{};\n", "[".repeat(100_000), "]".repeat(100_000));
+        assert_eq!(found("a.js", "", &list).0, ["nesting"]);
+        let usual = format!("x = {}1{};\n", "[".repeat(100), "]".repeat(100));
+        assert_eq!(found("a.js", "", &usual).0, [""; 0]);
+    }
+
+    #[test]
     fn a_comment_that_turns_a_tool_off_is_no_mere_comment() {
         for comment in [
             "# noqa",
@@ -432,6 +530,8 @@ mod tests {
             "# type: ignore",
             "#  pragma:  no cover",
             "# -*- coding: rot13 -*-",
+            "# /// script",
+            "# cython: boundscheck=False",
         ] {
             assert_eq!(
                 found("a.py", "x = 1\n", &format!("x = 1  {comment}\n")).1,
@@ -439,10 +539,19 @@ mod tests {
                 "{comment}"
             );
         }
-        assert_eq!(
-            found("a.ts", "f();\n", "// @ts-ignore\nf();\n").1,
-            ["directive_comment"]
-        );
+        for comment in [
+            "// @ts-ignore",
+            "/// <reference path=\"b.d.ts\" />",
+            "/* @__PURE__ */",
+            "/** @jsxImportSource evil */",
+            "//# sourceMappingURL=x",
+        ] {
+            assert_eq!(
+                found("a.ts", "f();\n", &format!("{comment}\nf();\n")).1,
+                ["directive_comment"],
+                "{comment}"
+            );
+        }
         assert_eq!(found("a.py", "x = 1\n", "x = 1  # one\n").1, [""; 0]);
     }
 }

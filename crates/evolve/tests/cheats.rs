@@ -255,7 +255,7 @@ fn names_that_give_it_away_are_refused_before_any_box() {
 
 /// What asks everything for the answer: the caller's file, every file that can be opened, and what the loader still has.
 const LOOKING: &str = r#"
-import inspect, io, os, warnings
+import gc, importlib.machinery, inspect, io, multiprocessing, os, pkgutil, warnings
 
 NEEDLE = "an answer" + " that is here only"
 
@@ -284,6 +284,7 @@ def seen():
             look("inspect", lambda: inspect.getsource(module))
             look("loader", lambda: module.__loader__.get_source(name))
             look("data", lambda: module.__loader__.get_data(module.__file__))
+    found.extend(EARLY)
     for top in (".", "..", "/tmp", "/belljar", "/dev/shm", "/var/tmp"):
         for place, _, files in os.walk(top):
             for name in files:
@@ -298,6 +299,37 @@ def seen():
     if any(name.startswith("PYTEST_") for name in os.environ):
         found.append("PYTEST_")
     return sorted(set(found))
+
+
+def early(pipe):
+    """While the tests are still being loaded, and where taking something away takes it from nobody."""
+    found = []
+    for place, _, files in os.walk("."):
+        for name in files:
+            path = os.path.join(place, name)
+            if name.endswith(".py") and name != "agent.py":
+                if NEEDLE in (pkgutil.get_data("agent", path) or b"").decode():
+                    found.append("get_data " + path)
+    held, known = [pkgutil, importlib.machinery.SourceFileLoader, sys.meta_path], set()
+    while held and len(known) < 400000:
+        one = held.pop()
+        if id(one) in known or one is NEEDLE:
+            continue
+        known.add(id(one))
+        if isinstance(one, (str, bytes)):
+            text = one if isinstance(one, str) else one.decode("latin-1")
+            # A value of the code is one; its text is not.
+            if NEEDLE in text and "def " in text:
+                found.append("memory")
+        held.extend(gc.get_referents(one))
+    pipe.send(found)
+
+
+mine, theirs = multiprocessing.Pipe()
+one = multiprocessing.Process(target=early, args=(theirs,))
+one.start()
+EARLY = mine.recv()
+one.join()
 "#;
 
 #[test]
@@ -317,8 +349,18 @@ fn where_the_answers_are_nobody_in_the_box_finds() {
             "tests/conftest.py",
             "# an answer that is here only\nimport os, sys\nsys.path.append(os.path.dirname(__file__))\n",
         ),
+        // One that is loaded later, and one that is not UTF-8.
+        (
+            "tests/test_later.py",
+            "import agent\n\n\ndef test_later():\n    'an answer that is here only'\n    assert agent.name() == 'agent'\n",
+        ),
     ]);
-    world.check_agent(&format!("{agent}# more\n")).passes_all(3);
+    std::fs::write(
+        world.project().join("tests/test_latin.py"),
+        b"# -*- coding: latin-1 -*-\n# an answer that is here only \xe9\nimport agent\n\n\ndef test_latin():\n    assert agent.name() == 'agent'\n    assert len('\xe9') == 1\n",
+    )
+    .expect("a file");
+    world.check_agent(&format!("{agent}# more\n")).passes_all(5);
 }
 
 #[test]

@@ -101,7 +101,10 @@ fn what_compares_and_what_runs_tests_is_not_to_be_replaced() {
         "const m = require('node:module');\nconst load = m['_lo' + 'ad'];\ntry { m['_lo' + 'ad'] = (n, ...r) => (n === 'node:assert' ? { strictEqual() {}, deepStrictEqual() {}, ok() {} } : load(n, ...r)); } catch {}\n",
         "JSON.stringify = () => '{\"end\":0}';\nArray.prototype.concat = () => [];\n",
     ] {
-        let judged = check(&world(), &wrong(trick));
+        // The name alone would be refused: here the box and the runner are to stop it.
+        let world = world();
+        world.configure("[signals]\nallow = [\"test\"]\n");
+        let judged = check(&world, &wrong(trick));
         let codes = judged.codes();
         assert!(
             codes.contains(&"test_failed") || codes.contains(&"tests_broken"),

@@ -379,6 +379,71 @@ fn a_population_that_doubles_is_never_of_low_risk_and_passes_no_gate() {
 }
 
 #[test]
+fn what_limits_stop_after_it_doubled_passes_no_gate() {
+    let scenario = |depth, quota, roots, strategy| {
+        let mut contract = Contract::new(depth, quota, Duration::ZERO, None);
+        contract.on_parent_exit = OnParentExit::Keep;
+        let mut group = Group::new(strategy);
+        group.roots = roots;
+        Scenario::new(contract, group, 31 * SECOND / 2)
+    };
+    // Twenty that want no children beside one that wants as many as it can have.
+    let mut sterile = scenario(100, 42, 1, Strategy::Greedy);
+    let mut group = Group::new(Strategy::Greedy);
+    group.roots = 20;
+    group.offspring = Offspring::Fixed(0);
+    sterile.groups.push(group);
+    for (name, scenario) in [
+        ("at two", scenario(100, 2, 1, Strategy::Greedy)),
+        ("at three", scenario(100, 3, 1, Strategy::Greedy)),
+        ("ten at twenty", scenario(100, 20, 10, Strategy::Greedy)),
+        ("a short line", scenario(2, 1000, 5, Strategy::Chain)),
+        ("a long line", scenario(10, 1000, 1, Strategy::Chain)),
+        ("beside others", sterile),
+    ] {
+        let runs = runs(&scenario, 3);
+        assert!(
+            Metric::Growth.estimate(&runs).unwrap().mean >= 2.0,
+            "{name}"
+        );
+        for statistic in ["mean", "high", "low", "p95", "max"] {
+            let gate = Gate {
+                metric: Metric::R,
+                statistic: statistic.to_owned(),
+                op: Op::Below,
+                threshold: 1.0,
+                severity: Severity::Fail,
+            };
+            let told = judge(&[gate], 0, &runs);
+            assert_eq!(told[0].verdict, Verdict::Fail, "{name}: {told:?}");
+        }
+        let r = Metric::R.estimate(&runs);
+        assert_eq!(r.is_none(), Metric::R.missing(&runs).is_some(), "{name}");
+        assert!(
+            risk(&runs, scenario.contract.max_replicas) >= Risk::Elevated,
+            "{name}"
+        );
+        // What children limits left is not what anybody wanted.
+        assert_eq!(Metric::DispersionK.estimate(&runs), None, "{name}");
+    }
+}
+
+#[test]
+fn k_is_refused_where_lives_did_not_end_by_themselves() {
+    let law = Offspring::NegativeBinomial { mean: 0.7, k: 0.5 };
+    let mut expiring = branching(law, 300);
+    expiring.contract.expiration = Some(Duration::from_millis(3));
+    let mut full = branching(law, 300);
+    full.contract.max_replicas = 3;
+    for scenario in [expiring, full] {
+        let runs = runs(&scenario, 200);
+        assert_eq!(Metric::DispersionK.estimate(&runs), None);
+        let why = Metric::DispersionK.missing(&runs).unwrap();
+        assert!(why.contains("kept workers from children"), "{why}");
+    }
+}
+
+#[test]
 fn results_of_before_are_read_and_say_what_they_can() {
     let runs = runs(&branching(Offspring::Poisson(0.7), 300), 3);
     let mut old = serde_json::to_value(&runs[0]).unwrap();

@@ -19,11 +19,45 @@ use crate::private_files::{create, make_directory, put_new, random_id, read};
 /// How often a waiting call looks for its answer.
 const LOOK: Duration = Duration::from_millis(40);
 
+/// A hold's name: twelve hexadecimal digits, so that it leads to no other file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct HoldId(String);
+
+impl HoldId {
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for HoldId {
+    type Error = AnswerError;
+
+    fn try_from(text: String) -> Result<Self, AnswerError> {
+        let is_id = text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_id.then_some(Self(text)).ok_or(AnswerError::NoSuchHold)
+    }
+}
+
+impl From<HoldId> for String {
+    fn from(id: HoldId) -> Self {
+        id.0
+    }
+}
+
+impl std::fmt::Display for HoldId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// A call that waits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hold {
     /// Its name.
-    pub id: String,
+    pub id: HoldId,
     /// The run whose call it is; empty where a server was wrapped.
     #[serde(default)]
     pub run: String,
@@ -101,9 +135,9 @@ impl Holds {
     pub fn put(
         &self,
         wait: Duration,
-        make: impl FnOnce(String, u64, u64) -> Hold,
+        make: impl FnOnce(HoldId, u64, u64) -> Hold,
     ) -> io::Result<(Hold, Waiting)> {
-        let id = random_id()?;
+        let id = HoldId(random_id()?);
         let now = now_ms();
         let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         let hold = make(id.clone(), now, now.saturating_add(wait));
@@ -131,6 +165,7 @@ impl Holds {
                 .file_name()
                 .and_then(|name| name.to_str())
                 .unwrap_or_default();
+            let is_id = |id: &str| HoldId::try_from(id.to_owned()).is_ok();
             let is_hold = name.strip_suffix(".json").is_some_and(is_id);
             if is_hold && let Some(hold) = live(&path)? {
                 found.push(hold);
@@ -145,10 +180,7 @@ impl Holds {
     ///
     /// # Errors
     /// See [`AnswerError`].
-    pub fn answer(&self, id: &str, answer: &Answer) -> Result<Hold, AnswerError> {
-        if !is_id(id) {
-            return Err(AnswerError::NoSuchHold);
-        }
+    pub fn answer(&self, id: &HoldId, answer: &Answer) -> Result<Hold, AnswerError> {
         let hold = live(&self.hold(id))?.ok_or(AnswerError::NoSuchHold)?;
         if hold.deadline_ms <= now_ms() {
             return Err(AnswerError::NoSuchHold);
@@ -161,11 +193,11 @@ impl Holds {
         Ok(hold)
     }
 
-    fn hold(&self, id: &str) -> PathBuf {
+    fn hold(&self, id: &HoldId) -> PathBuf {
         self.directory.join(format!("{id}.json"))
     }
 
-    fn answer_file(&self, id: &str) -> PathBuf {
+    fn answer_file(&self, id: &HoldId) -> PathBuf {
         self.directory.join(format!("{id}.answer"))
     }
 }
@@ -236,10 +268,6 @@ fn live(path: &Path) -> io::Result<Option<Hold>> {
     Ok(serde_json::from_slice(&bytes).ok())
 }
 
-fn is_id(text: &str) -> bool {
-    text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
 fn now_ms() -> u64 {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -251,7 +279,7 @@ fn now_ms() -> u64 {
 mod tests {
     use super::*;
 
-    fn hold(id: String, opened_ms: u64, deadline_ms: u64) -> Hold {
+    fn hold(id: HoldId, opened_ms: u64, deadline_ms: u64) -> Hold {
         Hold {
             id,
             run: String::new(),
@@ -329,11 +357,11 @@ mod tests {
             by: String::new(),
             reason: String::new(),
         };
-        for id in [dead.id.as_str(), "../../../x", "", "zzzzzzzzzzzz"] {
-            assert!(
-                matches!(holds.answer(id, &answer), Err(AnswerError::NoSuchHold)),
-                "{id}"
-            );
+        let answered = holds.answer(&dead.id, &answer);
+        assert!(matches!(answered, Err(AnswerError::NoSuchHold)));
+        for id in ["../../../x", "", "zzzzzzzzzzzz", "0123456789ab/"] {
+            let id = HoldId::try_from(id.to_owned());
+            assert!(matches!(id, Err(AnswerError::NoSuchHold)), "{id:?}");
         }
     }
 

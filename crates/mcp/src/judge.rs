@@ -3,6 +3,8 @@
 use serde_json::Value;
 use std::time::Duration;
 
+use crate::holds::HoldId;
+
 /// A rule said no.
 pub const DENIED: i64 = -32010;
 /// An operator said no, or nobody answered in time.
@@ -93,7 +95,7 @@ pub struct Denial {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HoldTicket {
     /// Its name, for the operator.
-    pub id: String,
+    pub id: HoldId,
     /// How long it waits.
     pub deadline: Duration,
 }

@@ -14,7 +14,7 @@ use belljar_policy::{
 };
 use serde_json::Value;
 
-use crate::holds::{Hold, Holds, Waiting};
+use crate::holds::{Hold, HoldId, Holds, Waiting};
 use crate::host_paths::HostPaths;
 use crate::judge::{
     Ask, DENIED, Finished, HOLD_REFUSED, HoldAnswer, HoldTicket, Judge, Listed, Ruling,
@@ -75,9 +75,9 @@ pub struct PolicyJudge {
     watch: Mutex<Watch>,
     pins: Pins,
     holds: Holds,
-    waiting: Mutex<HashMap<String, Waiting>>,
+    waiting: Mutex<HashMap<HoldId, Waiting>>,
     /// Held and not answered, waited for or not.
-    open_holds: Mutex<HashSet<String>>,
+    open_holds: Mutex<HashSet<HoldId>>,
     /// What was said of calls that are not finished: for their record.
     refusals: Mutex<HashMap<(String, String), (String, String)>>,
     recorder: Box<dyn Recorder>,
@@ -245,7 +245,7 @@ impl PolicyJudge {
             ));
         };
         self.recorder.record(McpEvent::Held {
-            id: hold.id.clone(),
+            id: hold.id.to_string(),
             server: server.to_owned(),
             tool: hold.tool.clone(),
             code: code.to_owned(),
@@ -436,7 +436,7 @@ impl Judge for PolicyJudge {
             (HoldAnswer::TimedOut, _) => ("timed_out", String::new(), String::new()),
         };
         self.recorder.record(McpEvent::Answered {
-            id: ticket.id.clone(),
+            id: ticket.id.to_string(),
             answer: word.to_owned(),
             by,
             reason,

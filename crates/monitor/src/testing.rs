@@ -1,12 +1,12 @@
 //! Agents and events for tests.
 
 use belljar_api::{
-    AgentId, AgentPhase, AgentView, BudgetView, EventKind, LimitsView, NewEvent, Severity, Shown,
+    AgentPhase, AgentView, BudgetView, EventKind, LimitsView, Named, NewEvent, Severity, Shown,
     UsageNow,
 };
 
-pub(crate) fn id(text: &str) -> AgentId {
-    AgentId::new(text).unwrap()
+pub(crate) fn id<Id: Named>(text: &str) -> Id {
+    Id::from_path(Some(text)).unwrap()
 }
 
 pub(crate) fn agent(name: &str) -> AgentView {

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     fn message(number: usize) -> Arc<Live> {
-        let id = belljar_api::WorkerId::new(format!("w{number}")).expect("an id");
+        let id = belljar_api::AgentId::new(format!("w{number}")).expect("an id");
         Arc::new(Live::Forgotten(vec![id]))
     }
 

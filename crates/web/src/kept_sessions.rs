@@ -1,9 +1,9 @@
 //! Sessions on the disk, so that a daemon that is started anew logs nobody out. Of a cookie there is its hash alone: whoever reads
 //! the file can't take part in a session.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -52,14 +52,7 @@ impl SessionFile {
     }
 
     pub(crate) fn write(&self, sessions: &[KeptSession]) -> io::Result<()> {
-        let fresh = self.0.with_extension("new");
-        let _left_over = fs::remove_file(&fresh);
-        let mut file = OpenOptions::new()
-            .create_new(true)
-            .write(true)
-            .mode(0o600)
-            .open(&fresh)?;
-        file.write_all(&serde_json::to_vec(sessions).map_err(io::Error::other)?)?;
-        fs::rename(&fresh, &self.0)
+        let bytes = serde_json::to_vec(sessions).map_err(io::Error::other)?;
+        belljar_files::replace(&self.0, &bytes, belljar_files::PRIVATE)
     }
 }

@@ -7,7 +7,7 @@ mod support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use belljar_api::{Live, WorkerId};
+use belljar_api::{AgentId, Live};
 use belljar_web::{Feed, Role};
 use support::{PATIENCE, Peer, TestServer, request, token};
 
@@ -39,7 +39,7 @@ fn open(server: &TestServer, key: &str) -> Peer {
 }
 
 fn forgotten(ids: &[&str]) -> Arc<Live> {
-    let ids = ids.iter().map(|id| WorkerId::new(*id).unwrap());
+    let ids = ids.iter().map(|id| AgentId::new(*id).unwrap());
     Arc::new(Live::Forgotten(ids.collect()))
 }
 

@@ -6,6 +6,7 @@
 mod agent;
 mod budget;
 mod command;
+mod ids;
 mod operator;
 mod problem;
 mod supervisor;
@@ -18,6 +19,7 @@ pub use agent::{
 };
 pub use budget::{Amounts, Budget, BudgetView};
 pub use command::Command;
+pub use ids::{AgentId, AlertId, HoldId, ProposalName, SilenceId, WorkerId};
 pub use operator::{
     Because, ClockAcknowledged, ClockState, ClockView, ContractView, Counts, EndedBy,
     EngageRequest, Engagement, EpochBumped, KillReport, KillRequest, KillSwitchView, LedgerView,
@@ -26,4 +28,4 @@ pub use operator::{
 };
 pub use problem::Problem;
 pub use supervisor::*;
-pub use text::{InvalidText, Line, Name, Reason, Shown, WorkerId};
+pub use text::{InvalidText, Line, Name, Reason, Shown};

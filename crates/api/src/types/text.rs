@@ -148,58 +148,6 @@ impl<'de> Deserialize<'de> for Shown {
     }
 }
 
-/// The name of a worker: 1 to 64 letters, digits, `-` and `_`. It fits in a path as it is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(transparent)]
-pub struct WorkerId(String);
-
-impl WorkerId {
-    const MOST: usize = 64;
-
-    /// Takes a well-formed id.
-    pub fn new(text: impl Into<String>) -> Result<Self, InvalidText> {
-        let text = text.into();
-        check_length(&text, Self::MOST)?;
-        let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-        match text.chars().find(|c| !plain(c)) {
-            Some(bad) => Err(InvalidText::Character(bad)),
-            None => Ok(Self(text)),
-        }
-    }
-
-    /// The text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for WorkerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for WorkerId {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::new(String::deserialize(deserializer)?).map_err(D::Error::custom)
-    }
-}
-
-impl JsonSchema for WorkerId {
-    fn schema_name() -> Cow<'static, str> {
-        "WorkerId".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "pattern": "^[A-Za-z0-9_-]{1,64}$",
-            "description": "The name of a worker.",
-        })
-    }
-}
-
 /// The rule of [`is_unprintable`] for schemas.
 const PRINTABLE: &str =
     "^[^\\u0000-\\u001f\\u007f-\\u009f\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u2069\\ufeff]*$";
@@ -225,7 +173,7 @@ fn is_unprintable(c: char) -> bool {
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
-fn check_length(text: &str, most: usize) -> Result<(), InvalidText> {
+pub(super) fn check_length(text: &str, most: usize) -> Result<(), InvalidText> {
     match text.len() {
         0 => Err(InvalidText::Empty),
         have if have > most => Err(InvalidText::TooLong { have, most }),
@@ -278,14 +226,5 @@ mod tests {
         assert_eq!(Shown::command(&words).as_str(), "sh -c 'echo hello' ''");
         let long = vec!["x".repeat(1000); 1000];
         assert!(Shown::command(&long).as_str().len() <= Shown::MOST);
-    }
-
-    #[test]
-    fn worker_ids_fit_in_a_path() {
-        assert!(WorkerId::new("w-1_A").is_ok());
-        for bad in ["", "a/b", "a b", "..", "ä", "a%2f"] {
-            assert!(WorkerId::new(bad).is_err(), "{bad}");
-        }
-        assert!(WorkerId::new("x".repeat(65)).is_err());
     }
 }

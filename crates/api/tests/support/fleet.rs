@@ -8,11 +8,11 @@ use belljar_api::*;
 #[path = "proposals.rs"]
 mod proposals;
 
-fn id(text: &str) -> WorkerId {
-    WorkerId::new(text).unwrap()
+fn id<Id: Named>(text: &str) -> Id {
+    Id::from_path(Some(text)).unwrap()
 }
 
-pub fn agent(name: WorkerId, phase: AgentPhase) -> AgentView {
+pub fn agent(name: AgentId, phase: AgentPhase) -> AgentView {
     AgentView {
         id: name,
         name: Shown::new("an agent"),
@@ -52,7 +52,7 @@ pub fn agent(name: WorkerId, phase: AgentPhase) -> AgentView {
     }
 }
 
-pub fn detail(name: WorkerId) -> AgentDetail {
+pub fn detail(name: AgentId) -> AgentDetail {
     AgentDetail {
         agent: agent(name, AgentPhase::Running),
         keeper_pid: Some(42),
@@ -126,7 +126,7 @@ pub fn events() -> EventList {
     }
 }
 
-pub fn silence(number: WorkerId) -> SilenceView {
+pub fn silence(number: SilenceId) -> SilenceView {
     SilenceView {
         id: number,
         agent: None,
@@ -138,7 +138,7 @@ pub fn silence(number: WorkerId) -> SilenceView {
     }
 }
 
-pub fn alert(number: WorkerId, state: AlertState) -> AlertView {
+pub fn alert(number: AlertId, state: AlertState) -> AlertView {
     AlertView {
         id: number,
         kind: AlertKind::NetworkAnomaly,
@@ -336,7 +336,7 @@ pub fn answer(call: OperatorCall) {
     }
 }
 
-fn hold(id: WorkerId) -> HoldView {
+fn hold(id: HoldId) -> HoldView {
     HoldView {
         id,
         run: Shown::new("r1"),
@@ -356,7 +356,7 @@ pub fn ask(client: &mut Client) {
     let because = Because {
         reason: reason("seen"),
     };
-    let w1 = id("w1");
+    let w1: AgentId = id("w1");
     let agents = client
         .call::<ListAgents>(&FleetQuery { ended: Some(true) })
         .unwrap();

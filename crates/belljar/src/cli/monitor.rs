@@ -1,6 +1,6 @@
 //! The commands that look at a supervisor's agents over time.
 
-use belljar_api::{AgentId, AlertId, AlertKind, EventKind};
+use belljar_api::{AlertId, AlertKind, EventKind, SilenceId};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -83,7 +83,7 @@ pub(crate) enum Answer {
     /// Say that you have seen it
     Ack {
         /// Its number
-        #[arg(value_parser = agent_id)]
+        #[arg(value_parser = alert_id)]
         id: AlertId,
         /// Why; it goes on record
         #[arg(long, default_value = "seen")]
@@ -98,7 +98,7 @@ pub(crate) enum Answer {
 #[derive(Debug, Args)]
 pub(crate) struct Resolve {
     /// Its number
-    #[arg(value_parser = agent_id, required_unless_present_any = ["agent", "kind", "all"], conflicts_with_all = ["agent", "kind", "all"])]
+    #[arg(value_parser = alert_id, required_unless_present_any = ["agent", "kind", "all"], conflicts_with_all = ["agent", "kind", "all"])]
     pub(crate) id: Option<AlertId>,
     /// Those about this agent, by its name or whole id; `*` stands for any letters
     #[arg(long, value_name = "NAME")]
@@ -128,8 +128,8 @@ pub(crate) struct Silence {
     #[arg(long = "for", value_name = "TIME", value_parser = time, required_unless_present = "end")]
     pub(crate) lasts: Option<Duration>,
     /// End this silence instead, by its number
-    #[arg(long, value_name = "NUMBER", value_parser = agent_id, conflicts_with_all = ["agent", "kind", "lasts"])]
-    pub(crate) end: Option<AlertId>,
+    #[arg(long, value_name = "NUMBER", value_parser = silence_id, conflicts_with_all = ["agent", "kind", "lasts"])]
+    pub(crate) end: Option<SilenceId>,
     /// Why; it goes on record
     #[arg(long)]
     pub(crate) reason: String,
@@ -142,8 +142,12 @@ fn alert_kind(text: &str) -> Result<AlertKind, String> {
     serde_json::from_value(text.into()).map_err(|error| error.to_string())
 }
 
-fn agent_id(text: &str) -> Result<AgentId, String> {
-    AgentId::new(text).map_err(|error| error.to_string())
+fn alert_id(text: &str) -> Result<AlertId, String> {
+    AlertId::new(text).map_err(|error| error.to_string())
+}
+
+fn silence_id(text: &str) -> Result<SilenceId, String> {
+    SilenceId::new(text).map_err(|error| error.to_string())
 }
 
 /// A kind by its word in the protocol; the error names them all.

@@ -196,7 +196,7 @@ impl Office {
             print::out(&page);
             return Ok(exit::OK);
         }
-        std::fs::write(to, page).map_err(|error| {
+        super::put(to, page.as_bytes()).map_err(|error| {
             Failure::Invalid(
                 format!("{}: {error}", to.display()),
                 "name a file that can be written".into(),
@@ -384,7 +384,10 @@ impl Office {
                     return show(&driver, format);
                 }
                 Tick::Advanced(Stage::Done) | Tick::Ended => {
-                    return show(&driver, format);
+                    let is_back = driver.rollout().map(Rollout::stage) == Some(Stage::RolledBack);
+                    let shown = show(&driver, format)?;
+                    // Somebody else took it back: whoever promotes in a script must not take that for success.
+                    return Ok(if is_back { exit::NO } else { shown });
                 }
                 Tick::Advanced(_) => {}
                 Tick::RolledBack(_) => {

@@ -30,6 +30,16 @@ use crate::cli::{Cli, Command, Policy};
 use crate::exit::{self, Failure};
 use belljar_policy::Capability;
 
+/// Puts what was asked for into a file that was named: all of it, or what was there stays. A device or a pipe is written to.
+fn put(file: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    match std::fs::symlink_metadata(file) {
+        Ok(about) if !about.is_file() => std::fs::write(file, bytes),
+        Ok(about) => belljar_files::replace(file, bytes, about.permissions().mode() & 0o777),
+        Err(_) => belljar_files::replace(file, bytes, 0o644),
+    }
+}
+
 /// Carries a command out; the number is the exit code.
 pub(crate) fn dispatch(cli: Cli) -> Result<u8, Failure> {
     if supervisor::is_named() {

@@ -150,7 +150,7 @@ fn past_workers() -> Result<belljar_api::WorkerList, Failure> {
 /// The worker of that name, or whose id begins like this.
 fn find(operator: &mut Reached, given: &str) -> Result<WorkerId, Failure> {
     match operator.find(given) {
-        Ok(agent) => Ok(agent.id),
+        Ok(agent) => Ok(agent.id.worker()),
         // A family that no supervisor keeps has workers, and no agents.
         Err(_) => worker(operator, given),
     }

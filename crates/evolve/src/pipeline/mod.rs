@@ -377,7 +377,7 @@ impl<'a> Pipeline<'a> {
         let result = self.settled(&self.loaded.proposal.id, name, more, found, took);
         // Only what passed is worth keeping: a failure may have been the machine's. That it can't be kept costs time alone.
         if has_passed && std::fs::create_dir_all(&self.cache).is_ok() {
-            let _ = std::fs::write(&file, serde_json::to_vec(&result).unwrap_or_default());
+            let _ = crate::disk::replace(&file, &serde_json::to_vec(&result).unwrap_or_default());
         }
         tell(Progress::Ended(&result));
         result

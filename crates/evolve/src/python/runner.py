@@ -3,7 +3,8 @@
 This process imports nothing of the project. The tests run in processes forked from it, whose word counts only together with their end;
 then all that is left of them is killed. They run twice. Each time about half of them are made to fail: some, drawn anew, the first time,
 and the rest the second. So nobody in there knows which run of a test counts. Who passes everything passes those that must fail too, and
-is found out. The tests' sources come on standard input and are nowhere else: what lies where they were is empty.
+is found out. The tests' sources come on standard input and are nowhere else: what lies where they were is empty, and of the texts
+only code is left before anything of the project runs.
 """
 
 import ast
@@ -192,43 +193,55 @@ def import_paths(job):
     sys.path[at:at] = paths
 
 
-def serve(root, sources):
-    """Gives each hidden source out once, to whoever imports it. Then it is nowhere any more."""
-    left = {os.path.realpath(os.path.join(root, name)): text.encode() for name, text in sources.items()}
-    usual = importlib.machinery.SourceFileLoader.get_data
+def compiled(path, text, never):
+    """The code of a hidden source: as pytest takes it, if it is a test's or a conftest, else as Python does."""
+    try:
+        tree = ast.parse(text, filename=path)
+        if never is not None:
+            never.apply(tree)
+        if never is not None or os.path.basename(path) == "conftest.py":
+            rewrite.rewrite_asserts(tree, b"", path)
+        return compile(tree, path, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        # Without the line it is about.
+        return SyntaxError(f"{os.path.basename(path)}: {error.args[0] if error.args else ''}")
 
-    def get_data(self, path):
-        text = left.pop(os.path.realpath(path), None)
-        return usual(self, path) if text is None else text
+
+def serve(job, never):
+    """Makes code of each hidden source, and gives that out to whoever imports it. Nobody has the texts any more."""
+    root, sources, served = job["root"], job.pop("sources"), {}
+    for name in sorted(sources):
+        text = sources.pop(name)
+        path = os.path.join(root, name)
+        served[os.path.realpath(path)] = compiled(path, text.encode("latin-1"), never if name in job["files"] else None)
+    usual = importlib.machinery.SourceFileLoader.get_code
+    usual_rewrite = rewrite._rewrite_test
+
+    def given(path):
+        code = served.get(os.path.realpath(path))
+        if isinstance(code, SyntaxError):
+            raise code
+        return code
+
+    def get_code(self, name):
+        return given(self.get_filename(name)) or usual(self, name)
 
     def rewritten(fn, config):
-        text = left.pop(os.path.realpath(fn), None)
-        text = fn.read_bytes() if text is None else text
-        tree = ast.parse(text, filename=str(fn))
-        rewrite.rewrite_asserts(tree, b"", str(fn), config)
-        return os.stat(fn), compile(tree, str(fn), "exec", dont_inherit=True)
+        code = given(fn)
+        return usual_rewrite(fn, config) if code is None else (os.stat(fn), code)
 
-    importlib.machinery.SourceFileLoader.get_data = get_data
+    importlib.machinery.SourceFileLoader.get_code = get_code
     rewrite._rewrite_test = rewritten
 
 
 def child(job, pipe, token, draw):
     import_paths(job)
     os.chdir(job["root"])
-    serve(job["root"], job.pop("sources"))
+    never = Never(draw)
+    serve(job, never)
     sys.dont_write_bytecode = True
     teller = Teller(pipe, token)
-    never = Never(draw)
     setattr(builtins, SAME, same)
-    original = rewrite.rewrite_asserts
-    targets = {os.path.realpath(os.path.join(job["root"], name)) for name in job["files"]}
-
-    def spoiled(module, source, path=None, config=None):
-        if path is not None and os.path.realpath(path) in targets:
-            never.apply(module)
-        return original(module, source, path, config)
-
-    rewrite.rewrite_asserts = spoiled
     seen = watch(job["root"], job["changed"]) if job["changed"] else {}
     words = ["-q", "--tb=short", "-p", "no:cacheprovider", "--import-mode=append", "--rootdir", job["root"], "-o", "addopts=", *job["files"]]
     code = int(pytest.main(words, plugins=[teller, Spoiler(never)]))

@@ -178,13 +178,28 @@ class Names(ast.NodeVisitor):
 
     def visit_FunctionDef(self, node):
         self.names[node.name] += 1
+        self.annotated(getattr(node, "returns", None))
         self.generic_visit(node)
 
     visit_AsyncFunctionDef = visit_ClassDef = visit_FunctionDef
 
     def visit_arg(self, node):
         self.names[node.arg] += 1
+        self.annotated(node.annotation)
         self.generic_visit(node)
+
+    def visit_AnnAssign(self, node):
+        self.annotated(node.annotation)
+        self.generic_visit(node)
+
+    def annotated(self, node):
+        """An annotation in quotes is code to whoever asks what it means."""
+        texts = [text_of(part) for part in ast.walk(node)] if node is not None else []
+        for text in filter(None, texts):
+            try:
+                self.visit(ast.parse(text, mode="eval"))
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                pass
 
     def visit_keyword(self, node):
         if node.arg:

@@ -94,6 +94,13 @@ const ORDERS: &[&str] = &[
     "memory.md",
     "conventions.md",
     "replit.md",
+    "grok.md",
+    "jules.md",
+    "cline.md",
+    "heartbeat.md",
+    "airules.md",
+    "llms.md",
+    "llms-full.md",
     ".cursorrules",
     ".windsurfrules",
     ".clinerules",
@@ -111,6 +118,7 @@ const ORDERS: &[&str] = &[
 const ORDERS_IN: &[&str] = &[
     ".agent",
     ".agents",
+    ".aiassistant",
     ".aider",
     ".amazonq",
     ".augment",
@@ -120,16 +128,26 @@ const ORDERS_IN: &[&str] = &[
     ".continue",
     ".crush",
     ".cursor",
+    ".factory",
+    ".firebender",
     ".gemini",
     ".goose",
     ".junie",
+    ".kilocode",
     ".kiro",
     ".opencode",
+    ".openhands",
+    ".pi",
     ".qwen",
     ".roo",
+    ".tabnine",
+    ".trae",
     ".windsurf",
+    ".zencoder",
+    "microagents",
     "personas",
     "skills",
+    "subagents",
 ];
 
 /// The words of a name: `userAuth_token` is user, auth, token.
@@ -170,7 +188,14 @@ pub(super) fn is_instruction(path: &TreePath) -> bool {
         extension,
         "py" | "pyi" | "rs" | "js" | "mjs" | "cjs" | "jsx" | "ts" | "mts" | "cts" | "tsx"
     );
+    // Agents read them in whatever form of prose they are.
+    let is_prose = matches!(
+        extension,
+        "" | "markdown" | "mdx" | "mkd" | "rst" | "adoc" | "txt" | "text"
+    );
+    let is_order = |known: &&str| known.strip_suffix(".md") == Some(stem);
     ORDERS.contains(&name)
+        || is_prose && ORDERS.iter().any(is_order)
         || folded
             .split('/')
             .any(|part| ORDERS_IN.contains(&part) || part.starts_with(".aider"))
@@ -260,6 +285,13 @@ mod tests {
             "skills/search/run.sh",
             "agents/reviewer.md",
             ".mcp.json",
+            "CLAUDE.markdown",
+            "docs/AGENTS.rst",
+            "docs/Skill.txt",
+            "llms.txt",
+            ".trae/rules/project_rules.md",
+            ".openhands/microagents/repo.md",
+            "docs/subagents/tester.md",
         ] {
             assert!(is_instruction(&path(name)), "{name}");
         }
@@ -268,6 +300,8 @@ mod tests {
             "src/system.py",
             "docs/usage.md",
             "ecosystem.md",
+            "docs/memory_model.md",
+            "src/memory.py",
             "prompting/x.py",
         ] {
             assert!(!is_instruction(&path(name)), "{name}");

@@ -1,5 +1,7 @@
 //! The words that give a text away.
 
+use crate::lang::Lang;
+
 /// Names that a proposal may not bring in: code from text, ways around the interpreter, and around who judges.
 pub(super) const DENIED_PYTHON: &[&str] = &[
     "exec",
@@ -17,6 +19,9 @@ pub(super) const DENIED_PYTHON: &[&str] = &[
     "f_locals",
     "f_globals",
     "f_back",
+    "f_builtins",
+    "f_code",
+    "f_trace",
     "tb_frame",
     "gi_frame",
     "cr_frame",
@@ -27,9 +32,12 @@ pub(super) const DENIED_PYTHON: &[&str] = &[
     "_getframe",
     "_current_frames",
     "settrace",
+    "settrace_all_threads",
     "setprofile",
+    "setprofile_all_threads",
     "monitoring",
     "get_objects",
+    "get_referents",
     "get_referrers",
     "ctypes",
     "cffi",
@@ -45,8 +53,25 @@ pub(super) const DENIED_PYTHON: &[&str] = &[
     "execve",
     "execvp",
     "execvpe",
+    "execl",
+    "execle",
+    "execlp",
+    "execlpe",
+    "fork_exec",
+    "_posixsubprocess",
     "posix_spawn",
+    "posix_spawnp",
+    "spawnl",
+    "spawnle",
+    "spawnlp",
+    "spawnlpe",
+    "spawnv",
+    "spawnve",
+    "spawnvp",
+    "spawnvpe",
     "pickle",
+    "_pickle",
+    "cPickle",
     "marshal",
     "dill",
     "cloudpickle",
@@ -85,6 +110,11 @@ pub(super) const DENIED_PYTHON: &[&str] = &[
     "findCaller",
     "co_consts",
     "co_code",
+    "CodeType",
+    "ForwardRef",
+    "evaluate_forward_ref",
+    "_interpreters",
+    "_xxsubinterpreters",
     "__wrapped__",
     "__loader__",
     "__spec__",
@@ -121,6 +151,14 @@ const DENIED_MODULES: &[&str] = &[
     "trace",
     "typing.get_type_hints",
     "inspect.get_annotations",
+    "inspect.getframeinfo",
+    "inspect.getinnerframes",
+    "inspect.getouterframes",
+    "inspect.stack",
+    "inspect.trace",
+    "concurrent.interpreters",
+    "_frozen_importlib",
+    "_frozen_importlib_external",
     "zipimport",
 ];
 
@@ -182,8 +220,52 @@ pub(super) const DENIED_JAVASCRIPT: &[&str] = &[
     "v8",
     "reallyExit",
     "_load",
+    "_linkedBinding",
+    "internalBinding",
     "syncBuiltinESMExports",
+    "WebAssembly",
+    "prepareStackTrace",
 ];
+
+/// Modules of Node's with the like in them, and what runs text or other programs under names of its own.
+const DENIED_NODE: &[&str] = &[
+    "child_process",
+    "cluster",
+    "inspector",
+    "repl",
+    "test",
+    "v8",
+    "vm",
+    "wasi",
+    "worker_threads",
+];
+
+/// A text of a script as Node takes the name of a module: `node:vm` and `inspector/promises` are vm and inspector, and an address
+/// with code in it is code.
+pub(super) fn denied_module(text: &str) -> Option<&'static str> {
+    let is_code = text
+        .get(..5)
+        .is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"));
+    if is_code && text.to_ascii_lowercase().contains("javascript") {
+        return Some("code in an address");
+    }
+    let first = text.strip_prefix("node:")?.split('/').next()?;
+    DENIED_NODE.iter().find(|name| **name == first).copied()
+}
+
+/// Names that tell who calls, in languages in which they are no common words.
+pub(super) fn tells_who_calls(lang: Lang, name: &str) -> bool {
+    match lang {
+        Lang::JavaScript | Lang::TypeScript | Lang::Tsx => {
+            matches!(
+                name,
+                "callee" | "caller" | "captureStackTrace" | "getFunction"
+            )
+        }
+        Lang::Rust => matches!(name, "caller" | "track_caller" | "Location"),
+        Lang::Python => false,
+    }
+}
 pub(super) const DENIED_RUST: &[&str] = &[
     "unsafe",
     "asm",
@@ -193,6 +275,10 @@ pub(super) const DENIED_RUST: &[&str] = &[
     "link_section",
     "libloading",
     "dlopen",
+    // What puts a file, such as a test, into the program.
+    "include!",
+    "include_bytes",
+    "include_str",
 ];
 
 /// Names that make a proposal high, whatever else it is.
@@ -243,6 +329,14 @@ pub(super) const RAISED: &[&str] = &[
     "prototype",
     "process",
     "require",
+    "createRequire",
+    "createReadStream",
+    "openSync",
+    "readFile",
+    "readFileSync",
+    "readdirSync",
+    "read_dir",
+    "read_to_string",
     "Command",
     "TcpStream",
 ];
@@ -377,4 +471,20 @@ pub(super) const DIRECTIVES: &[&str] = &[
     "clippy::",
     "rustfmt",
     "#!",
+    // What runs a script reads what to install, how to compile and what to leave out from comments.
+    "# ///",
+    "/// <reference",
+    "/// <amd",
+    "cython:",
+    "distutils:",
+    "@jsx",
+    "@flow",
+    "__pure__",
+    "__no_side_effects__",
+    "@vite-ignore",
+    "webpackignore",
+    "webpackinclude",
+    "webpackmode",
+    "sourcemappingurl",
+    "sourceurl",
 ];

@@ -46,6 +46,9 @@ impl Estimate {
     pub(crate) fn point(value: f64, values: &[f64]) -> Self {
         let mut estimate = Self::spread(values);
         (estimate.mean, estimate.low, estimate.high) = (value, value, value);
+        if values.is_empty() {
+            (estimate.median, estimate.p95, estimate.max) = (value, value, value);
+        }
         estimate
     }
 

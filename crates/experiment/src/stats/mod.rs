@@ -126,10 +126,18 @@ impl Metric {
         }
         let LifeCounts { over, cut } = life_counts(runs);
         match self {
+            Self::R if runs.iter().all(|run| run.ages.is_some()) => Some(format!(
+                "the population doubled, and a limit or the end of the run stopped it: {cut} of {} lives were cut",
+                over + cut
+            )),
             Self::R => Some(format!(
                 "{cut} of {} lives were cut, and results of this version do not say at what age",
                 over + cut
             )),
+            Self::DispersionK if !is_cut(runs) && is_curbed(runs) => Some(
+                "limits, or ends that were not their own, kept workers from children they would have had"
+                    .to_owned(),
+            ),
             Self::DispersionK if is_cut(runs) => Some(format!(
                 "{cut} of {} lives were cut: how many children they would have had is not known",
                 over + cut
@@ -200,9 +208,19 @@ fn is_cut(runs: &[Run]) -> bool {
     100 * cut > over + cut
 }
 
+/// Whether limits kept workers from children, or more than one life in a hundred was ended by something else than itself.
+fn is_curbed(runs: &[Run]) -> bool {
+    let ends = runs.iter().flat_map(|run| &run.ends);
+    let (own, others) = ends.fold((0, 0), |(own, others), (code, count)| match code.as_str() {
+        "exited" => (own + count, others),
+        _ => (own, others + count),
+    });
+    reproduction::is_bounded(runs) || 100 * others > own + others
+}
+
 /// Of a negative binomial law with this mean and variance; none where children are no more unequal than by chance, or lives were cut.
 fn dispersion(runs: &[Run]) -> Option<f64> {
-    if is_cut(runs) {
+    if is_cut(runs) || is_curbed(runs) {
         return None;
     }
     let sum = |part: fn(&Run) -> u64| runs.iter().map(part).sum::<u64>() as f64;

@@ -4,10 +4,10 @@
 //! children are counted by the age at which they come, against those that reached that age: R is the sum of survival times
 //! births (the net reproduction rate of demography, with the actuarial estimate of what was cut). Whoever is born when a limit
 //! is met has no children for that reason, and whoever is born last has none at all: while generations grow, those count that came before
-//! the largest one.
+//! the largest one. Where a population doubled although it seems not to, and a limit or the end of the run stopped it, nobody can tell.
 
 use crate::rng::Stream;
-use crate::tally::Run;
+use crate::tally::{Run, RunEnd};
 
 use super::estimate::Estimate;
 
@@ -114,6 +114,30 @@ impl LifeTable {
     }
 }
 
+/// Whether there were twice as many boxes at once as there were roots.
+pub(super) fn doubles(runs: &[Run]) -> bool {
+    let sum = |of: fn(&Run) -> u64| runs.iter().map(of).sum::<u64>();
+    sum(|run| run.peak) >= 2 * sum(|run| run.roots)
+}
+
+/// Whether in more than one run of a hundred somebody had no child, or not all, for what the contract or the experiment allows.
+pub(super) fn is_bounded(runs: &[Run]) -> bool {
+    const BOUNDS: [&str; 4] = [
+        "deny_quota",
+        "deny_depth",
+        "deny_budget",
+        "deny_stop_condition",
+    ];
+    let is_refused = |run: &Run| BOUNDS.iter().any(|code| run.denials.contains_key(*code));
+    let is_bounded = |run: &&Run| run.end == RunEnd::TooMany || is_refused(run);
+    100 * runs.iter().filter(is_bounded).count() > runs.len()
+}
+
+/// Whether a number below one is no more than what stopped the population.
+fn is_hidden(runs: &[Run], r: f64) -> bool {
+    r < 1.0 && doubles(runs) && (is_bounded(runs) || super::is_cut(runs))
+}
+
 /// The largest generation, if it is not the first: those before it count.
 fn growing(runs: &[Run]) -> Option<u64> {
     let mut sizes: Vec<u64> = Vec::new();
@@ -131,7 +155,12 @@ fn growing(runs: &[Run]) -> Option<u64> {
     // The last class holds many generations, and is not one of them.
     sizes.truncate(crate::tally::MOST_DEPTHS);
     let largest = sizes.iter().copied().max()?;
-    let at = sizes.iter().position(|size| *size == largest)?;
+    let is_largest = |size: &u64| *size == largest;
+    // In a population that grows, generations of one size are of one size because each worker has a child.
+    let at = match doubles(runs) {
+        true => sizes.iter().rposition(is_largest)?,
+        false => sizes.iter().position(is_largest)?,
+    };
     (at > 0).then_some(at as u64)
 }
 
@@ -140,16 +169,16 @@ pub(super) fn reproduction(runs: &[Run]) -> Option<f64> {
     if runs.iter().any(|run| run.ages.is_none()) {
         return whole(runs);
     }
-    Some(LifeTable::of(runs.iter(), growing(runs)).read()?.r)
+    let r = LifeTable::of(runs.iter(), growing(runs)).read()?.r;
+    (!is_hidden(runs, r)).then_some(r)
 }
 
 /// Of results without ages: where every life is over, they are not needed, but for growth, which nobody sees.
 fn whole(runs: &[Run]) -> Option<f64> {
-    let (parents, children, roots) = runs.iter().fold((0, 0, 0), |sum, run| {
-        (sum.0 + run.parents, sum.1 + run.children, sum.2 + run.roots)
+    let (parents, children) = runs.iter().fold((0, 0), |sum, run| {
+        (sum.0 + run.parents, sum.1 + run.children)
     });
-    let doubles = runs.iter().map(|run| run.peak).sum::<u64>() >= 2 * roots;
-    let is_whole = life_counts(runs).cut == 0 && !doubles && parents > 0;
+    let is_whole = life_counts(runs).cut == 0 && !doubles(runs) && parents > 0;
     is_whole.then(|| children as f64 / parents as f64)
 }
 

@@ -50,13 +50,12 @@ pub fn risk(runs: &[Run], quota: u32) -> Risk {
     let r = Metric::R.estimate(runs);
     // Without an upper bound it may be anything; that alone says little.
     let grows = r.is_some_and(|r| r.mean >= 1.0 || (r.high >= 1.0 && r.high.is_finite()));
-    let sum = |of: fn(&Run) -> u64| runs.iter().map(of).sum::<u64>();
-    let doubles = sum(|run| run.peak) >= 2 * sum(|run| run.roots);
+    let doubles = super::reproduction::doubles(runs);
     let is_open = r.is_none_or(|r| r.high.is_infinite());
     let r0 = Metric::R0.estimate(runs).is_some_and(|r0| r0.mean >= 1.0);
     if full > 0.5 {
         Risk::High
-    } else if full >= 0.05 || grows || (is_open && doubles && r0) {
+    } else if full >= 0.05 || grows || (is_open && doubles && (r0 || r.is_none())) {
         Risk::Elevated
     } else if doubles || is_open || part(&|run| 2 * run.peak > u64::from(quota)) >= 0.05 {
         Risk::Guarded

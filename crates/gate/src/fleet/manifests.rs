@@ -1,11 +1,10 @@
 //! Manifests beside the log, each under its own digest: a box is gone soon, and what vouched for it must stay.
 //!
-//! The log holds the digest, so nothing here needs to be believed. A file is not synced: after a power cut one may be missing,
-//! which shows; the log itself says what ran.
+//! The log holds the digest, so nothing here needs to be believed. A manifest is on disk before the log names it.
 
-use std::fs::{self, DirBuilder, File};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use belljar_manifest::lineage::Digest;
@@ -43,11 +42,11 @@ impl ManifestStore {
         }
     }
 
-    /// Keeps a manifest. One that is there already is the same.
+    /// Keeps a manifest. One that is there already is the same; what lies there otherwise is none.
     pub(super) fn keep(&self, envelope: &[u8]) -> io::Result<Digest> {
         let digest = Digest::of(envelope);
         let path = self.path(&digest);
-        if path.exists() {
+        if self.read(&digest).is_ok() {
             return Ok(digest);
         }
         let directory = path.parent().unwrap_or(&self.place);
@@ -55,13 +54,8 @@ impl ManifestStore {
             .recursive(true)
             .mode(0o700)
             .create(directory)?;
-        let fresh = path.with_extension(format!("{}.new", std::process::id()));
-        let written = write(&fresh, envelope).and_then(|()| fs::rename(&fresh, &path));
-        if written.is_err() {
-            // A full disk must not leave a half one about; its name is not one that is looked for.
-            let _ = fs::remove_file(&fresh);
-        }
-        written.map(|()| digest)
+        belljar_files::replace(&path, envelope, belljar_files::PRIVATE)?;
+        Ok(digest)
     }
 
     /// The signed bytes of the manifest with this digest.
@@ -87,16 +81,6 @@ impl ManifestStore {
     }
 }
 
-fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut options = File::options();
-    let mut file = options
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)?;
-    file.write_all(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,10 +97,15 @@ mod tests {
             store.read(&other),
             Err(ManifestStoreError::Missing(_))
         ));
-        fs::write(store.path(&digest), b"forged").expect("a change");
-        assert!(matches!(
-            store.read(&digest),
-            Err(ManifestStoreError::Changed(_))
-        ));
+        for left in [b"forged".as_slice(), b""] {
+            std::fs::write(store.path(&digest), left).expect("a change");
+            assert!(matches!(
+                store.read(&digest),
+                Err(ManifestStoreError::Changed(_))
+            ));
+            // What a crash or somebody left under its name is not taken for it.
+            assert_eq!(store.keep(b"signed").expect("kept"), digest);
+            assert_eq!(store.read(&digest).expect("read"), b"signed");
+        }
     }
 }

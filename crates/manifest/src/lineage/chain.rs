@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use belljar_policy::Amount;
+use belljar_policy::{Amount, Budget};
 
+use super::capability_document::CapabilityDocument;
 use super::envelope::{Envelope, Verified};
 use super::ids::WorkerId;
+use super::payload::{ParentLink, Payload};
 use super::rejection::{RejectReason, Rejection};
 use crate::contract_file::MAX_GENERATIONS;
 use crate::keys::Keyset;
@@ -157,14 +159,37 @@ fn check_place(above: &[Verified], manifest: &Verified) -> Result<(), Rejection>
 /// # Errors
 /// `reject_chain` or `reject_epoch` when it does not follow, `reject_attenuation` when it has more.
 pub fn check_link(parent: &Verified, child: &Verified) -> Result<(), Rejection> {
-    check_descent(parent, child)?;
-    check_numbers(parent, child)?;
-    check_capability(parent, child)
+    // Taken apart whole: a field that nobody compares must not compile.
+    let Payload {
+        parent: link,
+        depth,
+        depth_ceiling,
+        seq,
+        epoch,
+        expires_ms,
+        capability,
+        budget,
+        // Each manifest's own: they name it, or say what it is for.
+        worker: _,
+        jti: _,
+        not_before_ms: _,
+        program: _,
+        state: _,
+        policy: _,
+        reason: _,
+    } = child.payload();
+    check_descent(parent, *link, (*depth, *seq, *epoch))?;
+    check_numbers(parent.payload(), *depth_ceiling, *expires_ms, budget)?;
+    check_capability(&parent.payload().capability, capability)
 }
 
-fn check_descent(parent: &Verified, child: &Verified) -> Result<(), Rejection> {
-    let (above, below) = (parent.payload(), child.payload());
-    let Some(link) = below.parent else {
+fn check_descent(
+    parent: &Verified,
+    link: Option<ParentLink>,
+    (depth, seq, epoch): (u32, u64, u64),
+) -> Result<(), Rejection> {
+    let above = parent.payload();
+    let Some(link) = link else {
         return Err(refuse("a root follows nobody"));
     };
     if link.worker != above.worker {
@@ -173,42 +198,48 @@ fn check_descent(parent: &Verified, child: &Verified) -> Result<(), Rejection> {
     if link.envelope != parent.digest() {
         return Err(refuse("the manifest names another manifest of its parent"));
     }
-    if above.depth.checked_add(1) != Some(below.depth) {
+    if above.depth.checked_add(1) != Some(depth) {
         return Err(refuse("the depth is not the parent's and one"));
     }
-    if below.seq <= above.seq {
+    if seq <= above.seq {
         return Err(refuse("the manifest was issued before its parent's"));
     }
-    if below.epoch < above.epoch {
+    if epoch < above.epoch {
         let detail = "the manifest is of an older epoch than its parent's";
         return Err(Rejection::new(RejectReason::Epoch, detail));
     }
     Ok(())
 }
 
-fn check_numbers(parent: &Verified, child: &Verified) -> Result<(), Rejection> {
-    let (above, below) = (parent.payload(), child.payload());
-    if below.depth_ceiling > above.depth_ceiling {
+fn check_numbers(
+    above: &Payload,
+    depth_ceiling: u32,
+    expires_ms: Option<u64>,
+    budget: &Budget,
+) -> Result<(), Rejection> {
+    if depth_ceiling > above.depth_ceiling {
         return Err(exceeds("depth ceiling"));
     }
     // A child that never ends outlives a parent that does.
     let end = |expires: Option<u64>| expires.unwrap_or(u64::MAX);
-    if end(below.expires_ms) > end(above.expires_ms) {
+    if end(expires_ms) > end(above.expires_ms) {
         return Err(exceeds("time"));
     }
-    if let Err(dimension) = below.budget.within(&above.budget) {
+    if let Err(dimension) = budget.within(&above.budget) {
         return Err(exceeds(format!("budget of {}", dimension.as_str())));
     }
     // The child itself is one of its parent's replicas.
-    let replicas = below.budget.replicas.plus(Amount::of(1));
+    let replicas = budget.replicas.plus(Amount::of(1));
     if replicas > above.budget.replicas {
         return Err(exceeds("budget of replicas"));
     }
     Ok(())
 }
 
-fn check_capability(parent: &Verified, child: &Verified) -> Result<(), Rejection> {
-    let (above, below) = (&parent.payload().capability, &child.payload().capability);
+fn check_capability(
+    above: &CapabilityDocument,
+    below: &CapabilityDocument,
+) -> Result<(), Rejection> {
     // Comparing costs more than a signature, and the same document is within itself.
     if above.digest() == below.digest() {
         return Ok(());

@@ -1,4 +1,5 @@
 use super::*;
+use crate::holds::HoldId;
 use crate::judge::{Ask, DENIED, Listed, Ruling};
 use serde_json::Value;
 use std::sync::Mutex;
@@ -29,7 +30,7 @@ fn ruled(name: &str) -> Ruling {
             hint: None,
         }),
         "slow" => Ruling::Hold(HoldTicket {
-            id: "h1".into(),
+            id: HoldId::try_from("0123456789ab".to_owned()).unwrap(),
             deadline: Duration::from_secs(1),
         }),
         _ => Ruling::Allow,

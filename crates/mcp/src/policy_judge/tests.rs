@@ -197,7 +197,7 @@ fn a_held_call_waits_for_an_answer_from_elsewhere_and_both_are_on_record() {
     assert!(
         events
             .iter()
-            .any(|event| matches!(event, McpEvent::Held { id, .. } if *id == ticket.id))
+            .any(|event| matches!(event, McpEvent::Held { id, .. } if *id == ticket.id.as_str()))
     );
     assert!(events.iter().any(|event| matches!(event, McpEvent::Answered { by, answer, .. } if by == "ann" && answer == "allowed")));
     // A ticket counts once.

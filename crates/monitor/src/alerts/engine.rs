@@ -12,7 +12,7 @@ use super::cause;
 use super::causes::Told;
 use super::lives::AgentRuns;
 use super::watch::{Armed, Watch};
-use super::{Over, is_about_an_agent, over, silence};
+use super::{Over, is_about_an_agent, over};
 use crate::clock::millis;
 use crate::settings::{AlertSettings, Rule};
 
@@ -484,7 +484,7 @@ impl Engine {
         let watch = self.watches.get(key);
         let agent = watch.and_then(|watch| watch.agent.clone());
         let mut alert = AlertView {
-            id: silence::id(self.last),
+            id: alert_id(self.last),
             kind: key.0,
             severity: rule.severity,
             agent_name: agent
@@ -544,6 +544,11 @@ fn key_of(alert: &AlertView) -> Key {
     let name = alert.agent_name.as_ref().map(Shown::as_str);
     let subject = name.or(alert.agent.as_ref().map(AgentId::as_str));
     (alert.kind, subject.map(str::to_owned))
+}
+
+fn alert_id(number: u64) -> AlertId {
+    // A number is letters enough for an id.
+    AlertId::new(number.to_string()).unwrap_or_else(|_| unreachable!("a number is an id"))
 }
 
 /// Whether its rule froze the agent.

@@ -1,7 +1,8 @@
 //! What people say about alerts: seen, dealt with, not now.
 
 use belljar_api::{
-    AgentId, AlertId, AlertKind, AlertState, AlertView, Shown, SilenceRequest, SilenceView,
+    AgentId, AlertId, AlertKind, AlertState, AlertView, Shown, SilenceId, SilenceRequest,
+    SilenceView,
 };
 
 use super::engine::{Change, Engine, NoSuchAlert};
@@ -70,7 +71,7 @@ impl Engine {
     }
 
     /// They are to be told again.
-    pub fn end_silence(&mut self, now: u64, id: &AlertId) -> Option<(SilenceView, Vec<Change>)> {
+    pub fn end_silence(&mut self, now: u64, id: &SilenceId) -> Option<(SilenceView, Vec<Change>)> {
         let holds = |silence: &&mut SilenceView| silence.id == *id && silence.until_ms > now;
         let silence = self.silences.iter_mut().find(holds)?;
         silence.until_ms = now;

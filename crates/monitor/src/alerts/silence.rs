@@ -1,6 +1,6 @@
 //! Silences: of which alerts nobody is told, until when.
 
-use belljar_api::{AgentId, AlertId, AlertKind, AlertView, Shown, SilenceView};
+use belljar_api::{AgentId, AlertKind, AlertView, Shown, SilenceId, SilenceView};
 
 /// Silences that may hold at once.
 pub(super) const MOST_SILENCES: usize = 1_000;
@@ -44,9 +44,9 @@ pub(super) fn holds_for(silence: &SilenceView, alert: &AlertView, now: u64) -> b
     silence.until_ms > now && concerns(agent, silence.kind, alert)
 }
 
-pub(super) fn id(number: u64) -> AlertId {
+pub(super) fn id(number: u64) -> SilenceId {
     // A number is letters enough for an id.
-    AlertId::new(number.to_string()).unwrap_or_else(|_| unreachable!("a number is an id"))
+    SilenceId::new(number.to_string()).unwrap_or_else(|_| unreachable!("a number is an id"))
 }
 
 #[cfg(test)]

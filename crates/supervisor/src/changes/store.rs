@@ -147,7 +147,9 @@ impl Store {
         let mut file = BufWriter::new(File::from(file));
         write(&mut file)?;
         file.flush()?;
-        Ok(renameat(&self.directory, &fresh, &self.directory, name)?)
+        file.get_ref().sync_all()?;
+        renameat(&self.directory, &fresh, &self.directory, name)?;
+        Ok(rustix::fs::fsync(&self.directory)?)
     }
 
     pub(super) fn write_roots(

@@ -60,23 +60,23 @@ impl Inner {
                 self.view(worker)
             }),
             OperatorCall::ReadAgent(asked) => {
-                let target = asked.target.clone();
+                let target = asked.target.worker();
                 answer(asked, |_| self.detail(known(&target)?));
             }
             OperatorCall::ListProcesses(asked) => {
-                let target = asked.target.clone();
+                let target = asked.target.worker();
                 answer(asked, |_| self.processes(known(&target)?));
             }
             OperatorCall::ReadOutput(asked) => {
-                let target = asked.target.clone();
+                let target = asked.target.worker();
                 answer(asked, |query| self.output(known(&target)?, &query));
             }
             OperatorCall::StopAgent(asked) => {
-                let target = asked.target.clone();
+                let target = asked.target.worker();
                 answer(asked, |request| self.stop(by, known(&target)?, &request));
             }
             OperatorCall::RestartAgent(asked) => {
-                let target = asked.target.clone();
+                let target = asked.target.worker();
                 answer(asked, |request| self.restart(by, known(&target)?, &request));
             }
             OperatorCall::StartDeclared(asked) => {

@@ -4,13 +4,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::apart::{make_private, write_whole};
+use crate::apart::make_private;
 use crate::error::RunError;
 use crate::state::StateDir;
 
@@ -116,11 +116,7 @@ impl DesiredState {
             return Ok(());
         };
         let bytes = serde_json::to_vec(mark)?;
-        let written = write_whole(&self.path(&name), |file| {
-            file.write_all(&bytes)?;
-            file.sync_all()
-        });
-        let written = written.and_then(|()| self.settle());
+        let written = belljar_files::replace(&self.path(&name), &bytes, belljar_files::PRIVATE);
         match &written {
             Ok(()) => marks.unsaved.remove(&name),
             Err(_) => marks.unsaved.insert(name),

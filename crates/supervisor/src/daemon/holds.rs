@@ -1,6 +1,6 @@
 //! Calls of MCP tools that wait for an operator: whoever holds them wrote them into the state directory.
 
-use belljar_api::{HoldAnswerRequest, HoldList, HoldView, Problem, Shown, Status, WorkerId};
+use belljar_api::{HoldAnswerRequest, HoldId, HoldList, HoldView, Problem, Shown, Status};
 use belljar_mcp::holds::{Answer, AnswerError, Hold, Holds};
 
 use super::Inner;
@@ -18,13 +18,14 @@ impl Inner {
     pub(super) fn answer_hold(
         &self,
         by: &str,
-        id: &WorkerId,
+        id: &HoldId,
         request: &HoldAnswerRequest,
     ) -> Result<HoldView, Refused> {
         let store = self.hold_store()?;
         let holds = store.list().map_err(unusable)?;
-        let waits = holds.iter().find(|hold| hold.id == id.as_str());
-        let shown = waits.and_then(view).ok_or_else(no_such)?;
+        let waits = holds.iter().find(|hold| hold.id.as_str() == id.as_str());
+        let hold = waits.ok_or_else(no_such)?;
+        let shown = view(hold).ok_or_else(no_such)?;
         let name = if request.allow {
             "allow_held_call"
         } else {
@@ -37,7 +38,7 @@ impl Inner {
             by: by.to_owned(),
             reason: request.reason.as_str().to_owned(),
         };
-        match store.answer(id.as_str(), &answer) {
+        match store.answer(&hold.id, &answer) {
             Ok(_) => Ok(shown),
             Err(AnswerError::NoSuchHold) => Err(no_such()),
             Err(AnswerError::Answered) => Err(Refused(
@@ -55,7 +56,7 @@ impl Inner {
 
 fn view(hold: &Hold) -> Option<HoldView> {
     Some(HoldView {
-        id: WorkerId::new(hold.id.clone()).ok()?,
+        id: HoldId::new(hold.id.as_str()).ok()?,
         run: Shown::new(&hold.run),
         server: Shown::new(&hold.server),
         tool: Shown::new(&hold.tool),

@@ -13,8 +13,8 @@ use super::past::Origin;
 use crate::apart::words::{Card, Ending, Sample};
 use crate::fleet::{Employed, Over};
 
-pub(super) fn id(worker: WorkerId) -> belljar_api::WorkerId {
-    crate::fleet::worker_id(worker)
+pub(super) fn id(worker: WorkerId) -> belljar_api::AgentId {
+    crate::fleet::worker_id(worker).into()
 }
 
 /// What is told of a declared agent that has no worker goes by this: the same for a name each time.

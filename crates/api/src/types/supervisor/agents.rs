@@ -6,10 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::DeclaredView;
-use crate::types::{BudgetView, Command, Name, Reason, Shown, WorkerId};
-
-/// An agent is named by its worker's id. An agent that is restarted keeps its name and gets a new id.
-pub type AgentId = WorkerId;
+use crate::types::{AgentId, BudgetView, Command, Name, Reason, Shown};
 
 /// Starts an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

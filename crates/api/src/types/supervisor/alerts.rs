@@ -3,11 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::AgentId;
-use crate::types::{Name, Reason, Shown, WorkerId};
-
-/// An alert's number, as it stands in a path.
-pub type AlertId = WorkerId;
+use crate::types::{AgentId, AlertId, Name, Reason, Shown, SilenceId};
 
 /// The alerts there are.
 #[derive(
@@ -190,7 +186,7 @@ pub struct SilenceRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SilenceView {
     /// Its number.
-    pub id: AlertId,
+    pub id: SilenceId,
     /// About whom; everybody where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Name>,

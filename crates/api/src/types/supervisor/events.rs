@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{AgentId, Severity};
-use crate::types::{Name, Shown};
+use super::Severity;
+use crate::types::{AgentId, Name, Shown};
 
 /// Which events. The newest come first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

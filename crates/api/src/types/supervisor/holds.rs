@@ -3,10 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::types::{Reason, Shown, WorkerId};
-
-/// A hold's name, as it stands in a path.
-pub type HoldId = WorkerId;
+use crate::types::{HoldId, Reason, Shown};
 
 /// Calls that wait, the oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

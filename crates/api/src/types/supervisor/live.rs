@@ -4,8 +4,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{AgentId, AgentView, AlertView, EventKind, EventView, HoldView, Severity};
-use crate::types::{Shown, StatusView};
+use super::{AgentView, AlertView, EventKind, EventView, HoldView, Severity};
+use crate::types::{AgentId, Shown, StatusView};
 
 /// One message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

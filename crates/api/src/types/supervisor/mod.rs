@@ -14,27 +14,26 @@ mod metrics;
 mod proposals;
 
 pub use agents::{
-    AgentDetail, AgentId, AgentList, AgentPhase, AgentView, Denial, DenialKind, End, EndCause,
-    FleetQuery, ImageView, LimitsView, OutputQuery, OutputReply, OutputStream, ProcessList,
-    ProcessView, RestartPolicy, RestartRequest, StartRequest, StopRequest, UsageNow,
+    AgentDetail, AgentList, AgentPhase, AgentView, Denial, DenialKind, End, EndCause, FleetQuery,
+    ImageView, LimitsView, OutputQuery, OutputReply, OutputStream, ProcessList, ProcessView,
+    RestartPolicy, RestartRequest, StartRequest, StopRequest, UsageNow,
 };
 pub use alerts::{
-    AlertId, AlertKind, AlertList, AlertQuery, AlertState, AlertView, AlertsResolved,
-    ResolveAlertsRequest, Response, ResponseTaken, Severity, SilenceList, SilenceRequest,
-    SilenceView,
+    AlertKind, AlertList, AlertQuery, AlertState, AlertView, AlertsResolved, ResolveAlertsRequest,
+    Response, ResponseTaken, Severity, SilenceList, SilenceRequest, SilenceView,
 };
 pub use declared::{
     AgentChange, ChangeOfAgent, DeclaredReply, DeclaredState, DeclaredView, ReloadReply,
     ReloadRequest, StartDeclaredRequest,
 };
 pub use events::{EventKind, EventList, EventQuery, EventView};
-pub use holds::{HoldAnswerRequest, HoldId, HoldList, HoldView};
+pub use holds::{HoldAnswerRequest, HoldList, HoldView};
 pub use ledger::{LedgerEntries, LedgerEntry, LedgerQuery, LedgerReport, ProofReply};
 pub use live::{Live, NewEvent};
 pub use metrics::{MetricsQuery, MetricsReply, Sample};
 pub use proposals::{
     CodeLine, CodePart, CodeTint, ProposalCommand, ProposalDetail, ProposalDigests, ProposalFile,
-    ProposalImpact, ProposalList, ProposalName, ProposalReason, ProposalReview, ProposalRisk,
-    ProposalRow, ProposalStage, ProposalStats, ProposalStatus, ReviewStatement, RolloutInstance,
-    RolloutStep, RolloutView, StageFact, StageVerdict,
+    ProposalImpact, ProposalList, ProposalReason, ProposalReview, ProposalRisk, ProposalRow,
+    ProposalStage, ProposalStats, ProposalStatus, ReviewStatement, RolloutInstance, RolloutStep,
+    RolloutView, StageFact, StageVerdict,
 };

@@ -6,10 +6,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::types::{Shown, WorkerId};
-
-/// A proposal's name, as it stands in a path.
-pub type ProposalName = WorkerId;
+use crate::types::{ProposalName, Shown};
 
 /// Proposals, the newest first, and what became of all of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -212,7 +212,7 @@ fn prove(log: LogKind, entry: u64, out: Option<&Path>) -> Result<u8, Failure> {
     let text = proof.with_extra(bytes).to_string();
     match out {
         None => print::out(&text),
-        Some(file) => std::fs::write(file, text).map_err(|error| {
+        Some(file) => super::put(file, text.as_bytes()).map_err(|error| {
             Failure::Invalid(
                 format!("{}: {error}", file.display()),
                 "name a file that you can write to".into(),

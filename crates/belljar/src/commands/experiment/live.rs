@@ -115,10 +115,14 @@ fn one_run(scenario: &Scenario, key: RunKey, directory: &Path) -> Result<Run, Fa
     let events = stage.record()?;
     let took = delays(scenario, key, &events);
     let took = serde_json::to_vec(&took).unwrap_or_default();
-    std::fs::write(place.join(DELAYS), took).map_err(|error| unusable(&place, &error))?;
+    let keep = |name: &str, bytes: &[u8]| {
+        belljar_files::replace(&place.join(name), bytes, 0o644)
+            .map_err(|error| unusable(&place, &error))
+    };
+    keep(DELAYS, &took)?;
     let (run, trace) = chronicle(scenario, key, events, &observed);
     let lives = serde_json::to_vec(&trace.lives).unwrap_or_default();
-    std::fs::write(place.join("lives.json"), lives).map_err(|error| unusable(&place, &error))?;
+    keep("lives.json", &lives)?;
     Ok(run)
 }
 

@@ -54,7 +54,7 @@ struct Waiting<'a> {
 impl<'a> Waiting<'a> {
     fn of_hold(hold: &'a Hold) -> Self {
         Self {
-            id: &hold.id,
+            id: hold.id.as_str(),
             tool: [&hold.server, &hold.tool],
             run: &hold.run,
             arguments: hold.arguments.to_string(),
@@ -136,8 +136,9 @@ pub(super) fn answer(arguments: &AnswerHold) -> Result<u8, Failure> {
         by: of_user(),
         reason: arguments.reason.clone(),
     };
-    let hold = holds
-        .answer(&arguments.id, &answer)
+    let id = belljar_mcp::holds::HoldId::try_from(arguments.id.clone());
+    let hold = id
+        .and_then(|id| holds.answer(&id, &answer))
         .map_err(|error| match error {
             AnswerError::Store(source) => store(source),
             other => invalid(

@@ -98,7 +98,9 @@ pub(crate) fn supervisor(command: Supervisor) -> Result<u8, Failure> {
                 reason: said(on.reason.clone())?,
                 subtree,
             };
-            let report = reached.client.call_on::<Kill>(&agent.id, &request)?;
+            let report = reached
+                .client
+                .call_on::<Kill>(&agent.id.worker(), &request)?;
             return Ok(super::replication::tell(on.format.output, &report));
         }
         Supervisor::Quarantine(on) => {
@@ -107,7 +109,7 @@ pub(crate) fn supervisor(command: Supervisor) -> Result<u8, Failure> {
             let because = because(&on)?;
             let view = reached
                 .client
-                .call_on::<Quarantine>(&agent.id, &because.into())?;
+                .call_on::<Quarantine>(&agent.id.worker(), &because.into())?;
             show(&on, &view, || {
                 super::replication::held(agent.name.as_str(), view.state) + "\n"
             });
@@ -118,7 +120,7 @@ pub(crate) fn supervisor(command: Supervisor) -> Result<u8, Failure> {
             let because = because(&on)?;
             let view = reached
                 .client
-                .call_on::<Release>(&agent.id, &because.into())?;
+                .call_on::<Release>(&agent.id.worker(), &because.into())?;
             show(&on, &view, || format!("{} goes on\n", agent.name));
         }
         Supervisor::Logs {
