@@ -16,13 +16,17 @@ use support::http::*;
 use support::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
+const PLACEHOLDER: &str = "placeholder-key";
 const VALUE: &str = "sk-REAL/SECRET+VALUE";
 
 fn secret() -> HeaderSecret {
     HeaderSecret {
+        name: "key".to_owned(),
+        placeholders: vec![PLACEHOLDER.to_owned()],
+        source: "{env: KEY}".to_owned(),
         domain: DomainPattern::parse(NAME).unwrap(),
         ports: Vec::new(),
-        place: SecretPlace::Bearer,
+        place: Some(SecretPlace::Bearer),
         value: SecretText::new(VALUE.to_owned()),
     }
 }
@@ -269,5 +273,45 @@ async fn what_names_another_path_is_taken_out_where_a_rule_has_paths() {
         );
         let seen = Arc::new(server.seen()).last().unwrap().headers.clone();
         assert_eq!(!format!("{seen:?}").contains("/admin"), dropped, "{seen:?}");
+    }
+}
+
+/// However it was put in, it is searched for in every form that comes of that.
+#[tokio::test]
+async fn a_secret_that_the_client_placed_never_comes_back_either() {
+    let server = Server::start(NAME, Wire::Tls, echoes).await;
+    let mut config = config(vec![allow(NAME, &[])]);
+    let authority = inspecting(&mut config, &server);
+    config.secrets = vec![HeaderSecret {
+        place: None,
+        ..secret()
+    }];
+    let bx = start(config);
+    for pair in [
+        "u:placeholder-key",
+        "us:placeholder-key",
+        "placeholder-key:",
+    ] {
+        let mut client = client_one(&bx, NAME, server.port, &authority).await;
+        let mut request = asking("/?key=placeholder-key");
+        let basic = format!("Basic {}", data_encoding::BASE64.encode(pair.as_bytes()));
+        request
+            .headers_mut()
+            .insert("authorization", basic.parse().unwrap());
+        let response = soon(client.send_request(request)).await.unwrap();
+        let (head, body) = response.into_parts();
+        let body = soon(body.collect()).await.unwrap();
+        let trailers = body.trailers().cloned();
+        let answer = format!("{head:?} {:?} {trailers:?}", body.to_bytes());
+        let basic = pair.replace(PLACEHOLDER, VALUE);
+        let encoded = data_encoding::BASE64.encode(basic.as_bytes());
+        let sent = &server.seen().pop().unwrap();
+        assert_eq!(sent.headers["authorization"], format!("Basic {encoded}"));
+        assert_eq!(sent.uri.query(), Some("key=sk-REAL%2FSECRET%2BVALUE"));
+        // All but what depends on the bytes around it.
+        let inner = data_encoding::BASE64.encode(VALUE.as_bytes());
+        for form in [VALUE, "sk-REAL%2FSECRET%2BVALUE", &encoded, &inner[..24]] {
+            assert!(!answer.contains(form), "{form}: {answer}");
+        }
     }
 }

@@ -58,10 +58,11 @@ static SECRET: Object = Object {
             PORTS,
             "The ports they get it on; an empty list is all of them.",
         ),
-        required(
+        field(
             "as",
             Shape::OneOf(&[Shape::Choice(&words(&["bearer"])), Shape::Variant(&PLACE)]),
-            "Where in a request it goes: bearer, or a header.",
+            "Where in a request it goes whatever the client sends there: bearer, or a header. Without it, only where the \
+             client put the placeholder.",
         ),
         field(
             "env",
@@ -218,9 +219,12 @@ fn secret(item: &Node<'_>, written: Written<'_>) -> Result<Rule<SecretRule>, Pro
         source: source(need("from")?, written)?,
         domain: secret_domain(need("domain")?)?,
         ports: Vec::new(),
-        place: place(need("as")?)?,
+        place: None,
         env: None,
     };
+    replace(&mut rule.place, item.get("as"), |node| {
+        place(node).map(Some)
+    })?;
     replace(&mut rule.ports, item.get("ports"), ports)?;
     replace(&mut rule.env, item.get("env"), |node| {
         placeholder(node).map(Some)

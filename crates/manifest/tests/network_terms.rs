@@ -172,7 +172,11 @@ fn what_is_not_said_is_not_there() {
         "network_egress_rules: [{domain: a.com}]\nsecrets: [{name: a, from: {env: A}, domain: a.com, as: {header: A}}]",
     );
     let place = &header.secrets[0].value.place;
-    assert_eq!(*place, SecretPlace::Header("a".to_owned()));
+    assert_eq!(*place, Some(SecretPlace::Header("a".to_owned())));
+    let bare = yaml(
+        "network_egress_rules: [{domain: a.com}]\nsecrets: [{name: a, from: {env: A}, domain: a.com}]",
+    );
+    assert_eq!(bare.secrets[0].value.place, None);
 }
 
 /// What holds a secret outside is not shown inside, whatever else the file opens.

@@ -168,7 +168,9 @@ fn forms(secret: &HeaderSecret) -> Vec<Zeroizing<Vec<u8>>> {
     let bare = value.trim();
     let scheme = bare.split_once(' ');
     // `Bearer …`, `Basic …`, `token …`: what counts is behind it.
-    if let (Some((_, credentials)), SecretPlace::Header(_)) = (scheme, &secret.place) {
+    if let Some((_, credentials)) = scheme
+        && secret.place != Some(SecretPlace::Bearer)
+    {
         plain.push(Zeroizing::new(credentials.trim().to_owned()));
     }
     let is_basic = scheme.is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("basic"));
@@ -231,18 +233,11 @@ fn written(text: &str) -> Vec<Zeroizing<Vec<u8>>> {
 mod tests {
     use std::sync::Arc;
 
-    use belljar_policy::DomainPattern;
-
     use super::*;
-    use crate::secret::SecretText;
 
     fn needles(value: &str) -> Arc<Needles> {
-        let secret = HeaderSecret {
-            domain: DomainPattern::parse("a.test").unwrap(),
-            ports: Vec::new(),
-            place: SecretPlace::Header("authorization".to_owned()),
-            value: SecretText::new(value.to_owned()),
-        };
+        let mut secret = HeaderSecret::of_test("key", "a.test", value);
+        secret.place = Some(SecretPlace::Header("authorization".to_owned()));
         Arc::new(Needles::of([secret].iter()).unwrap())
     }
 

@@ -23,7 +23,7 @@ pub(super) struct SecretWire {
     from: SourceWire,
     domain: DomainText,
     ports: Vec<u16>,
-    place: PlaceWire,
+    place: Option<PlaceWire>,
     env: Option<String>,
 }
 
@@ -122,7 +122,7 @@ impl SecretWire {
             from: SourceWire::of(source)?,
             domain: DomainText(domain.clone()),
             ports: ports.clone(),
-            place: PlaceWire::of(place),
+            place: place.as_ref().map(PlaceWire::of),
             env: env.clone(),
         })
     }
@@ -137,7 +137,7 @@ impl SecretWire {
             source: self.from.into_source()?,
             domain,
             ports: self.ports,
-            place: self.place.into_place()?,
+            place: self.place.map(PlaceWire::into_place).transpose()?,
             env: self.env,
         })
     }

@@ -21,9 +21,9 @@ pub struct SecretRule {
     pub domain: DomainPattern,
     /// The ports they get it on, sorted, each once; empty means all.
     pub ports: Vec<u16>,
-    /// Where in a request it goes.
-    #[serde(rename = "as")]
-    pub place: SecretPlace,
+    /// Where in a request it goes whatever the client sends there. Without one it goes only where the client put the placeholder.
+    #[serde(rename = "as", skip_serializing_if = "Option::is_none")]
+    pub place: Option<SecretPlace>,
     /// The variable that holds a placeholder inside the box, for clients that want one.
     pub env: Option<String>,
 }
@@ -157,32 +157,37 @@ impl SecretRule {
         self.ports.iter().all(is_open)
     }
 
-    /// Whether some request would get both, in the same place.
+    /// Whether some request would get both, in the same place. Placeholders differ, so they can't stand in the same one.
     #[must_use]
     pub fn collides_with(&self, other: &Self) -> bool {
-        self.place.header_name() == other.place.header_name()
+        let (Some(own), Some(others)) = (&self.place, &other.place) else {
+            return false;
+        };
+        own.header_name() == others.header_name()
             && self.domain.intersect(&other.domain).is_some()
             && ports::meet(&self.ports, &other.ports).is_some()
     }
 
     fn is_same_secret(&self, other: &Self) -> bool {
-        self.name == other.name && self.source == other.source && self.place == other.place
+        self.name == other.name && self.source == other.source
     }
 
-    /// Whether it is the same secret for the same hosts or more.
+    /// Whether it is the same secret for the same hosts or more, in the same places or more. Every secret goes where its placeholder
+    /// stands, so one without a place of its own goes nowhere else than any other does.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         let Self {
             domain,
             ports,
             env,
+            place,
             // What makes it the same secret.
             name: _,
             source: _,
-            place: _,
         } = other;
         self.is_same_secret(other)
             && self.domain.covers(domain)
             && ports::covers(&self.ports, ports)
+            && (place.is_none() || *place == self.place)
             && (env.is_none() || *env == self.env)
     }
 
@@ -194,6 +199,7 @@ impl SecretRule {
         Some(Self {
             domain: self.domain.intersect(&other.domain)?,
             ports: ports::meet(&self.ports, &other.ports)?,
+            place: self.place.clone().filter(|_| self.place == other.place),
             env: self.env.clone().filter(|_| self.env == other.env),
             ..self.clone()
         })
@@ -206,7 +212,10 @@ impl fmt::Display for SecretRule {
         if !self.ports.is_empty() {
             write!(f, " ports {:?}", self.ports)?;
         }
-        write!(f, " as {}", self.place)?;
+        match &self.place {
+            Some(place) => write!(f, " as {place}")?,
+            None => f.write_str(" where its placeholder stands")?,
+        }
         match &self.env {
             Some(name) => write!(f, ", placeholder in {name}"),
             None => Ok(()),
@@ -248,7 +257,7 @@ mod tests {
             source: SecretSource::Env("KEY".to_owned()),
             domain: DomainPattern::parse(domain).unwrap(),
             ports: ports.to_vec(),
-            place: SecretPlace::Bearer,
+            place: Some(SecretPlace::Bearer),
             env: None,
         }
     }
@@ -291,10 +300,13 @@ mod tests {
         let bearer = secret("*.example.com", &[443]);
         let mut header = secret("a.example.com", &[]);
         assert!(bearer.collides_with(&header));
-        header.place = SecretPlace::header("Authorization").unwrap();
+        header.place = SecretPlace::header("Authorization").ok();
         assert!(bearer.collides_with(&header));
-        header.place = SecretPlace::header("X-Api-Key").unwrap();
+        header.place = SecretPlace::header("X-Api-Key").ok();
         assert!(!bearer.collides_with(&header));
+        header.place = None;
+        assert!(!bearer.collides_with(&header) && !header.collides_with(&bearer));
+        assert!(!header.collides_with(&header));
         assert!(!bearer.collides_with(&secret("a.example.com", &[80])));
         assert!(!bearer.collides_with(&secret("b.org", &[])));
     }

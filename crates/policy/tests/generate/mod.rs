@@ -364,8 +364,9 @@ fn secrets() -> impl Strategy<Value = Vec<Rule<SecretRule>>> {
         select(DOMAINS),
         subsequence(PORTS.to_vec(), 0..=2),
         select(vec![
-            SecretPlace::Bearer,
-            SecretPlace::header("x-key").unwrap(),
+            None,
+            Some(SecretPlace::Bearer),
+            SecretPlace::header("x-key").ok(),
         ]),
         option::of(select(vec!["KEY_A", "KEY_B"])),
         origin(),

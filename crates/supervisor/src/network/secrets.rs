@@ -45,14 +45,34 @@ pub(super) fn values(
 
 /// The same, with where each goes.
 pub(super) fn headers(capability: &Capability, values: &[KnownSecret]) -> Vec<HeaderSecret> {
-    let rules = capability.secrets.iter().map(|rule| &rule.value);
+    let rules = || capability.secrets.iter().map(|rule| &rule.value);
+    // A secret for several kinds of hosts is several rules, and a client has one placeholder for it.
+    let placeholders = |secret: &SecretRule| {
+        let same = rules().filter(|other| other.source == secret.source);
+        same.map(placeholder).collect()
+    };
     let one = |(secret, known): (&SecretRule, &KnownSecret)| HeaderSecret {
+        name: secret.name.clone(),
+        placeholders: placeholders(secret),
+        source: spelled(&secret.source),
         domain: secret.domain.clone(),
         ports: secret.ports.clone(),
         place: secret.place.clone(),
         value: SecretText::new(known.value.to_string()),
     };
-    rules.zip(values).map(one).collect()
+    rules().zip(values).map(one).collect()
+}
+
+/// A source as a policy has it, but for what only whoever wrote it should see.
+fn spelled(source: &SecretSource) -> String {
+    match source {
+        SecretSource::Env(name) => format!("{{env: {name}}}"),
+        SecretSource::File(path) => format!("{{file: \"{path}\"}}"),
+        SecretSource::Command(words) => match words.first() {
+            Some(program) => format!("{{command: [{program}, …]}}"),
+            None => "{command: […]}".to_owned(),
+        },
+    }
 }
 
 /// What else the policy has of secrets, where a look at a variable or a file tells: the login of a proxy, what MCP
