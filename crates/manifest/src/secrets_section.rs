@@ -86,6 +86,11 @@ static FROM: Object = Object {
             "In this file, whole, without its final line end. The box does not see the file.",
         ),
         field(
+            "store",
+            Shape::Text { most: 64 },
+            "Under this name in your own store: belljar secret set NAME.",
+        ),
+        field(
             "command",
             Shape::List {
                 item: &Shape::Text { most: 4096 },
@@ -161,7 +166,8 @@ pub(crate) fn withhold<T>(capability: &mut Capability, rule: &Rule<T>, source: &
             let hidden = &mut capability.filesystem.hidden;
             hidden.push(Rule::new(path.clone(), rule.origin.clone()));
         }
-        SecretSource::Command(_) => {}
+        // The store is in the state directory, which no box sees.
+        SecretSource::Store(_) | SecretSource::Command(_) => {}
     }
 }
 
@@ -257,6 +263,9 @@ pub(crate) fn source(node: &Node<'_>, written: Written<'_>) -> Result<SecretSour
     }
     if let Some(node) = node.get("file") {
         return file(node, written).map(|rule| SecretSource::File(rule.value));
+    }
+    if let Some(node) = node.get("store") {
+        return secret_name(node).map(SecretSource::Store);
     }
     let Some(list) = node.get("command") else {
         return Err(unexpected(node));

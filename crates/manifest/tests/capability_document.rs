@@ -163,6 +163,10 @@ fn words_of_the_network_that_no_file_could_say_are_refused() {
         refused(|s| s.source = SecretSource::Command(Vec::new())),
         rule
     );
+    assert_eq!(
+        refused(|s| s.source = SecretSource::Store("a b".to_owned())),
+        rule
+    );
     let anywhere = |s: &mut SecretRule| {
         s.source = SecretSource::File(PathRule::AnyNamed("key".to_owned()));
     };
@@ -556,6 +560,7 @@ fn sources() -> impl Strategy<Value = SecretSource> {
     prop_oneof![
         "[A-Z_][A-Z0-9_]{0,8}".prop_map(SecretSource::Env),
         files().prop_map(SecretSource::File),
+        "[A-Za-z0-9_.-]{1,64}".prop_map(SecretSource::Store),
         vec("[^\0]{1,8}", 1..4).prop_map(SecretSource::Command),
     ]
 }

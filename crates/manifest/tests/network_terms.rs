@@ -220,6 +220,7 @@ fn mistakes_are_named_and_secrets_are_not_repeated() {
         ("no source", secret("name: x, from: {}, domain: a.com, as: bearer")),
         ("two sources", secret("name: x, from: {env: X, file: y}, domain: a.com, as: bearer")),
         ("an unknown source", secret("name: x, from: {vault: y}, domain: a.com, as: bearer")),
+        ("a stored secret that can't be one", secret("name: x, from: {store: SECRET-VALUE and more}, domain: a.com")),
         ("an empty command", secret("name: x, from: {command: []}, domain: a.com, as: bearer")),
         ("a directory", secret("name: x, from: {file: ~/}, domain: a.com, as: bearer")),
         ("no header", secret("name: x, from: {env: X}, domain: a.com, as: {}")),

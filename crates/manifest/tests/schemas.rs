@@ -75,6 +75,7 @@ fn schema_and_decoder_accept_the_same_documents() {
             {"name": "a", "from": {"env": "A"}, "domain": "a.b", "as": "bearer", "env": "B"},
             {"name": "b", "from": {"command": ["x"]}, "domain": "a.b", "ports": [1], "as": {"header": "h"}},
             {"name": "c", "from": {"env": "C"}, "domain": "a.b"},
+            {"name": "d", "from": {"store": "d.key"}, "domain": "a.b"},
         ]}),
         json!({"env_allowlist": ["x".repeat(4096), "\u{1f980}".repeat(4096)]}),
     ] {

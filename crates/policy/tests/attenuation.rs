@@ -436,6 +436,7 @@ fn secrets() {
     assert_eq!(other(|_| {}), Ok(()));
     // Whoever may name another source may have any secret of the host's.
     assert!(other(|s| s.source = SecretSource::Command(vec!["cat".to_owned()])).is_err());
+    assert!(other(|s| s.source = SecretSource::Store("openai".to_owned())).is_err());
     assert!(other(|s| s.place = SecretPlace::header("x-echo").ok()).is_err());
     // Where the placeholder stands, every secret goes: without a place of its own it goes to fewer.
     assert_eq!(other(|s| s.place = None), Ok(()));

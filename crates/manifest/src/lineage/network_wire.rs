@@ -32,6 +32,7 @@ pub(super) struct SecretWire {
 pub(super) enum SourceWire {
     Env(String),
     File(PathText),
+    Store(String),
     Command(Vec<String>),
 }
 
@@ -169,6 +170,7 @@ impl SourceWire {
         Ok(match source {
             SecretSource::Env(name) => Self::Env(name.clone()),
             SecretSource::File(path) => Self::File(PathText::of(path)?),
+            SecretSource::Store(name) => Self::Store(name.clone()),
             SecretSource::Command(words) => Self::Command(words.clone()),
         })
     }
@@ -180,6 +182,10 @@ impl SourceWire {
                 Ok(SecretSource::Env(name))
             }
             Self::File(path) => one_file(path).map(SecretSource::File),
+            Self::Store(name) => {
+                sayable(is_secret_name(&name))?;
+                Ok(SecretSource::Store(name))
+            }
             Self::Command(words) => {
                 let plain = |word: &String| !word.is_empty() && !word.contains('\0');
                 sayable(!words.is_empty() && words.iter().all(plain))?;

@@ -36,6 +36,8 @@ pub enum SecretSource {
     Env(String),
     /// In this file, whole, without its final line end.
     File(PathRule),
+    /// Under this name in the user's own store.
+    Store(String),
     /// What this program prints, without its final line end. It runs outside the box, without a shell.
     Command(Vec<String>),
 }
@@ -228,6 +230,7 @@ impl fmt::Display for SecretSource {
         match self {
             Self::Env(name) => write!(f, "the variable {name}"),
             Self::File(path) => write!(f, "the file {path}"),
+            Self::Store(name) => write!(f, "the stored secret {name}"),
             // Its arguments may be long, and are nobody's business in a message.
             Self::Command(words) => match words.first() {
                 Some(program) => write!(f, "the program {program}"),

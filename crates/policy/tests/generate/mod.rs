@@ -356,6 +356,7 @@ fn secrets() -> impl Strategy<Value = Vec<Rule<SecretRule>>> {
     let sources = vec![
         SecretSource::Env("A".to_owned()),
         SecretSource::File(PathRule::parse("~/key").unwrap()),
+        SecretSource::Store("key".to_owned()),
         SecretSource::Command(vec!["pass".to_owned()]),
     ];
     let rule = (

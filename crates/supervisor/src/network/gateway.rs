@@ -42,7 +42,7 @@ impl Gateway {
             config.limits.connections = most;
         }
         config.secrets = secrets::headers(capability, &outlook.secrets);
-        config.upstream_proxy = proxy::resolve(capability, &outlook.places)?;
+        config.upstream_proxy = proxy::resolve(capability, &outlook.reader)?;
         let budget = budget.unwrap_or_else(|| own_budget(capability));
         config.llm = llm(&outlook, capability, &budget)?;
         Ok(Prepared {
