@@ -3,9 +3,12 @@
 
 mod support;
 
+use std::fs;
+use std::process::Stdio;
+
 use serde_json::Value;
 use support::{
-    Outcome, Who, World, assert_recorded, codes, for_each_user_in_a_world,
+    Outcome, Who, World, assert_recorded, codes, eventually, for_each_user_in_a_world,
     on_other_tiers_in_a_world,
 };
 
@@ -153,7 +156,69 @@ fn a_secret_for_another_host_goes_by_the_same_placeholder(who: Who) {
     assert_eq!(codes(&outcome), [""; 0]);
 }
 
+/// A token that is good for less long than the box runs.
+fn a_secret_is_refreshed_while_the_box_runs(who: Who) {
+    let mut world = World::new(who);
+    let place = world.jail.base.join("tokens");
+    let (token, failed) = (place.join("token"), place.join("failed"));
+    let [first, second] = ["tok-1-5eaf00d", "tok-2-cab1e77"].map(|front| format!("{front}-9b20"));
+    world.jail.put(&token, &first);
+    let script = format!(
+        "cat {} && exit; echo >>{}; exit 1",
+        token.display(),
+        failed.display()
+    );
+    world.rules(
+        &["{domain: first.example.com, ports: [443], rate_limit_per_min: 60000}"],
+        &format!(
+            "secrets:\n  - {{name: first, from: {{command: [sh, -c, \"{script}\"], refresh: 1}}, domain: first.example.com, env: FIRST_KEY}}\n"
+        ),
+    );
+    let mut command = world.jail.json_command(&[
+        "/bin/sh",
+        "-euc",
+        "until [ -e done ]; do curl --silent --fail --header \"X-Api-Key: $FIRST_KEY\" https://first.example.com/; done",
+    ]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("start the box");
+    let last = || {
+        let seen = world.seen_since(0, "http");
+        let last = seen.last().map(|seen| seen["headers"]["x-api-key"].clone());
+        last.unwrap_or_default()
+    };
+    eventually("the first token arrives", || {
+        (last() == first).then_some(())
+    });
+    world.jail.put(&token, &second);
+    eventually("the second token arrives", || {
+        (last() == second).then_some(())
+    });
+    fs::remove_file(&token).expect("no more tokens");
+    // The second time it is on record that it failed the first time.
+    eventually("the command has failed", || {
+        let failures = fs::read_to_string(&failed).unwrap_or_default();
+        (failures.lines().count() >= 2).then_some(())
+    });
+    let before = world.seen().len();
+    eventually("it goes on with what it has", || {
+        (world.seen().len() > before).then_some(())
+    });
+    let done = world.jail.work.join("done");
+    world.jail.put(&done, "");
+    let outcome = world.jail.conclude(child);
+    outcome.assert_exit(0);
+    assert_eq!(last(), second);
+    assert_eq!(codes(&outcome), ["deny_secret_refresh"]);
+    let said = outcome.json.to_string();
+    assert!(said.contains("its last value is used on"), "{said}");
+    assert!(!said.contains(&first) && !said.contains(&second), "{said}");
+    // One that can't be had at the start is no start.
+    let outcome = world.jail.run(&["true"]);
+    assert_eq!(outcome.code(), 122, "{outcome:#?}");
+}
+
 for_each_user_in_a_world!(
+    a_secret_is_refreshed_while_the_box_runs,
     libraries_need_no_header_in_the_policy,
     a_secret_is_put_in_wherever_a_client_put_its_placeholder,
     a_placeholder_elsewhere_stays_one_and_is_told,

@@ -414,6 +414,9 @@ fn hint(code: RefusalCode, host: &str, port: Option<u16>) -> String {
                 .to_owned()
         }
         RefusalCode::SecretHost => format!("give {host} a secret of its own under `secrets`"),
+        RefusalCode::SecretRefresh => {
+            "see that the command of `from` can print the secret again".to_owned()
+        }
         RefusalCode::Internal => {
             "a fault in Belljar: please report the place that is named".to_owned()
         }

@@ -6,7 +6,7 @@ mod support;
 
 use std::sync::Arc;
 
-use belljar_egress::{HeaderSecret, RefusalCode, SecretPlace, SecretText};
+use belljar_egress::{HeaderSecret, LiveSecret, RefusalCode, SecretPlace, SecretText};
 use belljar_policy::{DomainPattern, HttpTerms, WebSocket};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, StreamBody};
@@ -27,7 +27,7 @@ fn secret() -> HeaderSecret {
         domain: DomainPattern::parse(NAME).unwrap(),
         ports: Vec::new(),
         place: Some(SecretPlace::Bearer),
-        value: SecretText::new(VALUE.to_owned()),
+        value: LiveSecret::new(SecretText::new(VALUE.to_owned())),
     }
 }
 
@@ -313,5 +313,43 @@ async fn a_secret_that_the_client_placed_never_comes_back_either() {
         for form in [VALUE, "sk-REAL%2FSECRET%2BVALUE", &encoded, &inner[..24]] {
             assert!(!answer.contains(form), "{form}: {answer}");
         }
+    }
+}
+
+/// A value that was replaced may come back yet, and the one that took its place on a connection that was there before it.
+#[tokio::test]
+async fn neither_a_replaced_secret_nor_its_successor_comes_back() {
+    let server = Server::start(NAME, Wire::Tls, echoes).await;
+    let mut config = config(vec![allow(NAME, &[])]);
+    let authority = inspecting(&mut config, &server);
+    let live = LiveSecret::new(SecretText::new("sk-FIRST-value-1".to_owned()));
+    config.secrets = vec![HeaderSecret {
+        value: live.clone(),
+        ..secret()
+    }];
+    let bx = start(config);
+    let mut client = client_one(&bx, NAME, server.port, &authority).await;
+    for (value, other) in [
+        ("sk-FIRST-value-1", "sk-SECOND-value-2"),
+        ("sk-SECOND-value-2", "sk-FIRST-value-1"),
+    ] {
+        live.replace(SecretText::new(value.to_owned()));
+        soon(client.ready()).await.unwrap();
+        // The agent says the other one itself, as a host would that kept it.
+        let mut request = asking(&format!("/?said={other}"));
+        let placeholder = "Bearer placeholder-key".parse().unwrap();
+        request.headers_mut().insert("x-api-key", placeholder);
+        let response = soon(client.send_request(request)).await.unwrap();
+        let (head, body) = response.into_parts();
+        let body = soon(body.collect()).await.unwrap().to_bytes();
+        let answer = format!("{head:?} {body:?}");
+        let sent = &server.seen().pop().unwrap();
+        assert_eq!(sent.headers["authorization"], format!("Bearer {value}"));
+        assert_eq!(sent.headers["x-api-key"], format!("Bearer {value}"));
+        assert!(!answer.contains(value), "{value}: {answer}");
+        assert!(
+            value.contains("FIRST") || !answer.contains(other),
+            "{answer}"
+        );
     }
 }

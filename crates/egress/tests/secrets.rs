@@ -4,7 +4,7 @@
 
 mod support;
 
-use belljar_egress::{HeaderSecret, RefusalCode, SecretPlace, SecretText};
+use belljar_egress::{HeaderSecret, LiveSecret, RefusalCode, SecretPlace, SecretText};
 use belljar_policy::{DomainPattern, HttpTerms};
 use hyper::{Method, Request};
 use support::http::*;
@@ -32,7 +32,7 @@ fn bare(name: &str, domain: &str, value: &str) -> HeaderSecret {
         domain: DomainPattern::parse(domain).unwrap(),
         ports: Vec::new(),
         place: None,
-        value: SecretText::new(value.to_owned()),
+        value: LiveSecret::new(SecretText::new(value.to_owned())),
     }
 }
 

@@ -7,12 +7,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use belljar_policy::{
-    Capability, DomainPattern, EnvPolicy, PathRule, ProxyPlace, ProxyResolution, ProxyTerms, Rule,
-    SecretPlace, SecretRule, SecretSource, decide_env, is_secret_name, is_variable_name,
+    Capability, DomainPattern, EnvPolicy, MOST_REFRESH, PathRule, ProxyPlace, ProxyResolution,
+    ProxyTerms, Rule, SecretPlace, SecretRule, SecretSource, decide_env, is_secret_name,
+    is_variable_name,
 };
 
 use crate::capability_file::{MOST_ITEMS, PATH, PORTS, words};
-use crate::decode::{Written, domain, ports, replace, text, unexpected};
+use crate::decode::{Written, domain, ports, replace, text, unexpected, whole};
 use crate::node::{Node, Problem};
 use crate::shape::{Field, Object, Shape, field, required};
 
@@ -47,7 +48,15 @@ static SECRET: Object = Object {
             NAME,
             "What it is called in messages and records: letters, digits, dots and hyphens.",
         ),
-        required("from", Shape::Variant(&FROM), "Where it is on the host."),
+        required(
+            "from",
+            Shape::VariantWith {
+                object: &FROM_REFRESHED,
+                extra: "refresh",
+                beside: "command",
+            },
+            "Where it is on the host.",
+        ),
         required(
             "domain",
             Shape::Text { most: 4096 },
@@ -78,28 +87,48 @@ pub(crate) const SOURCE: Shape = Shape::Variant(&FROM);
 static FROM: Object = Object {
     name: "from",
     doc: "Where a secret is on the host.",
+    fields: &[ENV, FILE, STORE, COMMAND],
+};
+
+/// The same, for a secret that is put into requests for as long as the box runs.
+static FROM_REFRESHED: Object = Object {
+    name: "from",
+    doc: "Where a secret is on the host.",
     fields: &[
-        field("env", NAME, "In this environment variable."),
+        ENV,
+        FILE,
+        STORE,
+        COMMAND,
         field(
-            "file",
-            PATH,
-            "In this file, whole, without its final line end. The box does not see the file.",
-        ),
-        field(
-            "store",
-            Shape::Text { most: 64 },
-            "Under this name in your own store: belljar secret set NAME.",
-        ),
-        field(
-            "command",
-            Shape::List {
-                item: &Shape::Text { most: 4096 },
-                most: 256,
+            "refresh",
+            Shape::Whole {
+                least: 1,
+                most: MOST_REFRESH as u64,
             },
-            "What this program prints. It is started outside the box, without a shell.",
+            "Run the command again every so many seconds: less than what it prints is good for.",
         ),
     ],
 };
+
+const ENV: Field = field("env", NAME, "In this environment variable.");
+const FILE: Field = field(
+    "file",
+    PATH,
+    "In this file, whole, without its final line end. The box does not see the file.",
+);
+const STORE: Field = field(
+    "store",
+    Shape::Text { most: 64 },
+    "Under this name in your own store: belljar secret set NAME.",
+);
+const COMMAND: Field = field(
+    "command",
+    Shape::List {
+        item: &Shape::Text { most: 4096 },
+        most: 256,
+    },
+    "What this program prints. It is started outside the box, without a shell.",
+);
 
 static PLACE: Object = Object {
     name: "as",
@@ -227,7 +256,10 @@ fn secret(item: &Node<'_>, written: Written<'_>) -> Result<Rule<SecretRule>, Pro
         ports: Vec::new(),
         place: None,
         env: None,
+        refresh: None,
     };
+    let refreshed = item.get("from").and_then(|from| from.get("refresh"));
+    replace(&mut rule.refresh, refreshed, |node| whole(node).map(Some))?;
     replace(&mut rule.place, item.get("as"), |node| {
         place(node).map(Some)
     })?;

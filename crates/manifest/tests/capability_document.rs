@@ -138,6 +138,7 @@ fn words_of_the_network_that_no_file_could_say_are_refused() {
         ports: vec![443],
         place: Some(SecretPlace::Header("x-api-key".to_owned())),
         env: None,
+        refresh: None,
     };
     let refused = |edit: fn(&mut SecretRule)| {
         let mut capability = support::capability();
@@ -163,6 +164,14 @@ fn words_of_the_network_that_no_file_could_say_are_refused() {
         refused(|s| s.source = SecretSource::Command(Vec::new())),
         rule
     );
+    assert_eq!(refused(|s| s.refresh = Some(60)), rule);
+    fn again(rule: &mut SecretRule, seconds: u32) {
+        rule.source = SecretSource::Command(vec!["x".to_owned()]);
+        rule.refresh = Some(seconds);
+    }
+    assert_eq!(refused(|s| again(s, 60)), None);
+    assert_eq!(refused(|s| again(s, 0)), rule);
+    assert_eq!(refused(|s| again(s, 86_401)), rule);
     assert_eq!(
         refused(|s| s.source = SecretSource::Store("a b".to_owned())),
         rule
@@ -582,16 +591,27 @@ fn secrets() -> impl Strategy<Value = SecretRule> {
     ];
     let name = "[A-Za-z0-9_.-]{1,64}";
     let env = option::of("[A-Za-z_][A-Za-z0-9_]{0,8}");
-    (name, sources(), patterns(), some_ports(), place, env).prop_map(
-        |(name, source, domain, ports, place, env)| SecretRule {
-            name,
-            source,
-            domain,
-            ports,
-            place,
-            env,
-        },
+    let refresh = option::of(1..=86_400_u32);
+    (
+        name,
+        sources(),
+        patterns(),
+        some_ports(),
+        place,
+        env,
+        refresh,
     )
+        .prop_map(
+            |(name, source, domain, ports, place, env, refresh)| SecretRule {
+                refresh: refresh.filter(|_| matches!(source, SecretSource::Command(_))),
+                name,
+                source,
+                domain,
+                ports,
+                place,
+                env,
+            },
+        )
 }
 
 fn published() -> impl Strategy<Value = PublishedPort> {

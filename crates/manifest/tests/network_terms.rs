@@ -221,6 +221,8 @@ fn mistakes_are_named_and_secrets_are_not_repeated() {
         ("two sources", secret("name: x, from: {env: X, file: y}, domain: a.com, as: bearer")),
         ("an unknown source", secret("name: x, from: {vault: y}, domain: a.com, as: bearer")),
         ("a stored secret that can't be one", secret("name: x, from: {store: SECRET-VALUE and more}, domain: a.com")),
+        ("a file that is refreshed", secret("name: x, from: {file: ~/x, refresh: 60}, domain: a.com")),
+        ("nothing that is refreshed", secret("name: x, from: {refresh: 60}, domain: a.com")),
         ("an empty command", secret("name: x, from: {command: []}, domain: a.com, as: bearer")),
         ("a directory", secret("name: x, from: {file: ~/}, domain: a.com, as: bearer")),
         ("no header", secret("name: x, from: {env: X}, domain: a.com, as: {}")),

@@ -402,6 +402,7 @@ fn secret(domain: &str, ports: &[u16], env: Option<&str>) -> Rule<SecretRule> {
         ports: ports.to_vec(),
         place: Some(SecretPlace::Bearer),
         env: env.map(str::to_owned),
+        refresh: None,
     };
     Rule::new(value, origin(Source::Document))
 }
@@ -442,6 +443,21 @@ fn secrets() {
     assert_eq!(other(|s| s.place = None), Ok(()));
     assert!(other(|s| s.name = "other".to_owned()).is_err());
     assert!(other(|s| s.env = Some("X".to_owned())).is_err());
+    // A program that is run on the host once is not one that is run every minute.
+    let every = |seconds| {
+        move |c: &mut Capability| {
+            c.secrets = vec![secret("api.openai.com", &[], None)];
+            c.secrets[0].value.refresh = seconds;
+        }
+    };
+    let said = |seconds: u32| {
+        format!(
+            "secrets: the child asks for openai from the variable OPENAI_API_KEY for api.openai.com as bearer, refreshed every \
+             {seconds} s (child.yaml:4), the parent has none that covers it"
+        )
+    };
+    check(every(None), every(Some(3600)), &[&said(3600)]);
+    check(every(Some(3600)), every(Some(60)), &[&said(60)]);
     let bare = |c: &mut Capability| {
         c.secrets = vec![secret("api.openai.com", &[], None)];
         c.secrets[0].value.place = None;

@@ -255,7 +255,13 @@ fn beyond(child: &Capability, parent: &Capability, places: &Places) -> Vec<Strin
                 let own = secret.place.as_ref();
                 let own = own.map(|place| format!("{} in {place}", secret.name));
                 let placeholder = format!("{} where its placeholder stands", secret.name);
-                [Some(placeholder), own].into_iter().flatten()
+                let again = secret.refresh;
+                let again = [60, 3600].map(|seconds| {
+                    again
+                        .filter(|again| *again <= seconds)
+                        .map(|_| format!("{} again after {seconds} s", secret.name))
+                });
+                [Some(placeholder), own].into_iter().chain(again).flatten()
             };
             own.flat_map(filled).collect()
         };

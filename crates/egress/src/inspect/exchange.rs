@@ -173,7 +173,9 @@ async fn try_exchange(
 fn needles(inspector: &Inspector, upstream: &Upstream) -> Option<Arc<Needles>> {
     let admission = upstream.admission();
     let (host, port) = (admission.host(), admission.port());
-    upstream.needles(|| Needles::of(inspector.secrets.of(host, port)))
+    // Asked first: what is replaced meanwhile is looked for, and worked out once more.
+    let replaced = inspector.secrets.replaced(host, port);
+    upstream.needles(replaced, || Needles::of(inspector.secrets.of(host, port)))
 }
 
 /// Asks for an answer that can be searched: whole, and as it is. From parts of it, asked for one by one, a value could be put

@@ -10,7 +10,7 @@ use hyper::http::request::Parts;
 use zeroize::Zeroizing;
 
 use super::secrets::HeaderSecret;
-use crate::secret::SecretText;
+use crate::secret::{LiveSecret, SecretText};
 
 /// What secrets may add to a head: an agent can name them many times.
 const MOST_ADDED: usize = 128 * 1024;
@@ -57,7 +57,7 @@ pub(super) struct Entry<'a> {
     /// The first secret that it stands for.
     pub(super) owner: &'a HeaderSecret,
     /// What takes its place; nothing does where the receiver gets none of its secrets.
-    pub(super) value: Option<&'a SecretText>,
+    pub(super) value: Option<&'a LiveSecret>,
 }
 
 /// The placeholders of a box, looked for in one request.
@@ -125,7 +125,7 @@ impl<'a> Head<'a> {
             };
             let end = at.saturating_add(length);
             if let Some(value) = value {
-                self.count(value)?;
+                self.count(&value)?;
                 out.extend_from_slice(text.get(from..at).unwrap_or_default());
                 out.extend_from_slice(value.expose().as_bytes());
                 from = end;
@@ -140,7 +140,7 @@ impl<'a> Head<'a> {
     }
 
     /// The placeholder that a text begins with: how long it is, and what takes its place.
-    fn step(&mut self, rest: &[u8]) -> Option<(usize, Option<&'a SecretText>)> {
+    fn step(&mut self, rest: &[u8]) -> Option<(usize, Option<SecretText>)> {
         let is_whole = |placeholder: &str| {
             let behind = rest.strip_prefix(placeholder.as_bytes());
             // A longer name is another secret's, if anybody's.
@@ -155,7 +155,7 @@ impl<'a> Head<'a> {
         if value.is_none() && !self.others.iter().any(|other| std::ptr::eq(*other, owner)) {
             self.others.push(owner);
         }
-        Some((length, value))
+        Some((length, value.map(LiveSecret::current)))
     }
 
     fn count(&mut self, value: &SecretText) -> Result<(), TooLong> {
@@ -210,7 +210,7 @@ impl<'a> Head<'a> {
         let is_for_keys = KEY_PARAMETERS.iter().any(|it| it.as_bytes() == name);
         match secret {
             Some(secret) if is_for_keys && length == decoded.len() => {
-                self.count(secret)?;
+                self.count(&secret)?;
                 Ok(Some(escape(secret.expose())))
             }
             _ => Ok(None),

@@ -10,6 +10,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use zeroize::Zeroizing;
 
 use super::secrets::HeaderSecret;
+use crate::secret::SecretText;
 
 /// What is shorter stands in too many places by chance.
 const SHORTEST: usize = 6;
@@ -34,7 +35,8 @@ impl Needles {
     pub(super) fn of<'s>(secrets: impl Iterator<Item = &'s HeaderSecret>) -> Option<Self> {
         let mut all: Vec<Zeroizing<Vec<u8>>> = Vec::new();
         for secret in secrets {
-            for form in forms(secret) {
+            let values = secret.value.remembered();
+            for form in values.iter().flat_map(|value| forms(secret, value)) {
                 if form.len() >= SHORTEST && !all.contains(&form) {
                     all.push(form);
                 }
@@ -162,8 +164,8 @@ impl Redactor {
 
 /// The forms in which a secret comes back: as it is, within JSON, within an address, in base64; and what is in it when it is
 /// itself a name and password in base64.
-fn forms(secret: &HeaderSecret) -> Vec<Zeroizing<Vec<u8>>> {
-    let value = secret.value.expose();
+fn forms(secret: &HeaderSecret, value: &SecretText) -> Vec<Zeroizing<Vec<u8>>> {
+    let value = value.expose();
     let mut plain: Vec<Zeroizing<String>> = vec![Zeroizing::new(value.to_owned())];
     let bare = value.trim();
     let scheme = bare.split_once(' ');

@@ -7,7 +7,7 @@ use hyper::http::request::Parts;
 use zeroize::Zeroizing;
 
 use super::placeholders::{Entry, Head, TooLong};
-use crate::secret::SecretText;
+use crate::secret::LiveSecret;
 
 /// A secret, and where it goes. It goes out over TLS alone.
 ///
@@ -29,7 +29,7 @@ pub struct HeaderSecret {
     /// secret in it gets no other in it from the box.
     pub place: Option<SecretPlace>,
     /// The secret.
-    pub value: SecretText,
+    pub value: LiveSecret,
 }
 
 impl HeaderSecret {
@@ -40,15 +40,16 @@ impl HeaderSecret {
     /// Puts the secret in its own place. `false` when it does not fit in a header, and nothing may be sent.
     #[must_use]
     fn put(&self, headers: &mut HeaderMap) -> bool {
+        let value = self.value.current();
         let (name, text) = match &self.place {
             None => return true,
             Some(SecretPlace::Bearer) => (
                 Ok(AUTHORIZATION),
-                Zeroizing::new(format!("Bearer {}", self.value.expose())),
+                Zeroizing::new(format!("Bearer {}", value.expose())),
             ),
             Some(SecretPlace::Header(name)) => (
                 HeaderName::from_bytes(name.as_bytes()),
-                Zeroizing::new(self.value.expose().to_owned()),
+                Zeroizing::new(value.expose().to_owned()),
             ),
         };
         let (Ok(name), Ok(mut value)) = (name, HeaderValue::from_bytes(text.as_bytes())) else {
@@ -99,6 +100,12 @@ impl BoxSecrets {
     ) -> impl Iterator<Item = &'s HeaderSecret> {
         let all = self.all.iter();
         all.filter(move |secret| secret.is_for(host, port))
+    }
+
+    /// How often those that a host gets were replaced, all together.
+    pub(super) fn replaced(&self, host: &Host, port: u16) -> u64 {
+        self.of(host, port)
+            .fold(0, |sum, secret| sum.saturating_add(secret.value.replaced()))
     }
 
     /// Puts those in that the receiver gets; tells which others were asked for.
@@ -164,6 +171,9 @@ fn told(secret: &HeaderSecret, receiver: Receiver<'_>) -> Misdirected {
 }
 
 #[cfg(test)]
+use crate::secret::SecretText;
+
+#[cfg(test)]
 impl HeaderSecret {
     /// One that goes where its placeholder stands.
     pub(super) fn of_test(name: &str, domain: &str, value: &str) -> Self {
@@ -174,7 +184,7 @@ impl HeaderSecret {
             domain: DomainPattern::parse(domain).unwrap(),
             ports: Vec::new(),
             place: None,
-            value: SecretText::new(value.to_owned()),
+            value: LiveSecret::new(SecretText::new(value.to_owned())),
         }
     }
 }
@@ -375,7 +385,7 @@ mod tests {
     #[test]
     fn a_head_can_t_be_made_endless() {
         let mut long = key();
-        long.value = SecretText::new("x".repeat(60 * 1024));
+        long.value = LiveSecret::new(SecretText::new("x".repeat(60 * 1024)));
         let (mut parts, ()) = Request::builder()
             .header("x-a", [P; 9].join(","))
             .body(())

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use belljar_policy::{
-    DomainPattern, LlmApi, LlmEndpointRule, LlmTerms, OnBudget, PathRule, ProxyPlace,
+    DomainPattern, LlmApi, LlmEndpointRule, LlmTerms, MOST_REFRESH, OnBudget, PathRule, ProxyPlace,
     ProxyResolution, ProxyTerms, PublishedPort, Rule, SecretPlace, SecretRule, SecretSource,
     is_provider, is_secret_name, is_variable_name,
 };
@@ -25,6 +25,9 @@ pub(super) struct SecretWire {
     ports: Vec<u16>,
     place: Option<PlaceWire>,
     env: Option<String>,
+    // Documents of 0.1.0 have the same digest as they had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    refresh: Option<u32>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -117,6 +120,7 @@ impl SecretWire {
             ports,
             place,
             env,
+            refresh,
         } = rule;
         Ok(Self {
             name: name.clone(),
@@ -125,6 +129,7 @@ impl SecretWire {
             ports: ports.clone(),
             place: place.as_ref().map(PlaceWire::of),
             env: env.clone(),
+            refresh: *refresh,
         })
     }
 
@@ -133,13 +138,18 @@ impl SecretWire {
         let domain = self.domain.0;
         sayable(is_secret_name(&self.name) && domain != DomainPattern::Any)?;
         sayable(self.env.as_deref().is_none_or(is_variable_name))?;
+        let source = self.from.into_source()?;
+        let is_command = matches!(source, SecretSource::Command(_));
+        let is_sayable = |refresh| is_command && (1..=MOST_REFRESH).contains(&refresh);
+        sayable(self.refresh.is_none_or(is_sayable))?;
         Ok(SecretRule {
             name: self.name,
-            source: self.from.into_source()?,
+            source,
             domain,
             ports: self.ports,
             place: self.place.map(PlaceWire::into_place).transpose()?,
             env: self.env,
+            refresh: self.refresh,
         })
     }
 }

@@ -26,7 +26,13 @@ pub struct SecretRule {
     pub place: Option<SecretPlace>,
     /// The variable that holds a placeholder inside the box, for clients that want one.
     pub env: Option<String>,
+    /// After how many seconds its command is run again, at most [`MOST_REFRESH`]; absent where what it printed first is good enough.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refresh: Option<u32>,
 }
+
+/// The longest time after which a secret's command is run again: a day, in seconds.
+pub const MOST_REFRESH: u32 = 86_400;
 
 /// Where a secret is on the host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -182,6 +188,7 @@ impl SecretRule {
             ports,
             env,
             place,
+            refresh,
             // What makes it the same secret.
             name: _,
             source: _,
@@ -190,6 +197,7 @@ impl SecretRule {
             && self.domain.covers(domain)
             && ports::covers(&self.ports, ports)
             && (place.is_none() || *place == self.place)
+            && is_seldom_enough(self.refresh, *refresh)
             && (env.is_none() || *env == self.env)
     }
 
@@ -203,9 +211,15 @@ impl SecretRule {
             ports: ports::meet(&self.ports, &other.ports)?,
             place: self.place.clone().filter(|_| self.place == other.place),
             env: self.env.clone().filter(|_| self.env == other.env),
+            refresh: self.refresh.zip(other.refresh).map(|(a, b)| a.max(b)),
             ..self.clone()
         })
     }
+}
+
+/// Whether a command that is run again this often runs no more often than `outer` allows. Programs on the host take something of it.
+fn is_seldom_enough(outer: Option<u32>, inner: Option<u32>) -> bool {
+    inner.is_none_or(|inner| outer.is_some_and(|outer| inner >= outer))
 }
 
 impl fmt::Display for SecretRule {
@@ -217,6 +231,9 @@ impl fmt::Display for SecretRule {
         match &self.place {
             Some(place) => write!(f, " as {place}")?,
             None => f.write_str(" where its placeholder stands")?,
+        }
+        if let Some(seconds) = self.refresh {
+            write!(f, ", refreshed every {seconds} s")?;
         }
         match &self.env {
             Some(name) => write!(f, ", placeholder in {name}"),
@@ -262,6 +279,7 @@ mod tests {
             ports: ports.to_vec(),
             place: Some(SecretPlace::Bearer),
             env: None,
+            refresh: None,
         }
     }
 

@@ -370,19 +370,23 @@ fn secrets() -> impl Strategy<Value = Vec<Rule<SecretRule>>> {
             SecretPlace::header("x-key").ok(),
         ]),
         option::of(select(vec!["KEY_A", "KEY_B"])),
+        option::of(select(vec![60, 3600])),
         origin(),
     )
-        .prop_map(|(name, source, domain, ports, place, env, origin)| {
-            let value = SecretRule {
-                name: name.to_owned(),
-                source,
-                domain: DomainPattern::parse(domain).unwrap(),
-                ports,
-                place,
-                env: env.map(str::to_owned),
-            };
-            Rule::new(value, origin)
-        });
+        .prop_map(
+            |(name, source, domain, ports, place, env, refresh, origin)| {
+                let value = SecretRule {
+                    name: name.to_owned(),
+                    source,
+                    domain: DomainPattern::parse(domain).unwrap(),
+                    ports,
+                    place,
+                    env: env.map(str::to_owned),
+                    refresh,
+                };
+                Rule::new(value, origin)
+            },
+        );
     vec(rule, 0..3)
 }
 

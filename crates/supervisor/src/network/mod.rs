@@ -7,6 +7,7 @@ mod gateway;
 mod outlook;
 mod ports;
 mod proxy;
+mod refresh;
 mod secrets;
 mod source;
 mod trust;

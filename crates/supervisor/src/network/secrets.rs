@@ -1,10 +1,11 @@
 //! Secrets taken from where a policy says they are. They are read after the box's first process was made, so that no copy of
 //! them is in it, and before its program runs.
 
+use super::refresh::RefreshedSecret;
 use super::source::{SecretReader, hint};
 use crate::error::RunError;
 use crate::key_files::KnownSecret;
-use belljar_egress::{HeaderSecret, SecretText};
+use belljar_egress::{HeaderSecret, LiveSecret, SecretText};
 use belljar_policy::{Capability, Origin, Rule, SecretRule, SecretSource};
 use zeroize::Zeroizing;
 
@@ -49,9 +50,20 @@ pub(super) fn headers(capability: &Capability, values: &[KnownSecret]) -> Vec<He
         domain: secret.domain.clone(),
         ports: secret.ports.clone(),
         place: secret.place.clone(),
-        value: SecretText::new(known.value.to_string()),
+        value: LiveSecret::new(SecretText::new(known.value.to_string())),
     };
     rules().zip(values).map(one).collect()
+}
+
+/// Those of them that are refreshed.
+pub(super) fn refreshed(capability: &Capability, headers: &[HeaderSecret]) -> Vec<RefreshedSecret> {
+    let all = capability.secrets.iter().zip(headers);
+    let all = all.filter(|(rule, _)| rule.value.refresh.is_some());
+    all.map(|(rule, header)| RefreshedSecret {
+        rule: rule.clone(),
+        value: header.value.clone(),
+    })
+    .collect()
 }
 
 /// A source as a policy has it, but for what only whoever wrote it should see.

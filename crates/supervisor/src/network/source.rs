@@ -7,18 +7,32 @@ use belljar_gate::in_full;
 use belljar_policy::{Places, SecretPlace, SecretSource, ServerHeader};
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
 /// How long a command may take to print a secret.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two looks at it.
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// Reads secrets from where policies say they are.
 #[derive(Clone, Debug)]
 pub struct SecretReader {
     places: Places,
     store: SecretStore,
+    attendance: Attendance,
+}
+
+/// Who is there when a command runs.
+#[derive(Clone, Debug)]
+enum Attendance {
+    /// Whoever started it: they see what it complains of, and may be asked something.
+    User,
+    /// Nobody: the terminal is the agent's by now. Whoever waits may be told not to.
+    Nobody(Arc<AtomicBool>),
 }
 
 impl SecretReader {
@@ -28,6 +42,15 @@ impl SecretReader {
         Self {
             places: places.clone(),
             store: SecretStore::of(state),
+            attendance: Attendance::User,
+        }
+    }
+
+    /// The same, for when nobody is there. What it runs is ended once that flag is set.
+    pub(super) fn unattended(&self, is_over: Arc<AtomicBool>) -> Self {
+        Self {
+            attendance: Attendance::Nobody(is_over),
+            ..self.clone()
         }
     }
 
@@ -89,7 +112,7 @@ impl SecretReader {
                 let found = self.store.get(name).map_err(|error| in_full(&error))?;
                 return found.ok_or_else(|| format!("there is no stored secret {name}"));
             }
-            SecretSource::Command(words) => run(words)?,
+            SecretSource::Command(words) => run(words, &self.attendance)?,
         };
         let mut text = Zeroizing::new(
             std::str::from_utf8(&text)
@@ -128,13 +151,16 @@ fn read_whole(from: impl std::io::Read) -> Result<Zeroizing<Vec<u8>>, String> {
     Ok(bytes)
 }
 
-fn run(words: &[String]) -> Result<Zeroizing<Vec<u8>>, String> {
+fn run(words: &[String], attendance: &Attendance) -> Result<Zeroizing<Vec<u8>>, String> {
     let (program, arguments) = words.split_first().ok_or("no command")?;
     let mut child = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::inherit())
+        .stderr(match attendance {
+            Attendance::User => Stdio::inherit(),
+            Attendance::Nobody(_) => Stdio::null(),
+        })
         .spawn()
         .map_err(|error| format!("{program}: {error}"))?;
     let deadline = Instant::now() + PATIENCE;
@@ -146,19 +172,21 @@ fn run(words: &[String]) -> Result<Zeroizing<Vec<u8>>, String> {
         }),
         None => return Err(format!("{program}: it has no output")),
     };
-    let Some(status) = await_end(&mut child, deadline) else {
+    let Some(status) = await_end(&mut child, deadline, attendance) else {
         let _ = child.kill();
         let _ = child.wait();
         return Err(format!("{program} did not end in {PATIENCE:?}"));
     };
-    let left = deadline.saturating_duration_since(Instant::now());
-    let bytes = match heard.recv_timeout(left) {
-        Ok(read) => read.map_err(|why| format!("what {program} printed is {why}"))?,
-        Err(RecvTimeoutError::Timeout) => {
-            return Err(format!("{program} left its output open"));
-        }
-        Err(RecvTimeoutError::Disconnected) => {
-            return Err(format!("{program}: its output could not be read"));
+    let bytes = loop {
+        match heard.recv_timeout(LONGEST_PAUSE) {
+            Ok(read) => break read.map_err(|why| format!("what {program} printed is {why}"))?,
+            Err(RecvTimeoutError::Timeout) if attendance.waits_until(deadline) => {}
+            Err(RecvTimeoutError::Timeout) => {
+                return Err(format!("{program} left its output open"));
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(format!("{program}: its output could not be read"));
+            }
         }
     };
     match status.success() {
@@ -167,15 +195,29 @@ fn run(words: &[String]) -> Result<Zeroizing<Vec<u8>>, String> {
     }
 }
 
+impl Attendance {
+    fn waits_until(&self, deadline: Instant) -> bool {
+        let is_over = match self {
+            Self::User => false,
+            Self::Nobody(is_over) => is_over.load(Ordering::Acquire),
+        };
+        !is_over && Instant::now() < deadline
+    }
+}
+
 /// Looks ever more seldom: most such commands take milliseconds, some ask a person.
-fn await_end(child: &mut Child, deadline: Instant) -> Option<std::process::ExitStatus> {
+fn await_end(
+    child: &mut Child,
+    deadline: Instant,
+    attendance: &Attendance,
+) -> Option<std::process::ExitStatus> {
     let mut pause = Duration::from_millis(1);
     loop {
         match child.try_wait() {
             Ok(Some(status)) => return Some(status),
-            Ok(None) if Instant::now() < deadline => {
+            Ok(None) if attendance.waits_until(deadline) => {
                 std::thread::sleep(pause);
-                pause = (pause * 2).min(Duration::from_millis(50));
+                pause = (pause * 2).min(LONGEST_PAUSE);
             }
             Ok(None) | Err(_) => return None,
         }
