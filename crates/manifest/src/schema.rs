@@ -88,11 +88,7 @@ fn of(shape: &Shape) -> Value {
             schema["maxProperties"] = json!(1);
             schema
         }
-        Shape::VariantWith {
-            object: shape,
-            extra,
-            beside,
-        } => {
+        Shape::VariantWith(shape, (extra, beside)) => {
             let mut schema = object(shape);
             let keys = shape.fields.iter().map(|field| field.key);
             let forms = keys.filter(|key| key != extra);

@@ -50,11 +50,7 @@ static SECRET: Object = Object {
         ),
         required(
             "from",
-            Shape::VariantWith {
-                object: &FROM_REFRESHED,
-                extra: "refresh",
-                beside: "command",
-            },
+            Shape::VariantWith(&FROM_REFRESHED, ("refresh", "command")),
             "Where it is on the host.",
         ),
         required(

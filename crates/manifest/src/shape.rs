@@ -65,15 +65,8 @@ pub enum Shape {
     OneOf(&'static [Shape]),
     /// A mapping with exactly one of the keys.
     Variant(&'static Object),
-    /// The same, where one of the keys may have another beside it.
-    VariantWith {
-        /// All keys, that other one too.
-        object: &'static Object,
-        /// The key that does not stand alone.
-        extra: &'static str,
-        /// The key it stands beside.
-        beside: &'static str,
-    },
+    /// The same, but for the first of these two keys: it stands beside the second, or nowhere.
+    VariantWith(&'static Object, (&'static str, &'static str)),
     /// A mapping that somebody else reads.
     Open,
     /// A mapping whose keys are names that the user gives.
@@ -190,16 +183,9 @@ impl Shape {
                 object.check(entries, node.span)?;
                 object.check_single(entries, node.span, name)
             }
-            (
-                Self::VariantWith {
-                    object,
-                    extra,
-                    beside,
-                },
-                Value::Map(entries),
-            ) => {
+            (Self::VariantWith(object, keys), Value::Map(entries)) => {
                 object.check(entries, node.span)?;
-                object.check_single_with((extra, beside), entries, node.span, name)
+                object.check_single_with(*keys, entries, node.span, name)
             }
             (Self::List { item, most }, Value::List(items)) => {
                 check_list(item, *most, items, node.span, name)
@@ -233,7 +219,7 @@ impl Shape {
         match self {
             Self::Object(_)
             | Self::Variant(_)
-            | Self::VariantWith { .. }
+            | Self::VariantWith(..)
             | Self::Open
             | Self::Map { .. } => {
                 matches!(value, Value::Map(_))
@@ -257,11 +243,11 @@ impl Shape {
         match self {
             Self::Object(_) | Self::Open | Self::Map { .. } => "a mapping".to_owned(),
             Self::Any => "a value".to_owned(),
-            Self::Variant(object) | Self::VariantWith { object, .. } => {
+            Self::Variant(object) | Self::VariantWith(object, _) => {
                 let forms = object
                     .fields
                     .iter()
-                    .filter(|field| !matches!(self, Self::VariantWith { extra, .. } if *extra == field.key))
+                    .filter(|field| !matches!(self, Self::VariantWith(_, (extra, _)) if *extra == field.key))
                     .map(|field| format!("{{{}: …}}", field.key));
                 forms.collect::<Vec<_>>().join(" or ")
             }

@@ -171,9 +171,6 @@ fn told(secret: &HeaderSecret, receiver: Receiver<'_>) -> Misdirected {
 }
 
 #[cfg(test)]
-use crate::secret::SecretText;
-
-#[cfg(test)]
 impl HeaderSecret {
     /// One that goes where its placeholder stands.
     pub(super) fn of_test(name: &str, domain: &str, value: &str) -> Self {
@@ -184,7 +181,7 @@ impl HeaderSecret {
             domain: DomainPattern::parse(domain).unwrap(),
             ports: Vec::new(),
             place: None,
-            value: LiveSecret::new(SecretText::new(value.to_owned())),
+            value: LiveSecret::new(crate::secret::SecretText::new(value.to_owned())),
         }
     }
 }
@@ -194,6 +191,7 @@ mod tests {
     use hyper::Request;
 
     use super::*;
+    use crate::secret::SecretText;
 
     /// A request that has been through, and what was told of it.
     fn sent(
