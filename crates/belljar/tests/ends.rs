@@ -208,6 +208,8 @@ fn what_does_not_end_or_hold_still_in_time_is_killed(who: Who) {
     let cases = [
         (STUBBORN[0], Signal::TERM, false),
         (STUBBORN[0], Signal::HUP, false),
+        (STUBBORN[0], Signal::INT, false),
+        (STUBBORN[0], Signal::QUIT, false),
         (STUBBORN[1], Signal::INT, false),
         (STUBBORN[2], Signal::TERM, false),
         // Its pid 1 does not hear.
@@ -234,7 +236,7 @@ fn what_does_not_end_or_hold_still_in_time_is_killed(who: Who) {
     unheld.iter().flatten().for_each(Unheld::await_end);
 }
 
-/// An interrupt is the program's to make something of, once and again, where nobody presses.
+/// Whoever is interrupted has time to end in its own way.
 fn one_interrupt_ends_nothing_that_handles_it(who: Who) {
     let jail = Jail::new(who);
     let mark = jail.work_file("mark");

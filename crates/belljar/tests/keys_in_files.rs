@@ -24,8 +24,14 @@ env_allowlist: [OTHER, PLAIN]
 const FILES: &[(&str, &str)] = &[
     (
         ".profile",
-        "export OPENAI_API_KEY=@\n. \"$HOME/.extra/keys.sh\"\n. ~/.bashrc\n",
+        "export OPENAI_API_KEY=@\n. \"$HOME/.extra/keys.sh\"\n. ~/.bashrc\n\
+         # Don't\n. \"${HOME}\"/.more/one.sh\nd=.more; . ~/$d/two.sh\n. \"${XDG_CONFIG_HOME:-$HOME/.config}/more/three.sh\"\n\
+         for f in $HOME/.more/all/*; do . \"$f\"; done\n",
     ),
+    (".more/one.sh", "export N=@\n"),
+    (".more/two.sh", "export O=@\n"),
+    (".config/more/three.sh", "export P=@\n"),
+    (".more/all/four.sh", "export Q=@\n"),
     (".bashrc", "export A=\"<\"'>'\n"),
     (".bashrc.bak", "export A=@\n"),
     (".zshenv", "export B='@'\n"),
@@ -83,7 +89,7 @@ for shell in bash zsh; do $shell -lc env; $shell -lic env 2>/dev/null; done
 fish -lc env
 cd; cat .profile .bashrc .bashrc.bak .zshenv .zshrc .zprofile dotfiles/zprofile .extra/keys.sh .keys/raw .config/fish/config.fish
 cat .config/fish/conf.d/x.fish .config/fish/fish_variables .config/environment.d/10.conf .pam_environment .xsessionrc
-cat project/.env project/sub/.env.local .zshrc.zwc .long.sh
+cat project/.env project/sub/.env.local .zshrc.zwc .long.sh .more/*.sh .more/all/* .config/more/*
 cat /belljar/files/*
 env";
 
@@ -116,6 +122,10 @@ fn a_secret_is_in_no_file_or_login_shell_of_the_box(who: Who) {
         "G",
         "H",
         "I",
+        "N",
+        "O",
+        "P",
+        "Q",
     ] {
         assert!(
             seen.contains(&format!("\n{name}={}\n", key())),
@@ -137,6 +147,10 @@ fn a_secret_is_in_no_file_or_login_shell_of_the_box(who: Who) {
         "G",
         "H",
         "I",
+        "N",
+        "O",
+        "P",
+        "Q",
     ] {
         let line = format!("\n{name}={PLACEHOLDER}\n");
         assert!(
@@ -534,6 +548,9 @@ fn a_state_directory_is_where_it_is_said_to_be(who: Who) {
         &["check", "path", "/etc"],
     ];
     for words in reading.iter().chain(writing) {
+        let empty = said(words, "");
+        assert_eq!(empty.code(), 121, "{words:?}: {empty:?}");
+        assert!(empty.stderr().contains("is empty"), "{empty:?}");
         let relative = said(words, "some/where");
         assert_eq!(relative.code(), 121, "{words:?}: {relative:?}");
         let text = relative.stderr();

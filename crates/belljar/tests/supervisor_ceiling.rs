@@ -357,6 +357,49 @@ fn a_token_names_no_source_of_secrets_of_its_own(who: Who) {
     );
 }
 
+/// One agent's place lies in another's, which puts something else under its name between two of its lives: that is not where it goes on.
+fn a_place_that_is_swapped_between_two_lives_is_none(who: Who) {
+    let restart = "restart = { first_seconds = 4, longest_seconds = 4 }\n";
+    let api = format!("{restart}[supervisor.api]\nworkspaces = [\"workspaces\"]\n");
+    let scene = Scene::start(who, &api);
+    let jail = &scene.supervised.jail;
+    let (one, inner) = (scene.place("one"), scene.place("one/inner"));
+    // What the daemon's own user has, and an agent has no business in.
+    let elsewhere = jail.base.join("elsewhere");
+    for place in [std::path::Path::new(&inner), &elsewhere] {
+        fs::create_dir(place).expect("a directory");
+    }
+    jail.own(&elsewhere);
+    chown(&inner, Some(Who::User.uid()), Some(Who::User.uid())).ok();
+    let swap = format!(
+        "while [ ! -e inner/was-here ]; do sleep 0.05; done; sleep 1; mv inner old; ln -s {} inner; echo swapped; sleep 600",
+        elsewhere.display()
+    );
+    let agents = [
+        ("outer", &one, swap.as_str(), "never"),
+        ("inner", &inner, "echo x > was-here", "always"),
+    ];
+    for (name, place, script, restart) in agents {
+        let body = json!({"name": name, "command": ["sh", "-c", script], "workdir": place, "restart": restart});
+        let (status, said) = scene.post(&scene.operator, "/v1/agents", &body);
+        assert_eq!(status, 201, "{said}");
+    }
+    let log = ["supervisor", "logs", "outer"];
+    support::eventually("the place is swapped", || {
+        scene
+            .supervised
+            .said(&log)
+            .contains("swapped")
+            .then_some(())
+    });
+    support::eventually("nobody goes on elsewhere", || {
+        let events = scene.supervised.said(&["monitor", "events", "-n", "50"]);
+        events.contains("is elsewhere by now").then_some(())
+    });
+    let left: Vec<_> = fs::read_dir(&elsewhere).expect("it").flatten().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
 /// Where the file says nothing, it is a directory in the state directory, and nothing else of that.
 fn without_a_word_there_is_one_workspace(who: Who) {
     let scene = Scene::start(who, "");
@@ -379,6 +422,7 @@ fn without_a_word_there_is_one_workspace(who: Who) {
 
 for_each_user!(
     a_token_starts_nothing_beyond_the_ceiling,
+    a_place_that_is_swapped_between_two_lives_is_none,
     ceilings_are_what_the_file_says,
     a_token_names_no_source_of_secrets_of_its_own,
     without_a_word_there_is_one_workspace,

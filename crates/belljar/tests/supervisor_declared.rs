@@ -411,6 +411,134 @@ fn a_restart_of_the_service_costs_no_agent(who: Who) {
     );
 }
 
+/// Whom the kill switch kills while no supervisor sees it, or one that hangs, is not started again once the switch is off.
+fn whom_the_kill_switch_killed_unseen_stays_stopped(who: Who) {
+    for hangs in [false, true] {
+        let mut supervised = Supervised::prepare(who, "");
+        let agents = ["a", "b", "c"]
+            .map(|name| agent(&supervised, name, IDLE, "restart = \"always\""))
+            .to_vec();
+        declare(&supervised, HASTY, &agents);
+        supervised.start_again();
+        assert_eq!(running(&supervised), ["a", "b", "c"]);
+        match hangs {
+            true => supervised.signal(Signal::STOP),
+            false => supervised.murder(),
+        }
+        let report = supervised.query(&["supervisor", "kill-all", "--reason", "drill"]);
+        assert_eq!(
+            (&report["killed"], &report["survivors"]),
+            (&3.into(), &0.into()),
+            "hangs: {hangs}, {report}"
+        );
+        assert!(supervised.keepers().is_empty(), "somebody lives");
+        if hangs {
+            supervised.signal(Signal::CONT);
+            eventually("it has seen their ends", || {
+                (not_running(&supervised).len() == 3).then_some(())
+            });
+        }
+        supervised.said(&["replication", "kill-switch", "reset", "--reason", "over"]);
+        if !hangs {
+            supervised.start_again();
+        }
+        let expected = ["a: killed", "b: killed", "c: killed"];
+        assert_eq!(not_running(&supervised), expected);
+        // Longer than anybody waits to be tried again.
+        std::thread::sleep(std::time::Duration::from_millis(600));
+        assert_eq!(not_running(&supervised), expected);
+        supervised.said(&["supervisor", "agent", "start", "--all"]);
+        assert_eq!(running(&supervised), ["a", "b", "c"]);
+    }
+}
+
+/// One that can't be started is one alert by its name, and can be stopped like any other.
+fn one_that_is_tried_again_is_one_alert_and_can_be_stopped(who: Who) {
+    let mut supervised = Supervised::prepare(who, "");
+    let work = supervised.jail.work.display().to_string();
+    let missing = |name: &str| {
+        format!("[[agents]]\nname = {name:?}\nworkdir = {work:?}\ncommand = [\"/no/such\"]\n")
+    };
+    let agents = [missing("stopped"), missing("killed")];
+    declare(&supervised, HASTY, &agents);
+    supervised.start_again();
+    let crashed = |supervised: &Supervised| {
+        let alerts = supervised.query(&["monitor", "alerts"]);
+        let alerts = alerts["alerts"].as_array().cloned().unwrap_or_default();
+        let crashes = alerts.iter().filter(|it| it["kind"] == "AgentCrashed");
+        let mut about: Vec<String> = crashes.map(|it| text(&it["agent_name"])).collect();
+        about.sort();
+        about
+    };
+    let seen = eventually("they were tried several times", || {
+        let status = status(&supervised);
+        let tried = status["not_running"].as_array()?.iter();
+        let often = tried.filter(|it| it["attempts"].as_u64() >= Some(3));
+        (often.count() == 2).then(|| crashed(&supervised))
+    });
+    assert_eq!(seen, ["killed", "stopped"]);
+    supervised.said(&["supervisor", "stop", "stopped", "--reason", "enough"]);
+    supervised.said(&["supervisor", "kill", "killed", "--reason", "enough"]);
+    let expected = ["killed: killed", "stopped: stopped"];
+    assert_eq!(not_running(&supervised), expected);
+    supervised.murder();
+    supervised.start_again();
+    assert_eq!(not_running(&supervised), expected);
+}
+
+/// A shutdown ends whoever waits for a next life as well: the next supervisor starts what is declared, and nobody else.
+fn whoever_waits_at_a_shutdown_is_not_taken_up_again(who: Who) {
+    let mut supervised = Supervised::prepare(who, "");
+    let patient = "restart = { first_seconds = 3600, longest_seconds = 3600 }\n";
+    declare(&supervised, patient, &[]);
+    supervised.start_again();
+    let fails = ["sandbox", "--name", "fails", "--restart", "always", "--"];
+    supervised.said(&[&fails[..], &["sh", "-c", "exit 1"]].concat());
+    eventually("it waits", || {
+        let agents = supervised.agents();
+        agents
+            .iter()
+            .any(|it| it["phase"] == "waiting")
+            .then_some(())
+    });
+    supervised.said(&["supervisor", "shutdown"]);
+    assert!(supervised.await_end().success());
+    supervised.start_again();
+    let agents = supervised.agents();
+    let phases: Vec<_> = agents.iter().map(|it| text(&it["phase"])).collect();
+    assert_eq!(phases, ["ended"]);
+}
+
+/// By its name an agent is all of its lives: what it wrote, what happened to it, what it used.
+fn one_that_is_started_again_is_still_who_it_was(who: Who) {
+    let mut supervised = Supervised::prepare(who, "");
+    let script = "echo a life; sleep 1.2; exit 1";
+    let agents = [agent(&supervised, "lives", script, "restart = \"always\"")];
+    declare(&supervised, HASTY, &agents);
+    supervised.start_again();
+    eventually("it is over", || {
+        (not_running(&supervised) == ["lives: crash_loop"]).then_some(())
+    });
+    let said = supervised.said(&["supervisor", "logs", "lives"]);
+    assert_eq!(said, "a life\n".repeat(3));
+    let ids: Vec<String> = supervised
+        .agents()
+        .iter()
+        .map(|it| text(&it["id"]))
+        .collect();
+    assert_eq!(ids.len(), 3);
+    let last = supervised.said(&["supervisor", "logs", &ids[2]]);
+    assert_eq!(last, "a life\n");
+    let events = supervised.said(&["monitor", "events", "--agent", "lives", "-n", "100"]);
+    assert_eq!(events.matches("lives started").count(), 3, "{events}");
+    let samples = |agent: &str| {
+        let reply = supervised.query(&["monitor", "metrics", "--agent", agent, "--since", "10m"]);
+        reply["samples"].as_array().map_or(0, Vec::len)
+    };
+    let of_each: usize = ids.iter().map(|id| samples(id)).sum();
+    assert_eq!(samples("lives"), of_each);
+}
+
 /// Nobody has to change what is shipped for it to run.
 fn the_shipped_file_runs_as_it_is(who: Who) {
     let mut supervised = Supervised::prepare(who, "");
@@ -465,6 +593,10 @@ for_each_user!(
     one_that_waits_takes_its_new_definition,
     a_start_in_the_background_tells_the_truth,
     a_restart_of_the_service_costs_no_agent,
+    whom_the_kill_switch_killed_unseen_stays_stopped,
+    one_that_is_tried_again_is_one_alert_and_can_be_stopped,
+    whoever_waits_at_a_shutdown_is_not_taken_up_again,
+    one_that_is_started_again_is_still_who_it_was,
     the_shipped_file_runs_as_it_is,
     tokens_that_cannot_be_read_are_told_of,
 );

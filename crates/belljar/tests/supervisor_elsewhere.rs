@@ -167,6 +167,11 @@ fn a_supervisor_elsewhere_is_asked_like_one_here(who: Who) {
         &["ps"],
         &["evolve", "list"],
         &["reviewer", "list"],
+        &["diff", "far"],
+        &["discard", "far"],
+        &["image", "list"],
+        &["mcp", "diff"],
+        &["doctor"],
     ] {
         person.is_refused(words, "is about this machine");
     }

@@ -87,7 +87,7 @@ fn found(outcome: &Outcome) -> Vec<String> {
 
 /// What an agent makes can't be covered before it is there, so it is told in the end; ordinary repositories are not.
 fn what_git_would_run_is_told_in_the_end(who: Who) {
-    let plain = "mkdir -p fine/.git/objects fine/.git/refs fine/.git/hooks; : > fine/.git/HEAD; : > fine/.git/hooks/x.sample; \
+    let plain = ": > HEAD; mkdir objects; mkdir -p fine/.git/objects fine/.git/refs fine/.git/hooks; : > fine/.git/HEAD; : > fine/.git/hooks/x.sample; \
                  printf '[core]\\n\\tbare = false\\n' > fine/.git/config";
     let cases = [
         (
@@ -133,6 +133,39 @@ fn what_git_would_run_is_told_in_the_end(who: Who) {
             "mkdir -p 10/.git; ln -s /tmp 10/.git/hooks",
             "10/.git/hooks",
         ),
+        // What follows a comment that ends in a backslash is no part of it.
+        (
+            "mkdir -p 11/.git; printf '[user]\\nname=x # \\\\\\n[core] fsmonitor=/x\\n' > 11/.git/config",
+            "11/.git/config",
+        ),
+        (
+            "mkdir -p 12/.git; printf '[include]\\npath = on\\n' > 12/.git/config",
+            "12/.git/config",
+        ),
+        // What looks like a repository may have others in it.
+        (
+            "mkdir -p 13/objects 13/n/.git; : > 13/HEAD; printf '[core]\\nfsmonitor=/x\\n' > 13/n/.git/config",
+            "13/n/.git/config",
+        ),
+        // Git takes the space for a part of the name, and follows the link before it goes up.
+        (
+            "mkdir -p 14; echo 'gitdir: ../.git/y ' > 14/.git",
+            "14/.git",
+        ),
+        (
+            "mkdir -p 15 .git/a/b; ln -s .git/a/b l; echo 'gitdir: ../l/../c' > 15/.git",
+            "15/.git",
+        ),
+        // Git goes through a directory that nobody may list.
+        (
+            "mkdir -p 16/s/.git; printf '[core]\\nfsmonitor=/x\\n' > 16/s/.git/config; chmod 311 16/s 16",
+            "16/s/.git/config",
+        ),
+        (
+            "mkdir -p 17 .git/z/worktrees/w; echo ../.. > .git/z/worktrees/w/commondir; echo 'gitdir: ../.git/z/worktrees/w' > 17/.git; \
+             printf '[core]\\nfsmonitor=/x\\n' > .git/z/config",
+            ".git/z/config",
+        ),
     ];
     let jail = Jail::new(who);
     let script = cases.iter().map(|(script, _)| *script).chain([plain]);
@@ -152,6 +185,52 @@ fn what_git_would_run_is_told_in_the_end(who: Who) {
         assert!(fs::symlink_metadata(&aside).is_ok(), "{aside} is not");
     }
     assert!(jail.work.join("fine/.git/config").exists());
+    for directory in ["16", "16/s"] {
+        let mode = |found: fs::Metadata| found.permissions().mode() & 0o777;
+        let path = jail.work.join(directory);
+        assert_eq!(fs::metadata(&path).map(mode).expect("it is there"), 0o311);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("its mode");
+    }
+}
+
+/// What the repository's own settings and hooks lead to in the workspace is as good as in them.
+fn what_the_users_own_repository_leads_to_is_protected(who: Who) {
+    let jail = Jail::new(who);
+    let put = |name: &str, text: &str| jail.put(&jail.work.join(name), text);
+    put(
+        ".git/config",
+        "[include]\n\tpath = ../team.conf\n\tpath = ../absent.conf\n",
+    );
+    put("team.conf", "[include]\n\tpath = more.conf\n");
+    put("more.conf", "[user]\n\tname = n\n");
+    put("tools/lint.sh", "#!/bin/sh\n");
+    put(
+        ".git/modules/lib/config",
+        "[core]\n\tworktree = ../../../lib\n\thooksPath = .husky\n",
+    );
+    put(".git/modules/lib/HEAD", "");
+    put("lib/file", "");
+    symlink(
+        "../../tools/lint.sh",
+        jail.work.join(".git/hooks/pre-commit"),
+    )
+    .expect("a link");
+    jail.own(&jail.work);
+    let written = ["team.conf", "more.conf", "tools/lint.sh"];
+    let before = written.map(|name| fs::read_to_string(jail.work.join(name)).expect("a file"));
+    let script = format!(
+        "for f in {}; do echo evil >> $f; mv $f gone; done 2> /dev/null; mkdir -p lib/.husky; (: > lib/.husky/pre-commit); \
+         printf '[core]\\nfsmonitor=/x\\n' > absent.conf; exit 0",
+        written.join(" ")
+    );
+    let outcome = jail.run(&["/bin/sh", "-c", &script]);
+    outcome.assert_exit(0);
+    let after = written.map(|name| fs::read_to_string(jail.work.join(name)).expect("still there"));
+    assert_eq!(after, before);
+    assert!(!jail.work.join("lib/.husky/pre-commit").exists());
+    // What was not there can't be covered.
+    assert_eq!(found(&outcome), [jail.work_file("absent.conf")]);
+    assert!(!jail.work.join("absent.conf").exists());
 }
 
 /// The command that the result names must run nothing of the agent's.
@@ -209,5 +288,6 @@ for_each_user!(
     parts_of_nested_repositories_cannot_be_written,
     links_on_the_way_to_protected_paths_stay,
     what_git_would_run_is_told_in_the_end,
+    what_the_users_own_repository_leads_to_is_protected,
     the_advised_command_runs_nothing_of_the_agents,
 );

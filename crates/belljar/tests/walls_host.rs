@@ -17,8 +17,15 @@ struct Waiting(Child);
 
 impl Waiting {
     fn start(jail: &Jail, then: &str) -> Self {
+        Self::start_with(jail, ":", then)
+    }
+
+    fn start_with(jail: &Jail, first: &str, then: &str) -> Self {
         let ready = jail.work.join("ready");
-        let script = format!(": > ready; read line; {then}; exit 0");
+        let script = format!(
+            "{first}; : > {}; read line; {then}; exit 0",
+            ready.display()
+        );
         let mut command = jail.json_command(&["/bin/sh", "-c", &script]);
         let child = command
             .stdin(Stdio::piped())
@@ -134,6 +141,62 @@ fn a_box_whose_cover_is_lost_for_good_is_ended(who: Who) {
     assert_eq!(outcome.json["killed_by"], "lost_cover", "{outcome:#?}");
 }
 
+/// A cover is none for whoever has hold of what comes to be below it: a descriptor, also one that is on its way to nobody, a
+/// second name, a directory to work in.
+fn a_box_that_keeps_hold_of_what_is_covered_is_ended(who: Who) {
+    let probe = |jail: &Jail| jail.probe_path().to_string_lossy().into_owned();
+    type Hold<'a> = &'a dyn Fn(&Jail) -> String;
+    let cases: [(Hold<'_>, &str); 5] = [
+        (&|_| "exec 3<>aside".into(), ".mcp.json"),
+        (&|_| "exec 3<aside".into(), ".mcp.json"),
+        (&|_| "ln aside other".into(), ".mcp.json"),
+        (&|_| "cd aside.d/in".into(), ".vscode"),
+        (
+            &|jail| format!("{} post-descriptor aside & sleep 0.5", probe(jail)),
+            ".mcp.json",
+        ),
+    ];
+    for (hold, name) in cases {
+        let jail = Jail::new(who);
+        for file in [".mcp.json", ".vscode/x", "aside", "aside.d/in/x"] {
+            jail.put(&jail.work.join(file), "text");
+        }
+        let hold = hold(&jail);
+        let Waiting(child) = Waiting::start_with(&jail, &hold, "sleep 1000");
+        if name == ".vscode" {
+            fs::rename(jail.work.join(name), jail.work.join("old")).expect("move it");
+            fs::rename(jail.work.join("aside.d"), jail.work.join(name)).expect("replace it");
+        } else {
+            fs::rename(jail.work.join("aside"), jail.work.join(name)).expect("replace it");
+        }
+        let outcome = Outcome::from_json(support::finish_with_input(child, Vec::new()));
+        assert_eq!(
+            outcome.json["killed_by"], "lost_cover",
+            "{hold}: {outcome:#?}"
+        );
+        assert!(
+            names(&outcome, "cover").contains(&jail.work_file(name)),
+            "{hold}"
+        );
+        assert!(
+            outcome.json["violations"]
+                .to_string()
+                .contains("took hold of it"),
+            "{hold}"
+        );
+    }
+    // Whoever merely read it lets go of it.
+    let jail = Jail::new(who);
+    for file in [".mcp.json", "aside"] {
+        jail.put(&jail.work.join(file), "text");
+    }
+    let waiting = Waiting::start_with(&jail, "exec 3<aside", "exec 3<&-; sleep 1");
+    fs::rename(jail.work.join("aside"), jail.work.join(".mcp.json")).expect("replace it");
+    let outcome = waiting.go_on(&jail);
+    outcome.assert_exit(0);
+    assert_eq!(names(&outcome, "cover"), [jail.work_file(".mcp.json")]);
+}
+
 /// A directory with the mode of a stand-in is not one.
 fn what_looks_like_a_stand_in_is_left_alone(who: Who) {
     let jail = Jail::new(who);
@@ -178,6 +241,20 @@ fn what_looks_like_a_stand_in_is_left_alone(who: Who) {
     assert!(fs::read_dir(&other).expect("list it").next().is_none());
     assert_eq!(inodes(&look_alikes), before);
     drop(held);
+}
+
+/// Whoever holds a lock on something that looks like a stand-in keeps no box from starting.
+fn a_look_alike_that_is_locked_stops_nothing(who: Who) {
+    let jail = Jail::new(who);
+    let place = jail.work.join(".github");
+    fs::create_dir(&place).expect("a directory");
+    fs::set_permissions(&place, fs::Permissions::from_mode(0o1700)).expect("its mode");
+    jail.own(&place);
+    let held = fs::File::open(&place).expect("hold it");
+    held.lock().expect("lock it");
+    jail.run(&["/bin/sh", "-c", "(: > .github/x) 2> /dev/null; exit 0"])
+        .assert_exit(0);
+    assert!(fs::read_dir(&place).expect("it stays").next().is_none());
 }
 
 /// A keeper that is killed leaves what it made. The next run removes that, and only that.
@@ -264,7 +341,9 @@ fn a_file_that_holds_a_secret_is_never_covered_only(who: Who) {
 for_each_user!(
     what_the_host_replaces_is_covered_again,
     a_box_whose_cover_is_lost_for_good_is_ended,
+    a_box_that_keeps_hold_of_what_is_covered_is_ended,
     what_looks_like_a_stand_in_is_left_alone,
+    a_look_alike_that_is_locked_stops_nothing,
     the_next_run_removes_what_the_record_says,
     stand_ins_stay_until_the_last_box_ends,
     a_file_that_holds_a_secret_is_never_covered_only,

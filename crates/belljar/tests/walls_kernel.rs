@@ -324,6 +324,16 @@ fn pid_1_is_out_of_reach(who: Who) {
     assert_all_allowed(&own);
 }
 
+/// Pid 1 makes the box's connections, and one that waits must not have it wait: it goes on to answer.
+fn no_connection_holds_pid_1_up(who: Who) {
+    let jail = Jail::new(who);
+    let program = jail.probe_path().to_string_lossy().into_owned();
+    let outcome = jail.run(&[&program, "swing-connect", "/tmp/swing"]);
+    assert_eq!(outcome.killed_by(), None, "{outcome:#?}");
+    assert!(!outcome.attempts().is_empty(), "{outcome:#?}");
+    assert_all_refused(&outcome.attempts());
+}
+
 /// A process group is not bound to a process namespace: the agent must not share the keeper's.
 fn a_signal_to_its_own_group_does_not_leave_the_box(who: Who) {
     let jail = Jail::new(who);
@@ -415,6 +425,7 @@ for_each_user_and_tier!(
     only_the_boxs_processes_are_visible,
     the_agent_cannot_harm_its_init,
     pid_1_is_out_of_reach,
+    no_connection_holds_pid_1_up,
     a_signal_to_its_own_group_does_not_leave_the_box,
     crashes_leave_no_core_dump,
     shared_memory_of_the_host_is_out_of_reach,

@@ -156,6 +156,9 @@ async fn a_stream_that_ends_before_its_usage_is_charged_all_that_was_set_aside()
     let start = json!({"type": "message_start", "message": {"usage": {"input_tokens": 9, "output_tokens": 1}}});
     let delta = json!({"type": "content_block_delta", "delta": {"text": "x"}});
     let failed = json!({"type": "error", "error": {"type": "overloaded_error"}});
+    let stopped = json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}});
+    let end = json!({"type": "message_stop"});
+    let early = json!({"choices": [{"delta": {"content": "a"}}], "usage": {"prompt_tokens": 10, "completion_tokens": 1}});
     let gemini = json!({"candidates": [{"content": {"parts": [{"text": "x"}]}}],
         "usageMetadata": {"promptTokenCount": 9, "candidatesTokenCount": 1}});
     let responses = json!({"type": "response.failed", "response": {"usage": null}});
@@ -163,9 +166,38 @@ async fn a_stream_that_ends_before_its_usage_is_charged_all_that_was_set_aside()
         (
             LlmApi::Anthropic,
             "/v1/messages",
-            vec![start.clone(), delta],
+            vec![start.clone(), delta.clone()],
         ),
-        (LlmApi::Anthropic, "/v1/messages", vec![start, failed]),
+        (
+            LlmApi::Anthropic,
+            "/v1/messages",
+            vec![start.clone(), failed],
+        ),
+        // It ends as answers do, and what it used was told of its beginning alone.
+        (
+            LlmApi::Anthropic,
+            "/v1/messages",
+            vec![start.clone(), delta.clone(), stopped.clone()],
+        ),
+        (
+            LlmApi::Anthropic,
+            "/v1/messages",
+            vec![start, stopped.clone(), end],
+        ),
+        (
+            LlmApi::OpenAi,
+            CHAT,
+            vec![early.clone(), word(), json!("[DONE]")],
+        ),
+        (
+            LlmApi::OpenAi,
+            CHAT,
+            vec![
+                word(),
+                json!({"choices": [], "usage": {"prompt_tokens": 10}}),
+                json!("[DONE]"),
+            ],
+        ),
         (
             LlmApi::Gemini,
             "/v1beta/models/big:streamGenerateContent",
@@ -188,6 +220,48 @@ async fn a_stream_that_ends_before_its_usage_is_charged_all_that_was_set_aside()
         );
         assert!(charge.tokens.prompt() > 2000, "{charge:?}");
     }
+}
+
+#[tokio::test]
+async fn no_answer_is_asked_for_without_what_it_used() {
+    let path = "/v1beta/models/m:generateContent";
+    let body = json!({"contents": []});
+    let answer = json!({"candidates": [], "usageMetadata": {"promptTokenCount": 9}});
+    let answering = move |_| {
+        let answer = answer.clone();
+        async move { json_answer(&answer) }
+    };
+    let budget = LlmBudget::new(Some(1 << 20), None);
+    let provider = provider(LlmApi::Gemini, budget, answering).await;
+    for query in ["fields=candidates", "alt=sse&%24fields=candidates(content)"] {
+        let (status, said) = provider.call(&format!("{path}?{query}"), &body).await;
+        assert_eq!(status, 400, "{query}: {said}");
+        assert!(said.contains("fields"), "{said}");
+    }
+    assert!(provider.server.seen().is_empty());
+    let mut client = client_one(
+        &provider.bx,
+        NAME,
+        provider.server.port,
+        &provider.authority,
+    )
+    .await;
+    let request = hyper::Request::post(path)
+        .header("host", NAME)
+        .header("content-type", "application/json")
+        .header(
+            "x-goog-fieldmask",
+            "candidates,usageMetadata.promptTokenCount",
+        )
+        .body(text(body.to_string()))
+        .unwrap();
+    let (status, _, _) = whole(soon(client.send_request(request)).await.unwrap()).await;
+    assert_eq!(status, 200);
+    let seen = provider.server.seen();
+    assert!(!seen[0].headers.contains_key("x-goog-fieldmask"));
+    // Figures without the answer's are none: all that was set aside is charged.
+    let charge = provider.charge().await;
+    assert!(charge.estimated && charge.tokens.output > 0, "{charge:?}");
 }
 
 #[tokio::test]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use belljar_policy::{
-    Capability, Degraded, DomainPattern, Emulation, EnvAllow, FsMode, Permission, Source, Tier,
-    Workspace,
+    Capability, Degraded, DomainPattern, Emulation, EnvAllow, FsMode, HomeMode, Permission, Source,
+    Tier, Workspace,
 };
 
 use crate::decode::{
@@ -98,6 +98,9 @@ pub const fn words(words: &'static [&'static str]) -> Choice {
 }
 
 pub(crate) static WORKSPACE: Choice = words(&["direct", "overlay"]);
+pub(crate) static HOME: Choice = words(&["read_only", "private"]);
+/// What both kinds of file say about the key.
+pub(crate) const HOME_DOC: &str = "read_only: the host's home directory, less what is hidden, can't be written. private: the agent writes in a copy of its own, kept for the project's next run; the host's files stay as they are.";
 
 /// The same in both kinds of file.
 pub(crate) const IMAGE: Field = field(
@@ -195,6 +198,7 @@ static FILESYSTEM: Object = Object {
             Shape::Choice(&WORKSPACE),
             "direct: writes land in the files. overlay: writes are kept apart until applied.",
         ),
+        field("home", Shape::Choice(&HOME), HOME_DOC),
         field(
             "writable_paths",
             PATHS,
@@ -418,6 +422,14 @@ pub(crate) fn workspace(node: &Node<'_>) -> Result<Workspace, Problem> {
     }
 }
 
+pub(crate) fn home(node: &Node<'_>) -> Result<HomeMode, Problem> {
+    match text(node)? {
+        "read_only" => Ok(HomeMode::ReadOnly),
+        "private" => Ok(HomeMode::Private),
+        _ => Err(unexpected(node)),
+    }
+}
+
 fn decode_filesystem(
     capability: &mut Capability,
     section: &Node<'_>,
@@ -430,6 +442,7 @@ fn decode_filesystem(
         section.get("workspace"),
         workspace,
     )?;
+    replace(&mut filesystem.home, section.get("home"), home)?;
     replace(
         &mut filesystem.readable,
         section.get("readable_paths"),

@@ -8,8 +8,8 @@ use belljar_policy::{
 };
 
 use crate::capability_file::{
-    CONNECTIONS, COST, CPU_PERCENT, DEFAULT_RATE, IMAGE, OPEN_FILES, PATH, PATHS, PORTS, PROCESSES,
-    RATE, SECONDS, SIZE, TEXTS, TOKENS, WORKSPACE, workspace,
+    CONNECTIONS, COST, CPU_PERCENT, DEFAULT_RATE, HOME, HOME_DOC, IMAGE, OPEN_FILES, PATH, PATHS,
+    PORTS, PROCESSES, RATE, SECONDS, SIZE, TEXTS, TOKENS, WORKSPACE, home, workspace,
 };
 use crate::decode::{
     Written, add_withheld, domain, limit, mebibytes, number, ports, replace, seconds, text,
@@ -124,6 +124,7 @@ static FILESYSTEM: Object = Object {
             Shape::Choice(&WORKSPACE),
             "direct: writes land in the files. overlay: writes are kept apart until applied.",
         ),
+        field("home", Shape::Choice(&HOME), HOME_DOC),
     ],
 };
 
@@ -273,6 +274,7 @@ fn decode_filesystem(
         section.get("workspace"),
         workspace,
     )?;
+    replace(&mut filesystem.home, section.get("home"), home)?;
     add_withheld(filesystem, section, written)?;
     limit(
         &mut capability.limits.file_size_bytes,

@@ -15,12 +15,12 @@ use belljar_manifest::lineage::{CapabilityDocument, Envelope, Payload, Unreprese
 use belljar_manifest::{PROFILES, profile};
 use belljar_policy::{
     BlockedTool, CallRule, Capability, Condition, Degraded, DomainPattern, EgressEffect,
-    EgressRule, EgressTerms, Emulation, EnvAllow, EnvPolicy, Filesystem, FsMode, HttpTerms,
-    ImageName, Limits, LlmApi, LlmEndpointRule, LlmTerms, McpServer, NameRules, OnBudget, Origin,
-    PathGlob, PathPattern, PathRule, Permission, Places, Pointer, PrivateAddresses, ProxyPlace,
-    ProxyResolution, ProxyTerms, PublishedPort, Reach, ResourcePattern, Rule, SecretPlace,
-    SecretRule, SecretSource, ServerHeader, ServerRequests, Source, Test, Tier, ToolPattern,
-    ToolRules, Verdict, WebSocket, WholeRegex, Workspace,
+    EgressRule, EgressTerms, Emulation, EnvAllow, EnvPolicy, Filesystem, FsMode, HomeMode,
+    HttpTerms, ImageName, Limits, LlmApi, LlmEndpointRule, LlmTerms, McpServer, NameRules,
+    OnBudget, Origin, PathGlob, PathPattern, PathRule, Permission, Places, Pointer,
+    PrivateAddresses, ProxyPlace, ProxyResolution, ProxyTerms, PublishedPort, Reach,
+    ResourcePattern, Rule, SecretPlace, SecretRule, SecretSource, ServerHeader, ServerRequests,
+    Source, Test, Tier, ToolPattern, ToolRules, Verdict, WebSocket, WholeRegex, Workspace,
 };
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
@@ -265,15 +265,17 @@ fn filesystems() -> impl Strategy<Value = Filesystem> {
     (
         select(vec![FsMode::None, FsMode::ReadOnly, FsMode::ReadWrite]),
         select(vec![Workspace::Direct, Workspace::Overlay]),
+        select(vec![HomeMode::ReadOnly, HomeMode::Private]),
         rules(path_rules()),
         rules(path_rules()),
         rules(path_rules()),
         rules(path_rules()),
     )
         .prop_map(
-            |(mode, workspace, writable, readable, hidden, protected)| Filesystem {
+            |(mode, workspace, home, writable, readable, hidden, protected)| Filesystem {
                 mode,
                 workspace,
+                home,
                 writable,
                 readable,
                 hidden,

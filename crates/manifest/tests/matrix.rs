@@ -132,6 +132,9 @@ const OWN: &str = include_str!("../../../examples/policies/capability.yaml");
 
 const IMAGE: &str = "extends: moderate\nsandbox_tier: container\nimage: python\n";
 
+const HOME: &str =
+    "extends: moderate\nfilesystem_config: {home: private, readable_paths: [~/.aws]}\n";
+
 const CLOSED: &str = "[sandbox]\nmode = 'Strict'\n[sandbox.network]\nmode = 'Filtered'\n\
      allowed_domains = ['*.anthropic.com', '*.example.com']\nblocked_domains = ['evil.example.com']\n\
      blocked_ports = [25]\n[sandbox.mcp]\nallowed_tools = ['fs:*', 'shell:execute']\n\
@@ -149,6 +152,7 @@ fn columns() -> Vec<(String, Capability)> {
         ("terms".to_owned(), parse("capability.yaml", TERMS)),
         ("mcp".to_owned(), parse("capability.yaml", MCP)),
         ("image".to_owned(), parse("capability.yaml", IMAGE)),
+        ("home".to_owned(), parse("capability.yaml", HOME)),
     ];
     shipped.into_iter().chain(written).collect()
 }

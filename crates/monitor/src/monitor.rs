@@ -159,6 +159,11 @@ impl Monitor {
         locked(&self.inner.engine).named(now, agent, name);
     }
 
+    /// What one is called that was not let in: it has ended, or never started. Alerts about it are about that name.
+    pub fn called(&self, agent: &AgentId, name: &Shown) {
+        locked(&self.inner.engine).called(agent, name);
+    }
+
     /// An agent was refused on the network what it was refused before, so often since that was told.
     pub fn refused_again(&self, agent: &AgentId, what: &Shown, code: &Shown, count: u64) {
         let now = self.inner.clock.now();

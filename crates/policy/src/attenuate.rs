@@ -91,7 +91,7 @@ impl Capability {
         report.isolation(self, (*tier, *degraded, *emulation));
         report.image(self.image.as_ref(), image.as_ref());
         report.workdir(self.workdir.as_ref(), workdir.as_ref());
-        report.workspace(&self.filesystem, filesystem);
+        report.directories(&self.filesystem, filesystem);
         report.egress(&self.egress, egress);
         report.pieces("secrets", (&self.secrets, secrets), SecretRule::covers);
         report.pieces("ports", (&self.ports, ports), PublishedPort::covers);
@@ -125,7 +125,7 @@ impl Exposure {
         match access {
             Access::Hidden | Access::Private => Self::Nothing,
             Access::Image => Self::Image,
-            Access::Read | Access::Protected => Self::Reading,
+            Access::Read | Access::CopyOnWrite | Access::Protected => Self::Reading,
             Access::Write => Self::Writing,
         }
     }
@@ -240,9 +240,10 @@ impl Report {
         }
     }
 
-    fn workspace(&mut self, parent: &Filesystem, child: &Filesystem) {
+    fn directories(&mut self, parent: &Filesystem, child: &Filesystem) {
         let Filesystem {
             workspace,
+            home,
             // What these come to is compared as tables, see `paths`.
             mode: _,
             writable: _,
@@ -256,6 +257,13 @@ impl Report {
                 "filesystem_config.workspace",
                 parent.as_str(),
                 child.as_str(),
+            );
+        }
+        if *home > parent.home {
+            self.add(
+                "filesystem_config.home",
+                parent.home.as_str(),
+                home.as_str(),
             );
         }
     }

@@ -105,6 +105,27 @@ impl Workspace {
     }
 }
 
+/// What an agent finds at its home directory. Ordered from least to most power.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HomeMode {
+    /// The host's, for reading.
+    ReadOnly,
+    /// The host's, less what is hidden, with all changes in a copy of the box's own that is kept for its next run.
+    Private,
+}
+
+impl HomeMode {
+    /// The name used in policy files.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ReadOnly => "read_only",
+            Self::Private => "private",
+        }
+    }
+}
+
 /// A named power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -165,6 +186,8 @@ pub struct Filesystem {
     pub mode: FsMode,
     /// Where writes land.
     pub workspace: Workspace,
+    /// What is at the home directory.
+    pub home: HomeMode,
     /// Paths that may be written; empty in `read_write` mode means the working directory.
     #[serde(rename = "writable_paths")]
     pub writable: Vec<Rule<PathRule>>,
@@ -240,6 +263,7 @@ impl Capability {
             filesystem: Filesystem {
                 mode: FsMode::None,
                 workspace: Workspace::Direct,
+                home: HomeMode::ReadOnly,
                 writable: Vec::new(),
                 readable: Vec::new(),
                 hidden: Vec::new(),

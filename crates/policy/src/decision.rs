@@ -138,6 +138,8 @@ crate::codes! {
         AllowWritable = "allow_writable",
         /// The path is the box's own, and vanishes with it.
         AllowPrivate = "allow_private",
+        /// Changes there are kept in the box's own copy of the home directory; the host's files stay as they are.
+        AllowPrivateCopy = "allow_private_copy",
         /// The path is the image's.
         AllowImage = "allow_image",
         /// The variable is one every program needs.

@@ -30,7 +30,8 @@ mod tools;
 pub use attenuate::Excess;
 pub use budget::{Amount, Budget, Dimension};
 pub use capability::{
-    Capability, Degraded, Emulation, Filesystem, FsMode, Permission, Strength, Tier, Workspace,
+    Capability, Degraded, Emulation, Filesystem, FsMode, HomeMode, Permission, Strength, Tier,
+    Workspace,
 };
 pub use contract::{Contract, OnParentExit, OnTrigger, ResourceSpec, SignerKind, StopCondition};
 pub use decision::{Because, Decision, Reason, Verdict};

@@ -76,6 +76,7 @@ fn meet_filesystem(a: &Capability, b: &Capability, places: &Places) -> Filesyste
     let mut meet = Filesystem {
         mode: own.mode.min(others.mode),
         workspace: own.workspace.min(others.workspace),
+        home: own.home.min(others.home),
         writable: Vec::new(),
         readable: Vec::new(),
         hidden: own

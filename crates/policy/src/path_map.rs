@@ -50,6 +50,16 @@ impl<T> PathMap<T> {
         }
     }
 
+    /// The entry of this very path.
+    pub(crate) fn get(&self, path: &Path) -> Option<&T> {
+        self.entries.get(&key(path)).map(|(_, value)| value)
+    }
+
+    /// The entry of this very path, to change it.
+    pub(crate) fn get_mut(&mut self, path: &Path) -> Option<&mut T> {
+        self.entries.get_mut(&key(path)).map(|(_, value)| value)
+    }
+
     /// The entries, parents before children.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Path, &T)> {
         self.entries

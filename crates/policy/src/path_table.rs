@@ -13,7 +13,7 @@ use crate::builtin_paths::{
     PROTECTED_WORK, RUNTIME,
 };
 use crate::path_map::PathMap;
-use crate::{Decision, Filesystem, FsMode, Origin, PathRule, Reason, Rule, Source};
+use crate::{Decision, Filesystem, FsMode, HomeMode, Origin, PathRule, Reason, Rule, Source};
 
 /// The places of one launch that rules are relative to. All are absolute and normal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub enum Access {
     Image,
     /// The host's files, for reading.
     Read,
+    /// The host's files, for reading; what is changed is changed in a copy of the box's own.
+    CopyOnWrite,
     /// The host's files, for reading, under a path that may be written.
     Protected,
     /// The host's files, for reading and writing.
@@ -138,6 +140,9 @@ impl PathTable {
         table.add_hidden(places);
         table.add_private(places);
         table.add_protected(filesystem, places);
+        if filesystem.home == HomeMode::Private {
+            table.keep_changes_of_home(places);
+        }
         table
     }
 
@@ -165,8 +170,11 @@ impl PathTable {
         let path = normal(path);
         let found = self.lookup(&path);
         match (found.access, op) {
-            (Access::Write, _) | (Access::Read, FileOp::Read) => {
+            (Access::Write, _) | (Access::Read | Access::CopyOnWrite, FileOp::Read) => {
                 Decision::allow(found.reason, found.origin)
+            }
+            (Access::CopyOnWrite, FileOp::Write) => {
+                Decision::allow(Reason::AllowPrivateCopy, found.origin)
             }
             (Access::Private, _) => Decision::allow(Reason::AllowPrivate, found.origin),
             (Access::Image, FileOp::Read) => Decision::allow(Reason::AllowImage, found.origin),
@@ -405,6 +413,38 @@ impl PathTable {
                 .is_some_and(|(_, entry)| entry.access >= Access::Protected);
             if writable {
                 self.claim(path, entry);
+            }
+        }
+    }
+
+    /// Makes what may only be read of the home directory copy-on-write. Not the working directory, whose changes nobody would
+    /// look for in a home; nor what a rule shows in something hidden or writable, which is no part of the copy.
+    fn keep_changes_of_home(&mut self, places: &Places) {
+        let Some(home) = self.entries.get(&places.home) else {
+            return;
+        };
+        if home.access != Access::Read || places.home.starts_with(&places.work) {
+            return;
+        }
+        let below: Vec<PathBuf> = self
+            .entries
+            .iter()
+            .map(|(path, _)| path)
+            .filter(|path| path.starts_with(&places.home) && !path.starts_with(&places.work))
+            .map(Path::to_owned)
+            .collect();
+        // Parents come first.
+        for path in below {
+            let is_in_copy = path == places.home
+                || path.parent().is_some_and(|parent| {
+                    let around = self.entries.longest_prefix(parent);
+                    around.is_some_and(|(_, entry)| entry.access == Access::CopyOnWrite)
+                });
+            if let Some(entry) = self.entries.get_mut(&path)
+                && entry.access == Access::Read
+                && is_in_copy
+            {
+                entry.access = Access::CopyOnWrite;
             }
         }
     }

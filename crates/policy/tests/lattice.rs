@@ -47,6 +47,7 @@ fn exchanges(other: Capability) -> Vec<Exchange> {
     let Filesystem {
         mode,
         workspace,
+        home,
         writable,
         readable,
         hidden,
@@ -75,6 +76,7 @@ fn exchanges(other: Capability) -> Vec<Exchange> {
         Box::new(move |c| c.filesystem = filesystem),
         Box::new(move |c| c.filesystem.mode = mode),
         Box::new(move |c| c.filesystem.workspace = workspace),
+        Box::new(move |c| c.filesystem.home = home),
         Box::new(move |c| c.filesystem.writable = writable),
         Box::new(move |c| c.filesystem.readable = readable),
         Box::new(move |c| c.filesystem.hidden.extend(hidden)),
@@ -162,6 +164,7 @@ fn powers_beyond(child: &Capability, parent: &Capability, found: &mut Vec<String
         child.degraded > parent.degraded,
         child.emulation > parent.emulation,
         child.filesystem.workspace > parent.filesystem.workspace,
+        child.filesystem.home > parent.filesystem.home,
         child.llm.on_budget > parent.llm.on_budget,
     ];
     found.extend(
@@ -518,17 +521,23 @@ fn each_field_by_itself_is_compared() {
     let mut reported = 0;
     for _ in 0..24 {
         let mut parent = random();
-        let workspace = parent.filesystem.workspace;
+        let Filesystem {
+            workspace, home, ..
+        } = parent.filesystem;
         parent.filesystem = Filesystem {
             workspace,
+            home,
             ..bare.clone()
         };
         for exchange in exchanges(random()) {
             let mut child = parent.clone();
             exchange(&mut child);
-            let workspace = child.filesystem.workspace;
+            let Filesystem {
+                workspace, home, ..
+            } = child.filesystem;
             child.filesystem = Filesystem {
                 workspace,
+                home,
                 ..bare.clone()
             };
             let mut found = Vec::new();

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use belljar_policy::{
-    Access, FileOp, Filesystem, FsMode, Ground, Origin, PathRule, PathTable, Places, Rule, Source,
-    Workspace,
+    Access, FileOp, Filesystem, FsMode, Ground, HomeMode, Origin, PathRule, PathTable, Places,
+    Rule, Source, Workspace,
 };
 
 fn places() -> Places {
@@ -33,6 +33,7 @@ fn filesystem(mode: FsMode) -> Filesystem {
     Filesystem {
         mode,
         workspace: Workspace::Direct,
+        home: HomeMode::ReadOnly,
         writable: Vec::new(),
         readable: Vec::new(),
         hidden: Vec::new(),

@@ -3,6 +3,7 @@
 use crate::show::{Show, ShowName};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// A fully resolved box. Any tier can carry it out.
 #[derive(Debug, Clone)]
@@ -159,12 +160,44 @@ pub enum Shows {
         lower: PathBuf,
         /// Empty entries that must exist in it for later entries to cover them, by name relative to `lower`.
         stand_ins: Option<PathBuf>,
+        /// What is seen in place of what `lower` has, parents first. It goes by name: what comes to be there later is masked, too.
+        mask: Vec<MaskEntry>,
         /// Where changes go.
         changes: PathBuf,
         /// A scratch directory on the same file system as `changes`.
         scratch: PathBuf,
         /// Whose files they appear to be.
         ownership: Ownership,
+    },
+}
+
+/// One entry of the layer between an overlay's lower directory and its changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MaskEntry {
+    /// Below the lower directory; plain names alone.
+    pub path: PathBuf,
+    /// What is seen there.
+    pub shows: MaskShows,
+}
+
+/// What a mask shows at a path. All of it is the box's user's, who may change it: the changes lie above.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MaskShows {
+    /// Nothing.
+    Absent,
+    /// An empty directory.
+    Empty,
+    /// What the lower directory has, in a directory of this mode.
+    Directory {
+        /// Who may do what there.
+        mode: u32,
+    },
+    /// A file with these contents.
+    Text {
+        /// What is in it.
+        bytes: Arc<[u8]>,
+        /// Who may do what with it.
+        mode: u32,
     },
 }
 

@@ -27,6 +27,15 @@ pub const FORWARDED: &[i32] = &[TERMINATE, INTERRUPT, HANG_UP, QUIT, USER_1, USE
 /// What tells a keeper that it was continued after a stop.
 pub const CONTINUED: i32 = libc::SIGCONT;
 
+/// Who sent a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sender {
+    /// A terminal, for a key or because it closed.
+    Terminal,
+    /// A process, which meant us.
+    Process,
+}
+
 impl SignalWatch {
     /// Watches the forwarded signals and SIGCONT. To be called while there is one thread.
     pub fn new() -> Result<Self, Errno> {
@@ -37,7 +46,17 @@ impl SignalWatch {
 
     /// The next signal, if one came.
     pub fn next(&self) -> Option<i32> {
-        sys::next_signal(self.0.as_fd())
+        self.next_with_sender().map(|(signal, _)| signal)
+    }
+
+    /// The same, with who sent it.
+    pub fn next_with_sender(&self) -> Option<(i32, Sender)> {
+        let came = sys::next_signal_that_came(self.0.as_fd())?;
+        let sender = match came.by_kernel {
+            true => Sender::Terminal,
+            false => Sender::Process,
+        };
+        Some((came.signal, sender))
     }
 }
 

@@ -387,6 +387,8 @@ pub(crate) fn attend_on(
         reins.born(begun.grip());
     }
     let mut lowered = lower(sketch, capability, command, host, state)?;
+    // Held until the box has ended: no other may write to it.
+    let home_copy = lowered.home_copy.take();
     let discard = DiscardOnFailure::new(lowered.overlay.clone());
     let outlook = lowered.outlook.take();
     let early = |error: RunError| match reins.ended_by() {
@@ -461,6 +463,7 @@ pub(crate) fn attend_on(
         capability,
         host,
     })?;
+    drop(home_copy);
     discard.keep();
     Ok(result)
 }

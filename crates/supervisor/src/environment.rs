@@ -66,9 +66,9 @@ fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// Where state is, as the environment says; not judged yet.
+/// Where state is, as the environment says; not judged yet. Named and empty is a slip of the pen, not another place.
 pub(crate) fn state_dir() -> Option<PathBuf> {
-    variable(STATE_DIR).map(PathBuf::from)
+    std::env::var_os(STATE_DIR).map(PathBuf::from)
 }
 
 /// Where guests are kept, as the environment says: a path that holds wherever a box is started from.

@@ -1,6 +1,7 @@
 //! The keeper: one loop that waits on everything a box can tell, and holds it to its limits.
 
 mod covers;
+mod holds;
 
 pub(crate) use covers::Covers;
 
@@ -359,7 +360,8 @@ impl<'a> Keeper<'a> {
     }
 
     fn pass_signals(&mut self) {
-        while let Some(signal) = self.signals.as_ref().and_then(SignalWatch::next) {
+        let next = |watch: &Option<SignalWatch>| watch.as_ref()?.next_with_sender();
+        while let Some((signal, sender)) = next(&self.signals) {
             if signal == signals::CONTINUED {
                 if self.status.is_none() {
                     self.launched.resume();
@@ -370,7 +372,7 @@ impl<'a> Keeper<'a> {
                 None => Addressee::Program,
                 Some(_) => Addressee::LeftBehind,
             };
-            match self.urgency.ask(signal, whose, Instant::now()) {
+            match self.urgency.ask(signal, sender, whose, Instant::now()) {
                 Answer::PassOn => self.launched.signal(signal),
                 Answer::Kill => self.kill(SIGNALLED),
             }

@@ -22,6 +22,7 @@ mod door;
 mod environment;
 mod error;
 pub mod fleet;
+mod home;
 mod image;
 pub mod inbox;
 mod keeper;
@@ -65,6 +66,7 @@ pub use environment::{
     NO_COLOR, STATE_DIR, SUPERVISOR, TOKEN, guest_kernel, key_source, runsc,
 };
 pub use error::RunError;
+pub use home::{HomeChange, HomeEntry, HomeOwner, HomeRequest, HomeStore, HomeSummary};
 pub use lone::{Recording, run, run_attended, run_told};
 pub use lower::Command;
 pub use manager::{SandboxId, SandboxManager};

@@ -2,6 +2,7 @@
 
 use crate::environment as names;
 use crate::error::RunError;
+use crate::home::{HeldHome, HomeOwner, HomeRequest, HomeStore};
 use crate::image::BoxImage;
 use crate::key_files::withhold_secrets;
 use crate::network::{
@@ -16,8 +17,8 @@ use crate::state::StateDir;
 use crate::view::{Builder, BuiltView, Changes, demand_image_as_ground, overlay_name};
 use belljar_gate::in_full;
 use belljar_policy::{
-    Access, Capability, FsMode, Origin, PathRule, PathTable, Permission, Places, Rule, Tier,
-    Workspace, decide_env,
+    Access, Capability, FsMode, HomeMode, Origin, PathRule, PathTable, Permission, Places, Rule,
+    Tier, Workspace, decide_env,
 };
 use belljar_sandbox::Host;
 use belljar_sandbox::gvisor::Runtime;
@@ -46,6 +47,9 @@ pub struct Command {
     pub(crate) watch: Watch,
     pub(crate) input: Option<Arc<[u8]>>,
     pub(crate) answered: Option<Answered>,
+    pub(crate) home: HomeRequest,
+    /// The working directory was found before, and what its name leads to elsewhere by now is not meant.
+    pub(crate) is_settled: bool,
 }
 
 /// A port of a box's own loopback, and who takes its listener.
@@ -80,7 +84,25 @@ impl Command {
             watch: Watch::Nothing,
             input: None,
             answered: None,
+            home: HomeRequest::OfProject,
+            is_settled: false,
         }
+    }
+
+    /// Has it work in a directory that was found before, with no symbolic link in it: one that leads elsewhere by now is refused.
+    #[must_use]
+    pub(crate) fn settled_in(self, work: impl Into<PathBuf>) -> Self {
+        Self {
+            is_settled: true,
+            ..self.workdir(work)
+        }
+    }
+
+    /// Which private home it has, where its policy gives it one.
+    #[must_use]
+    pub fn home(mut self, request: HomeRequest) -> Self {
+        self.home = request;
+        self
     }
 
     /// What the program reads from its standard input, at most 32 KiB, where its output is captured. Once read it is gone: nothing
@@ -163,6 +185,8 @@ pub(crate) struct Lowered {
     pub(crate) is_native: bool,
     /// Where changes are kept, with an overlay.
     pub(crate) overlay: Option<PathBuf>,
+    /// The private home it has, held as long as it runs.
+    pub(crate) home_copy: Option<HeldHome>,
     /// What answers for its network, if it is not closed.
     pub(crate) outlook: Option<Outlook>,
     /// The image whose files it has.
@@ -210,6 +234,16 @@ impl Sketch {
             (None, None) => current_dir()?,
         };
         let (principal, places) = find_places(&work)?;
+        if command.is_settled && places.work != work {
+            return Err(RunError::Refused {
+                what: format!(
+                    "the working directory {} is elsewhere by now: {}",
+                    work.display(),
+                    places.work.display()
+                ),
+                hint: "something was put in its place; look who may write there".into(),
+            });
+        }
         Ok(Self {
             outline: Outline {
                 id: id.to_owned(),
@@ -305,8 +339,10 @@ pub(crate) fn lower(
         _ => None,
     };
     let changes = overlay.as_deref().map_or(Changes::Direct, Changes::Overlay);
+    let home_copy = hold_home(id, capability, command, &table, &places, &principal, state)?;
     let built = Builder::new(&table, &places, principal.identity, changes)
         .on_image(tree)
+        .with_home(home_copy.as_ref().map(HeldHome::layers))
         .without_keys(&known)
         .build(&fittings.links);
     if let Some(store) = &overlay {
@@ -318,7 +354,18 @@ pub(crate) fn lower(
         notes: more,
         altered,
         withheld: in_files,
+        mounted_in_home,
+        ..
     } = built?;
+    if let Some(held) = &home_copy {
+        held.prepare(&places.home, &mounted_in_home)?;
+        if held.is_new() {
+            notes.push(
+                "what is written in the home directory goes to a private copy, kept for this project: see `belljar home show`"
+                    .into(),
+            );
+        }
+    }
     withheld.extend(in_files);
     let mut shows = shows::resolve(&command.shows)?;
     shows.extend(fittings.shows);
@@ -369,9 +416,37 @@ pub(crate) fn lower(
         home: places.home,
         is_native: matches!(tier, belljar_sandbox::Tier::Native),
         overlay,
+        home_copy,
         outlook,
         image,
     })
+}
+
+/// The private home that the box gets, if its policy says so and it has a home at all.
+fn hold_home(
+    id: &str,
+    capability: &Capability,
+    command: &Command,
+    table: &PathTable,
+    places: &Places,
+    principal: &Principal,
+    state: &StateDir,
+) -> Result<Option<HeldHome>, RunError> {
+    let is_private = capability.filesystem.home == HomeMode::Private
+        && matches!(
+            table.access(&places.home),
+            Access::CopyOnWrite | Access::Private
+        );
+    if !is_private || !places.home.is_dir() {
+        return Ok(None);
+    }
+    let owner = match &command.home {
+        HomeRequest::OfProject => HomeOwner::Project(places.work.clone()),
+        HomeRequest::OfAgent(name) => HomeOwner::Agent(name.clone()),
+        HomeRequest::OfItsOwn => HomeOwner::Box(id.to_owned()),
+    };
+    let held = HomeStore::of(state).hold(&owner, &places.home, principal.identity)?;
+    Ok(Some(held))
 }
 
 /// Records, keys and kept changes of other boxes are none of this one's business, wherever the user keeps them. Who
@@ -476,7 +551,7 @@ fn rule_directory(
 fn check_disk(capability: &Capability, table: &PathTable) -> Result<(), RunError> {
     let written = table
         .iter()
-        .find(|(_, entry)| entry.access == Access::Write);
+        .find(|(_, entry)| matches!(entry.access, Access::Write | Access::CopyOnWrite));
     match (capability.limits.disk_bytes, written) {
         (Some(_), Some((path, _))) => Err(RunError::Refused {
             what: format!(

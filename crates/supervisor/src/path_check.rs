@@ -83,6 +83,15 @@ impl PathCheck {
                 origin: said.real.because().origin.clone(),
                 hint: None,
             }),
+            (Seen::Masked, FileOp::Read) => said.refused(
+                Reason::DenyHidden,
+                "nothing of the host's is there; the box may have made something of its own",
+            ),
+            (Seen::Masked, FileOp::Write) => Decision::Allow(Because {
+                reason: Reason::AllowPrivateCopy,
+                origin: said.real.because().origin.clone(),
+                hint: None,
+            }),
             (Seen::Readable, FileOp::Read) | (Seen::Writable, _) => said.granted(
                 "it is where the search for files of this name does not look: name it in hidden_paths",
             ),

@@ -116,7 +116,9 @@ impl Search<'_> {
             let decision = self.table.decide(&next, FileOp::Read);
             let at = match self.table.access(&next) {
                 Access::Image => tree.on_host(&next),
-                Access::Read | Access::Protected | Access::Write => next.clone(),
+                Access::Read | Access::CopyOnWrite | Access::Protected | Access::Write => {
+                    next.clone()
+                }
                 // A directory of the box's own is empty, but for what is shown below.
                 Access::Private => {
                     here = next;
@@ -147,7 +149,7 @@ impl Search<'_> {
         }
         let at = match self.table.access(&here) {
             Access::Image => tree.on_host(&here),
-            Access::Read | Access::Protected | Access::Write => here,
+            Access::Read | Access::CopyOnWrite | Access::Protected | Access::Write => here,
             Access::Private | Access::Hidden => return Candidate::Absent,
         };
         match std::fs::symlink_metadata(&at) {

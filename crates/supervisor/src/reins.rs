@@ -299,6 +299,11 @@ impl Reins {
         self.is_held() && self.running().is_some_and(|grip| grip.needs_holding())
     }
 
+    /// The same, whatever its keeper wants.
+    pub(crate) fn is_held_by_others(&self) -> bool {
+        self.held().wants == Wish::HoldStill
+    }
+
     /// Looks whether the box holds still, if it is to; whether that took too long.
     pub(crate) fn is_overdue(&self) -> bool {
         self.is_held()

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Modes by which another box's stand-in is told from what a user makes: nobody gives a private entry of their own the
 /// sticky bit. They are the owner's bits alone, which no umask takes away. A look-alike gains nothing by it.
@@ -153,7 +154,13 @@ impl StandIn {
                 device: stat.st_dev,
                 inode: stat.st_ino,
             };
-            flock(&entry, FlockOperation::LockShared)?;
+            // Somebody who made it, or found it, may hold it locked for ever; what is not ours to lock is covered all the
+            // same, and stays.
+            match (lock_shared(&entry), origin) {
+                (Ok(()), _) | (Err(Errno::WOULDBLOCK), Origin::Made) => {}
+                (Err(Errno::WOULDBLOCK), Origin::Found) => return Ok(None),
+                (Err(errno), _) => return Err(errno),
+            }
             // The last user may have taken it away between our look and our lock.
             if parent.has(name, &put) {
                 return Ok(Some(Self {
@@ -248,6 +255,20 @@ fn make(parent: &Parent, name: &OsStr, kind: Kind) -> Result<(), Errno> {
             rustix::fs::openat(&parent.0, name, flags, mode).map(drop)
         }
     }
+}
+
+/// Locks what other boxes may be leaving just now, which takes them a moment.
+fn lock_shared(entry: &OwnedFd) -> Result<(), Errno> {
+    const TRIES: usize = 100;
+    const A_MOMENT: Duration = Duration::from_millis(5);
+    for _ in 0..TRIES {
+        match flock(entry, FlockOperation::NonBlockingLockShared) {
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(A_MOMENT),
+            Err(Errno::INTR) => {}
+            locked => return locked,
+        }
+    }
+    Err(Errno::WOULDBLOCK)
 }
 
 /// Whether something has our owner and the mark. It is not enough to be taken away.

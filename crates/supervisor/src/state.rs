@@ -5,6 +5,7 @@
 
 use crate::environment;
 use crate::error::RunError;
+use crate::home::HomeStore;
 use crate::manager::SandboxId;
 use crate::stand_in::{self, PutStandIn};
 use belljar_gate::record::UsedImage;
@@ -159,6 +160,15 @@ impl StateDir {
                 .filter(|path| path.is_absolute())
         };
         let named = environment::state_dir();
+        if named
+            .as_ref()
+            .is_some_and(|path| path.as_os_str().is_empty())
+        {
+            return Err(RunError::Invalid {
+                what: format!("{} is empty", environment::STATE_DIR),
+                hint: "name a directory by its absolute path, or leave the variable out".into(),
+            });
+        }
         if let Some(relative) = named.as_ref().filter(|path| path.is_relative()) {
             let shown = relative.display();
             return Err(RunError::Invalid {
@@ -217,6 +227,11 @@ impl StateDir {
         for name in own.chain(servers) {
             let _ = std::fs::remove_file(self.doors().join(format!("{name}.sock")));
         }
+    }
+
+    /// Where private homes are.
+    pub(crate) fn homes(&self) -> PathBuf {
+        self.root.join("homes")
     }
 
     pub(crate) fn overlays(&self) -> PathBuf {
@@ -349,6 +364,7 @@ impl StateDir {
         stand_in::sweep(&[], &self.stand_in_notes());
         self.drop_old_pool();
         crate::door::sweep(&self.doors());
+        HomeStore::of(self).sweep();
     }
 
     /// Version 0.1.0 kept used stand-ins here, to use them again. Nobody does any more: others may have them open.

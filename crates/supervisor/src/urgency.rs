@@ -1,10 +1,10 @@
 //! What a keeper makes of signals that ask it to end: who asked is obeyed within a grace, whatever the box does with them.
 //!
-//! All are passed on to the program, or to what it left behind. SIGTERM and SIGHUP mean that all of it is to end. SIGINT and
-//! SIGQUIT mean what the program makes of them, for as long as there is a program; a second one soon after means that it makes
-//! too little of them.
+//! All are passed on to the program, or to what it left behind. SIGTERM and SIGHUP mean that all of it is to end, and so do
+//! SIGINT and SIGQUIT that a process sends. Those that a key sends mean what the program makes of them, for as long as there is
+//! a program; a second one soon after means that it makes too little of them.
 
-use belljar_sandbox::signals;
+use belljar_sandbox::signals::{self, Sender};
 use std::time::{Duration, Instant};
 
 /// How long a box may take to end by itself. As long as service managers and engines wait, roughly.
@@ -43,10 +43,18 @@ pub(crate) struct Urgency {
 
 impl Urgency {
     /// A signal came.
-    pub(crate) fn ask(&mut self, signal: i32, whose: Addressee, now: Instant) -> Answer {
+    pub(crate) fn ask(
+        &mut self,
+        signal: i32,
+        sender: Sender,
+        whose: Addressee,
+        now: Instant,
+    ) -> Answer {
         let is_to_end = match signal {
             signals::TERMINATE | signals::HANG_UP => true,
-            signals::INTERRUPT | signals::QUIT => whose == Addressee::LeftBehind,
+            signals::INTERRUPT | signals::QUIT => {
+                whose == Addressee::LeftBehind || sender == Sender::Process
+            }
             // Whatever they mean, it is not the end.
             _ => return Answer::PassOn,
         };
@@ -155,7 +163,7 @@ mod tests {
             let mut urgency = Urgency::default();
             let answers: Vec<Answer> = signals
                 .iter()
-                .map(|(signal, at)| urgency.ask(*signal, *whose, start + MS(*at)))
+                .map(|(signal, at)| urgency.ask(*signal, Sender::Terminal, *whose, start + MS(*at)))
                 .collect();
             assert_eq!(&answers, expect, "{signals:?}");
             urgency.heard();
@@ -171,12 +179,29 @@ mod tests {
     fn an_interrupt_that_nobody_passes_on_is_no_excuse() {
         let start = Instant::now();
         let mut urgency = Urgency::default();
-        assert_eq!(urgency.ask(signals::INTERRUPT, Program, start), PassOn);
+        let asked = urgency.ask(signals::INTERRUPT, Sender::Terminal, Program, start);
+        assert_eq!(asked, PassOn);
         assert_eq!(urgency.deadline(), Some(start + GRACE));
         urgency.heard();
         assert_eq!(urgency.deadline(), None);
         // The program ends of it, and leaves others behind.
         urgency.program_ended(start + MS(300));
         assert_eq!(urgency.deadline(), Some(start + MS(300) + GRACE));
+    }
+
+    #[test]
+    fn whatever_a_process_sends_means_the_end() {
+        let start = Instant::now();
+        for signal in [
+            signals::TERMINATE,
+            signals::INTERRUPT,
+            signals::HANG_UP,
+            signals::QUIT,
+        ] {
+            let mut urgency = Urgency::default();
+            assert_eq!(urgency.ask(signal, Sender::Process, Program, start), PassOn);
+            urgency.heard();
+            assert_eq!(urgency.deadline(), Some(start + GRACE), "{signal}");
+        }
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod doctor;
 pub(crate) mod evolve;
 pub(crate) mod evolve_review;
 pub(crate) mod experiment;
+pub(crate) mod home;
 pub(crate) mod image;
 mod learn;
 pub(crate) mod mcp;
@@ -163,6 +164,9 @@ pub(crate) enum Command {
     /// Root file systems for boxes of the tier `container`
     #[command(subcommand)]
     Image(image::Image),
+    /// Private homes: what agents keep in their copies of the home directory
+    #[command(subcommand)]
+    Home(home::Home),
     /// Show what a box with `workspace: overlay` changed
     Diff(Kept),
     /// Make those changes in the workspace
@@ -228,7 +232,7 @@ pub(crate) struct Run {
         num_args = 0..=1,
         default_missing_value = "",
         require_equals = false,
-        conflicts_with_all = ["contract", "state", "timeout", "workspace"]
+        conflicts_with_all = ["contract", "state", "timeout", "workspace", "home"]
     )]
     pub(crate) supervisor: Option<String>,
     /// What the record of the launch survives before the agent's first instruction (with --contract always strict)
@@ -237,6 +241,9 @@ pub(crate) struct Run {
     /// Make changes in place, or keep them aside for `belljar diff`
     #[arg(long, value_enum)]
     pub(crate) workspace: Option<WorkspaceMode>,
+    /// The host's home directory for reading, or a copy of the box's own that is kept for this directory's next run
+    #[arg(long, value_enum)]
+    pub(crate) home: Option<HomeChoice>,
     /// With json, the program's output is captured in the result object
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     pub(crate) output: OutputFormat,
@@ -266,6 +273,15 @@ pub(crate) enum WorkspaceMode {
     Direct,
     /// Kept aside
     Overlay,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum HomeChoice {
+    /// The host's, for reading
+    #[value(name = "read_only", alias = "read-only")]
+    ReadOnly,
+    /// A copy of the box's own
+    Private,
 }
 
 #[derive(Debug, Args)]

@@ -14,7 +14,7 @@ pub(crate) enum Reach {
     Supervisor,
     /// Files and programs that its arguments name, on this machine: nobody takes that for a supervisor's answer.
     Here,
-    /// What this machine's state directory holds. With a supervisor named it is refused, and this is what to do instead.
+    /// What this machine is, or its state directory holds. With a supervisor named it is refused, and this is what to do instead.
     StateDirectory(&'static str),
 }
 
@@ -28,8 +28,21 @@ const TOKENS: Reach =
     StateDirectory("tokens are kept on the supervisor's own machine: run it there");
 const SECRETS: Reach =
     StateDirectory("secrets are kept on the supervisor's own machine: run it there");
+const HOMES: Reach =
+    StateDirectory("private homes are kept on the supervisor's own machine: run it there");
 const PROPOSALS: Reach = StateDirectory(
     "proposals are judged where their project is: run it there; from here the dashboard's page Proposals shows them",
+);
+const CHANGES: Reach =
+    StateDirectory("what boxes changed is kept on the supervisor's own machine: run it there");
+const IMAGES: Reach = StateDirectory(
+    "images are kept on the supervisor's own machine: run it there, or unset BELLJAR_SUPERVISOR for those of this one",
+);
+const PINS: Reach = StateDirectory(
+    "what tools were seen to be is kept on the supervisor's own machine: run it there",
+);
+const HOST: Reach = StateDirectory(
+    "it tries what its own machine can enforce: run it on the supervisor's, or unset BELLJAR_SUPERVISOR for this one",
 );
 
 /// Every command, by its words. A new one stands here or a test fails.
@@ -44,6 +57,11 @@ const TABLE: &[(&str, Reach)] = &[
             "`belljar supervisor status` lists the agents of the supervisor that is named",
         ),
     ),
+    ("home list", HOMES),
+    ("home show", HOMES),
+    ("home diff", HOMES),
+    ("home export", HOMES),
+    ("home reset", HOMES),
     ("check path", Here),
     ("check env", Here),
     ("check host", Here),
@@ -121,10 +139,10 @@ const TABLE: &[(&str, Reach)] = &[
     ("reviewer enrol", PROPOSALS),
     ("reviewer revoke", PROPOSALS),
     ("mcp wrap", Here),
-    ("mcp pin", Here),
-    ("mcp diff", Here),
-    ("mcp accept", Here),
-    ("mcp inspect", Here),
+    ("mcp pin", PINS),
+    ("mcp diff", PINS),
+    ("mcp accept", PINS),
+    ("mcp inspect", PINS),
     ("mcp holds", Supervisor),
     ("mcp answer", Supervisor),
     ("mcp serve", Here),
@@ -140,7 +158,7 @@ const TABLE: &[(&str, Reach)] = &[
     ("agent subject", Here),
     ("profile list", Here),
     ("profile show", Here),
-    ("doctor", Here),
+    ("doctor", HOST),
     ("schema", Here),
     ("audit verify", LOG),
     ("audit show", LOG),
@@ -163,12 +181,12 @@ const TABLE: &[(&str, Reach)] = &[
     ("token create", TOKENS),
     ("token list", TOKENS),
     ("token revoke", TOKENS),
-    ("image build", Here),
-    ("image list", Here),
-    ("image prune", Here),
-    ("diff", Here),
-    ("apply", Here),
-    ("discard", Here),
+    ("image build", IMAGES),
+    ("image list", IMAGES),
+    ("image prune", IMAGES),
+    ("diff", CHANGES),
+    ("apply", CHANGES),
+    ("discard", CHANGES),
     ("completions", Here),
     ("man", Here),
 ];
@@ -243,6 +261,17 @@ mod tests {
         );
         assert_eq!(refuses("belljar audit verify --proof p --keyset k"), None);
         assert_eq!(refuses("belljar token list"), Some("token list".into()));
+        for line in [
+            "diff 1",
+            "apply 1",
+            "discard 1",
+            "image list",
+            "mcp diff",
+            "doctor",
+        ] {
+            let found = refuses(&format!("belljar {line}"));
+            assert_eq!(found, Some(line.trim_end_matches(" 1").to_owned()));
+        }
         assert_eq!(refuses("belljar monitor alerts --all"), None);
         assert_eq!(refuses("belljar ps --nonsense"), None, "that is told first");
     }

@@ -1,5 +1,6 @@
 //! The commands about the supervisor, and about agents that it looks after.
 
+use belljar_api::RestartPolicy;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -173,6 +174,9 @@ pub(crate) struct Sandbox {
     /// What to call it
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
+    /// What happens when it ends by itself: never, on_failure or always; without it, what the agent.toml says, or never
+    #[arg(long, value_name = "WHEN", value_parser = restart)]
+    pub(crate) restart: Option<RestartPolicy>,
     /// Stay, show what it writes, and end as it does
     #[arg(long, short)]
     pub(crate) attach: bool,
@@ -182,4 +186,10 @@ pub(crate) struct Sandbox {
     /// The program and its arguments
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
+}
+
+/// A policy by its word in the files; the error names them all.
+fn restart(text: &str) -> Result<RestartPolicy, String> {
+    let word = text.replace('-', "_");
+    serde_json::from_value(word.into()).map_err(|error| error.to_string())
 }

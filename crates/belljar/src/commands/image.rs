@@ -202,7 +202,7 @@ fn described(image: &Stored) -> Value {
     told
 }
 
-fn bytes(count: u64) -> String {
+pub(super) fn bytes(count: u64) -> String {
     const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match UNITS.into_iter().find(|(_, unit)| count >= *unit) {
         None => format!("{count} B"),

@@ -9,6 +9,7 @@ mod evolve;
 mod evolve_review;
 mod experiment;
 mod files;
+mod home;
 mod image;
 mod kept;
 mod keys;
@@ -69,6 +70,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Secret(what) => secret::secret(&what),
         Command::Token(what) => token::token(&what),
         Command::Image(what) => image::image(&what),
+        Command::Home(what) => home::home(&what),
         Command::Diff(kept) => kept::diff(&kept),
         Command::Apply(kept) => kept::apply(&kept),
         Command::Discard(kept) => kept::discard(&kept),

@@ -1,12 +1,12 @@
 //! `belljar run`: this process becomes the keeper.
 
 use super::files::read_file;
-use crate::cli::{Durable, OutputFormat, Run, WorkspaceMode};
+use crate::cli::{Durable, HomeChoice, OutputFormat, Run, WorkspaceMode};
 use crate::exit::{self, Failure};
 use crate::print::{self, Line};
 use belljar_egress::RefusalCode;
 use belljar_gate::Durability;
-use belljar_policy::{Capability, Origin, PathRule, Rule, Workspace};
+use belljar_policy::{Capability, HomeMode, Origin, PathRule, Rule, Workspace};
 use belljar_supervisor::fleet::{Fleet, FleetSetup};
 use belljar_supervisor::tools::ServerFiles;
 use belljar_supervisor::{
@@ -59,6 +59,12 @@ fn attempt(arguments: Run) -> Result<RunResult, Failure> {
         capability.filesystem.workspace = match mode {
             WorkspaceMode::Direct => Workspace::Direct,
             WorkspaceMode::Overlay => Workspace::Overlay,
+        };
+    }
+    if let Some(choice) = arguments.home {
+        capability.filesystem.home = match choice {
+            HomeChoice::ReadOnly => HomeMode::ReadOnly,
+            HomeChoice::Private => HomeMode::Private,
         };
     }
     let servers = ServerFiles::read(&capability, arguments.policy.config.as_deref())?;

@@ -370,6 +370,76 @@ static int make_socket_high(int argc, char **argv)
 	return report("vsock-high", syscall(SYS_socket, AF_VSOCK | (1UL << 32), SOCK_STREAM, 0));
 }
 
+static int swung;
+
+static void *swing(void *unused)
+{
+	(void)unused;
+	for (;;) {
+		fcntl(swung, F_SETFL, O_NONBLOCK);
+		fcntl(swung, F_SETFL, 0);
+	}
+	return NULL;
+}
+
+/* Whether a connection may wait is said by the descriptor, and its owner may say otherwise at any moment. */
+static int swing_connect(int argc, char **argv)
+{
+	struct target to;
+	int server = socket(AF_UNIX, SOCK_STREAM, 0);
+
+	(void)argc;
+	to.length = unix_address(&to.address, argv[1], 0);
+	if (bind(server, (struct sockaddr *)&to.address, to.length) < 0 || listen(server, 0) < 0)
+		broken("listen");
+	/* There is no room for another, and nobody makes any. */
+	connect(socket(AF_UNIX, SOCK_STREAM, 0), (struct sockaddr *)&to.address, to.length);
+	swung = socket(AF_UNIX, SOCK_STREAM, 0);
+	/* Sooner or later one waits that did not look like it. */
+	for (int times = 0; times < 100; times++) {
+		pid_t child = fork();
+		if (child == 0) {
+			pthread_t thread;
+			pthread_create(&thread, NULL, swing, NULL);
+			for (;;)
+				connect(swung, (struct sockaddr *)&to.address, to.length);
+		}
+		usleep(20000);
+		kill(child, SIGKILL);
+		waitpid(child, NULL, 0);
+	}
+	alarm(20);
+	return report("socket-packet", socket(AF_PACKET, SOCK_RAW, 0));
+}
+
+/* Sends a descriptor to nobody, and keeps nothing else of it. */
+static int post_descriptor(int argc, char **argv)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control = { 0 };
+	struct iovec data = { .iov_base = "x", .iov_len = 1 };
+	struct msghdr message = {
+		.msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control,
+	};
+	struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+	int pair[2], file = open(argv[1], O_RDWR);
+
+	(void)argc;
+	if (file < 0 || socketpair(AF_UNIX, SOCK_STREAM, 0, pair) < 0)
+		broken(argv[1]);
+	head->cmsg_level = SOL_SOCKET;
+	head->cmsg_type = SCM_RIGHTS;
+	head->cmsg_len = CMSG_LEN(sizeof file);
+	memcpy(CMSG_DATA(head), &file, sizeof file);
+	if (sendmsg(pair[0], &message, 0) < 0)
+		broken("sendmsg");
+	close(file);
+	pause();
+	return ALLOWED;
+}
+
 const struct command socket_commands[] = {
 	{ "connect-unix", "stream|seqpacket|dgram PATH", 2, connect_unix },
 	{ "connect-abstract", "stream|seqpacket|dgram NAME", 2, connect_abstract },
@@ -377,6 +447,8 @@ const struct command socket_commands[] = {
 	{ "call-unix", "PATH...", 1, call_unix },
 	{ "race-unix", "GOOD BAD LINK TIMES", 4, race_unix },
 	{ "talk-pair", "", 0, talk_pair },
+	{ "swing-connect", "PATH", 1, swing_connect },
+	{ "post-descriptor", "FILE", 1, post_descriptor },
 	{ "tcp", "ADDRESS PORT", 2, tcp },
 	{ "tcp-fastopen", "ADDRESS PORT", 2, tcp_fastopen },
 	{ "udp", "ADDRESS PORT", 2, udp },

@@ -126,7 +126,7 @@ pub(crate) fn assert_nothing_left(base: &Path, state: &Path, sandbox_id: Option<
     let mounts = mounts_naming(&base.to_string_lossy());
     assert!(mounts.is_empty(), "mounts outlived the run: {mounts:#?}");
     // The record is there to stay, and so are images, guests to resume, what MCP servers said their tools are, runsc of
-    // itself, and secrets that were given to be kept.
+    // itself, secrets that were given to be kept, and private homes; but for those of one box alone.
     let kept = [
         "ledger",
         "keys",
@@ -136,10 +136,14 @@ pub(crate) fn assert_nothing_left(base: &Path, state: &Path, sandbox_id: Option<
         "images",
         "guests",
         "tiers",
+        "homes",
     ]
     .map(|name| state.join(name));
     let mut records = files_below(state);
-    records.retain(|file| !kept.iter().any(|kept| file.starts_with(kept)));
+    let of_boxes = state.join("homes/boxes");
+    records.retain(|file| {
+        file.starts_with(&of_boxes) || !kept.iter().any(|kept| file.starts_with(kept))
+    });
     assert!(
         records.is_empty(),
         "the state directory is not empty: {records:#?}"

@@ -39,6 +39,8 @@ pub(super) const SMALL_PROMPT: usize = 1024 * 1024;
 pub(super) const ROOM_UNIT: usize = 1024;
 /// What is agreed on for a WebSocket, such as to compress it.
 const EXTENSIONS: &str = "sec-websocket-extensions";
+/// Which parts of an answer a provider is to send.
+const FIELD_MASK: &str = "x-goog-fieldmask";
 
 /// Passes one request on and its answer back, or says why not.
 pub(super) async fn exchange(
@@ -319,7 +321,7 @@ async fn meter<'a>(
         admission.host(),
         admission.port(),
         &parts.method,
-        parts.uri.path(),
+        &parts.uri,
         asking.becoming == Becoming::WebSocket,
         !asking.others.is_empty(),
     );
@@ -342,6 +344,8 @@ async fn meter<'a>(
         .begin(call, &collected.to_bytes(), Arc::clone(admission.gate()))
         .await
         .map_err(refuse)?;
+    // It has the provider leave out what it used.
+    parts.headers.remove(FIELD_MASK);
     // What is compressed can't be counted while it streams.
     parts
         .headers

@@ -188,6 +188,73 @@ fn forms(secret: &HeaderSecret, value: &SecretText) -> Vec<Zeroizing<Vec<u8>>> {
     plain.iter().flat_map(|text| written(text)).collect()
 }
 
+/// What stands for one character of a text.
+type Escapes = &'static [(char, &'static str)];
+
+/// What writers of JSON escape beside what they must. What is not ASCII is escaped by these, too.
+const IN_JSON: [Escapes; 2] = [&[], &[('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026")]];
+
+/// What writers of HTML escape, and how.
+const IN_HTML: [Escapes; 5] = [
+    &[
+        ('&', "&amp;"),
+        ('<', "&lt;"),
+        ('>', "&gt;"),
+        ('"', "&quot;"),
+        ('\'', "&#x27;"),
+    ],
+    &[
+        ('&', "&amp;"),
+        ('<', "&lt;"),
+        ('>', "&gt;"),
+        ('"', "&quot;"),
+        ('\'', "&#39;"),
+    ],
+    &[
+        ('&', "&amp;"),
+        ('<', "&lt;"),
+        ('>', "&gt;"),
+        ('"', "&quot;"),
+        ('\'', "&#039;"),
+    ],
+    &[
+        ('&', "&amp;"),
+        ('<', "&lt;"),
+        ('>', "&gt;"),
+        ('"', "&#34;"),
+        ('\'', "&#39;"),
+        ('+', "&#43;"),
+    ],
+    &[
+        ('&', "&amp;"),
+        ('<', "&lt;"),
+        ('>', "&gt;"),
+        ('"', "&quot;"),
+        ('\'', "&#39;"),
+        ('/', "&#x2F;"),
+        ('`', "&#x60;"),
+        ('=', "&#x3D;"),
+    ],
+];
+
+fn escaped(text: &str, table: Escapes, is_json: bool) -> Zeroizing<Vec<u8>> {
+    let mut out = Zeroizing::new(Vec::new());
+    let mut units = [0; 2];
+    for char in text.chars() {
+        let found = table.iter().find(|(known, _)| *known == char);
+        match found {
+            Some((_, instead)) => out.extend_from_slice(instead.as_bytes()),
+            None if is_json && !char.is_ascii() => {
+                for unit in char.encode_utf16(&mut units) {
+                    out.extend_from_slice(format!("\\u{unit:04x}").as_bytes());
+                }
+            }
+            None => out.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    out
+}
+
 /// How one text may be written.
 fn written(text: &str) -> Vec<Zeroizing<Vec<u8>>> {
     let mut all = vec![Zeroizing::new(text.as_bytes().to_vec())];
@@ -199,6 +266,17 @@ fn written(text: &str) -> Vec<Zeroizing<Vec<u8>>> {
         let inner = inner.unwrap_or_default();
         all.push(Zeroizing::new(inner.as_bytes().to_vec()));
         all.push(Zeroizing::new(inner.replace('/', "\\/").into_bytes()));
+        for table in IN_JSON {
+            all.push(escaped(inner, table, true));
+        }
+    }
+    for table in IN_HTML {
+        all.push(escaped(text, table, false));
+    }
+    for encoding in [data_encoding::HEXLOWER, data_encoding::HEXUPPER] {
+        all.push(Zeroizing::new(
+            encoding.encode(text.as_bytes()).into_bytes(),
+        ));
     }
     for spare in [&b"-._~"[..], &b"-._~+/=:@!$&'()*,;"[..]] {
         let mut upper = Vec::new();
@@ -271,6 +349,12 @@ mod tests {
             b64(""),
             b64("x"),
             b64("xy"),
+            "sk-\\\"a/b+c d=\\u00e91".to_owned(),
+            "sk-&quot;a/b+c d=\u{e9}1".to_owned(),
+            "sk-&#34;a/b&#43;c d=\u{e9}1".to_owned(),
+            "sk-&quot;a&#x2F;b+c d&#x3D;\u{e9}1".to_owned(),
+            data_encoding::HEXLOWER.encode(value.as_bytes()),
+            data_encoding::HEXUPPER.encode(value.as_bytes()),
         ];
         for form in forms {
             let text = format!("sk-sk-{form} sk- tail s");

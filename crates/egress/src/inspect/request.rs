@@ -119,11 +119,14 @@ fn is_another_target(name: &HeaderName) -> bool {
     if OVERRIDES.contains(&name.as_str()) {
         return false;
     }
+    // Some write two words as one.
+    let ends = ["url", "uri", "path", "prefix"];
+    let is_word = |word: &str| WORDS.contains(&word) || ends.iter().any(|end| word.ends_with(end));
     let mut words = name.split('-');
     NAMES.contains(&name.as_str())
         || name.ends_with("-copy-source")
         || name.ends_with("-rename-source")
-        || (words.next() == Some("x") && words.any(|word| WORDS.contains(&word)))
+        || (words.next() == Some("x") && words.any(is_word))
 }
 
 /// Takes out what would be another request to a server that goes by it. Methods in headers stay: they are judged.
@@ -280,8 +283,8 @@ mod tests {
     fn other_targets_are_dropped_however_they_are_spelled() {
         let drops = "X-Original-URL X-Rewrite-URL X-Forwarded-Prefix X-Forwarded-Path X-Forwarded-Uri X-Override-URL \
             X_Original_URL x-original-uri X-Forwarded-Host X-Host Forwarded X-Envoy-Original-Path X-Original-Method \
-            X-Forwarded-Method Destination x-amz-copy-source X-HTTP-DestinationURL X-Script-Name";
-        let stays = "X-Forwarded-For X-Forwarded-Proto X-Api-Key X-Request-Id X-HTTP-Method-Override Authorization \
+            X-Forwarded-Method X-OriginalUrl X-RewriteUri X-Http-RequestPath Destination x-amz-copy-source X-HTTP-DestinationURL X-Script-Name";
+        let stays = "X-Forwarded-For X-Forwarded-Proto X-Amz-Security-Token X-Api-Key X-Request-Id X-HTTP-Method-Override Authorization \
             X-Goog-Api-Client X-Stainless-Lang Content-Location Referer";
         let mut headers = HeaderMap::new();
         for name in drops.split_whitespace().chain(stays.split_whitespace()) {

@@ -62,6 +62,36 @@ pub(crate) fn kind<'a>(api: LlmApi, method: &Method, path: &'a str) -> Kind<'a> 
     }
 }
 
+/// Whether a query has the answer cut down to some of its fields, and what was used left out with the others.
+pub(crate) fn asks_for_parts(query: &str) -> bool {
+    query.split(['&', ';']).any(|pair| {
+        let name = pair.split('=').next().unwrap_or_default();
+        let name = percent_decoded(name).to_ascii_lowercase();
+        matches!(name.trim_start_matches('$'), "fields" | "fieldmask")
+    })
+}
+
+fn percent_decoded(text: &str) -> String {
+    let mut parts = text.split('%');
+    let mut decoded = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let byte = part
+            .get(..2)
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        match byte {
+            Some(byte) => {
+                decoded.push(char::from(byte));
+                decoded.push_str(part.get(2..).unwrap_or_default());
+            }
+            None => {
+                decoded.push('%');
+                decoded.push_str(part);
+            }
+        }
+    }
+    decoded
+}
+
 /// The model that a path of Gemini's names, and what is to be done with it. A tuned model has a name of its own choice, so it is
 /// told apart from the others.
 fn gemini_call(path: &str) -> Option<(&str, &str)> {
@@ -81,6 +111,22 @@ fn gemini_call(path: &str) -> Option<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_call_for_parts_of_an_answer_is_known_however_it_is_written() {
+        for (query, expect) in [
+            ("alt=sse&fields=candidates", true),
+            ("$fields=candidates", true),
+            ("%24%66ields=candidates", true),
+            ("alt=sse;Fields=usageMetadata(promptTokenCount)", true),
+            ("$fieldMask=candidates", true),
+            ("alt=sse&key=fields", false),
+            ("x%zz=%", false),
+            ("", false),
+        ] {
+            assert_eq!(asks_for_parts(query), expect, "{query}");
+        }
+    }
 
     #[test]
     fn calls_are_told_from_what_is_free_and_what_is_not_metered() {

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use belljar_policy::{Host, LlmApi, LlmEndpointRule as LlmEndpoint};
 use hyper::header::HeaderMap;
-use hyper::{Method, StatusCode};
+use hyper::{Method, StatusCode, Uri};
 use tokio::sync::Semaphore;
 
 pub use bill::Charge;
@@ -38,7 +38,7 @@ pub(crate) use observer::{Cut, Observer};
 use bill::Bill;
 use budget::Wish;
 use denial::{Need, Shortfall, Why};
-use endpoint::{Action, Kind, kind};
+use endpoint::{Action, Kind, asks_for_parts, kind};
 use prompt::Prompt;
 
 use crate::gate::Gate;
@@ -120,13 +120,14 @@ impl Llm {
         host: &Host,
         port: u16,
         method: &Method,
-        path: &str,
+        uri: &Uri,
         upgrading: bool,
         overridden: bool,
     ) -> Metering {
         let Some(endpoint) = self.endpoint(host, port) else {
             return Metering::None;
         };
+        let path = uri.path();
         let limited = self.policy.budget.is_limited();
         let refuse = |why| Metering::Refuse(Denial::new(endpoint.api, why));
         if upgrading && limited {
@@ -143,6 +144,9 @@ impl Llm {
                 refuse(Why::Unmetered(format!("the endpoint {method} {path}")))
             }
             Kind::Unmetered => Metering::None,
+            Kind::Call(..) if limited && asks_for_parts(uri.query().unwrap_or_default()) => refuse(
+                Why::Unmetered("a call for parts of its answer (`fields`)".to_owned()),
+            ),
             Kind::Call(action, model) => Metering::Meter(Metered {
                 endpoint: endpoint.clone(),
                 action,

@@ -174,9 +174,11 @@ impl Observer {
         }
     }
 
+    /// More of an answer. What was reported before it came is not all of it.
     fn saw(&mut self, bytes: u64) {
         self.text = self.text.saturating_add(bytes);
         self.pieces = self.pieces.saturating_add(u64::from(bytes > 0));
+        self.reported &= bytes == 0;
     }
 
     /// Reads one event; `true` when it tells the usage and nothing else.
@@ -192,14 +194,15 @@ impl Observer {
             return false;
         };
         let told = take_usage(self.api, &message, &mut self.told);
-        self.reported |= told;
+        self.saw(text_bytes(&message));
+        // The first event of one API tells what the prompt was, and of the answer nothing yet.
+        self.reported |= told && at(&message, "type") != "message_start";
         let only_usage = told
             && at(&message, "choices")
                 .as_array()
                 .is_some_and(Vec::is_empty);
         self.complete |= only_usage || ends(&message);
         self.stopped |= says_why_it_stopped(&message);
-        self.saw(text_bytes(&message));
         only_usage
     }
 

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::endpoint::Action;
-use super::json::at;
+use super::json::{at, is_given};
 use crate::record::printable;
 
 /// What the tool of a client is called, by API. Everything else is run by the provider, or is new.
@@ -39,8 +39,8 @@ pub(super) fn unmetered(
 
 /// Models that cost something by the call, or by what no token says.
 fn fee(model: &str) -> Option<String> {
-    let name = model.to_ascii_lowercase();
-    let name = name.rsplit('/').next().unwrap_or_default();
+    let whole = model.to_ascii_lowercase();
+    let name = whole.rsplit('/').next().unwrap_or_default();
     let begins = ["sonar", "pplx-", "compound", "groq-compound"];
     let holds = [
         "search-preview",
@@ -52,9 +52,10 @@ fn fee(model: &str) -> Option<String> {
         "-audio",
         "-realtime",
         "-transcribe",
+        "@preset",
     ];
     let is_dear = begins.iter().any(|front| name.starts_with(front))
-        || holds.iter().any(|part| name.contains(part));
+        || holds.iter().any(|part| whole.contains(part));
     let shown = printable(model.as_bytes());
     is_dear.then(|| {
         format!("the model `{shown}`, which costs by the search, the sound or the picture too,")
@@ -89,6 +90,7 @@ fn feature(action: Action, fields: &Map<String, Value>) -> Option<&'static str> 
             ("search_parameters", "web search (`search_parameters`)"),
             ("plugins", "a tool of the provider's (`plugins`)"),
             ("models", "a choice of other models (`models`)"),
+            ("preset", "a stored choice of model and tools (`preset`)"),
             ("deferred", "an answer that comes later (`deferred`)"),
             ("background", "a call in the background"),
             ("prediction", "a predicted answer (`prediction`)"),
@@ -138,7 +140,7 @@ fn feature(action: Action, fields: &Map<String, Value>) -> Option<&'static str> 
 /// A tool that the provider runs, wherever in the call it is.
 fn provider_tool(action: Action, fields: &Map<String, Value>) -> Option<String> {
     let found = fields.iter().find_map(|(key, value)| match key.as_str() {
-        "tools" => list_of_tools(action, value, 0),
+        key if key.eq_ignore_ascii_case("tools") => list_of_tools(action, value, 0),
         // Descriptions of answers: a schema may have a field of that name.
         "response_format" | "text" | "metadata" | "functions" => None,
         _ => hidden_tool(action, value, 0),
@@ -160,9 +162,9 @@ fn hidden_tool(action: Action, value: &Value, depth: usize) -> Option<String> {
             .iter()
             .find_map(|item| hidden_tool(action, item, depth.saturating_add(1))),
         Value::Object(fields) => {
-            let used = at(fields, "type") == "tool_use";
+            let used = action == Action::Messages && at(fields, "type") == "tool_use";
             fields.iter().find_map(|(key, value)| match key.as_str() {
-                "tools" => list_of_tools(action, value, 0),
+                key if key.eq_ignore_ascii_case("tools") => list_of_tools(action, value, 0),
                 // What a tool was called with, or says it takes.
                 "input" if used => None,
                 "functionCall" | "function_call" | "functionResponse" | "function_response" => None,
@@ -175,9 +177,11 @@ fn hidden_tool(action: Action, value: &Value, depth: usize) -> Option<String> {
 
 fn list_of_tools(action: Action, tools: &Value, depth: usize) -> Option<String> {
     let list = tools.as_array()?;
-    list.iter().find_map(|tool| match tool.as_object() {
-        Some(tool) => one_tool(action, tool, depth),
-        None => None,
+    list.iter().find_map(|tool| match tool {
+        Value::Object(tool) => one_tool(action, tool, depth),
+        Value::Array(_) if depth > DEEPEST => Some("nested too deep".to_owned()),
+        Value::Array(_) => list_of_tools(action, tool, depth.saturating_add(1)),
+        _ => None,
     })
 }
 
@@ -191,7 +195,15 @@ fn one_tool(action: Action, tool: &Map<String, Value>, depth: usize) -> Option<S
         return tool.keys().find(own).cloned();
     }
     let kind = match at(tool, "type") {
-        Value::Null => return None,
+        // A client's own has a name; what has none is called by what it is.
+        Value::Null if ["name", "function"].iter().any(|key| is_given(tool, key)) => return None,
+        Value::Null => {
+            let key = tool
+                .keys()
+                .next()
+                .map_or("of no known type", String::as_str);
+            return Some(key.to_owned());
+        }
         Value::String(kind) => kind.as_str(),
         _ => return Some("of no known type".to_owned()),
     };
@@ -342,6 +354,32 @@ mod tests {
             ),
             (
                 Action::Responses,
+                json!({"input": [{"type": "tool_use", "input": [{"tools": [{"type": "web_search"}]}]}]}),
+                Some("web_search"),
+            ),
+            (
+                Action::Responses,
+                json!({"input": [{"type": "additional_tools", "tools": [[[{"type": "web_search"}]]]}]}),
+                Some("web_search"),
+            ),
+            (
+                Action::Chat,
+                json!({"extra_body": {"google": {"tools": [{"google_search": {}}]}}}),
+                Some("google_search"),
+            ),
+            (
+                Action::Chat,
+                json!({"Tools": [{"type": "web_search"}]}),
+                Some("web_search"),
+            ),
+            (
+                Action::Chat,
+                json!({"tools": [{"function": {"name": "a"}}]}),
+                None,
+            ),
+            (Action::Chat, json!({"preset": "p"}), Some("preset")),
+            (
+                Action::Responses,
                 json!({"input": [{"type": "mcp_list_tools", "tools": [{"name": "a", "input_schema": {}}]}]}),
                 None,
             ),
@@ -420,6 +458,7 @@ mod tests {
             ("openai/gpt-5:online", true),
             ("gemini-2.5-flash-image", true),
             ("gpt-audio", true),
+            ("@preset/searching", true),
             ("gpt-5-codex", false),
             ("claude-opus-4-6", false),
             ("gemini-2.5-pro", false),

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::LlmApi;
-use super::json::{at, within};
+use super::json::{at, is_given, within};
 use super::money::PicoUsd;
 
 /// Tokens of a call, by kind; no token is in two of them.
@@ -89,9 +89,11 @@ pub(crate) fn take_usage(api: LlmApi, message: &Value, known: &mut Told) -> bool
         LlmApi::Anthropic => anthropic(usage, &known.tokens),
         LlmApi::Gemini => gemini(usage),
     };
-    let Some(tokens) = found else {
+    let Some(mut tokens) = found else {
         return false;
     };
+    // What was said of an answer is not taken back by what is said later.
+    tokens.output = tokens.output.max(known.tokens.output);
     let tier = [usage, message, at(message, "response")];
     let is_dearer = api == LlmApi::OpenAi
         && tier
@@ -136,12 +138,20 @@ fn open_ai(usage: &Value) -> Option<Tokens> {
         |one: &str, other: &str| number(at(usage, one)).or_else(|| number(at(usage, other)));
     let detail = |key: &str, word: &str| number(within(usage, &[key, word]));
     let prompt = either("prompt_tokens", "input_tokens")?;
-    let answer = either("completion_tokens", "output_tokens").unwrap_or(0);
+    let total = number(at(usage, "total_tokens"));
+    // Without either nobody says what the answer was.
+    let answer = match either("completion_tokens", "output_tokens") {
+        Some(answer) => answer,
+        None if is_given(usage, "completion_tokens") || is_given(usage, "output_tokens") => {
+            return None;
+        }
+        None => total.map(|_| 0)?,
+    };
     let thought = detail("completion_tokens_details", "reasoning_tokens")
         .or_else(|| detail("output_tokens_details", "reasoning_tokens"))
         .or_else(|| number(at(usage, "reasoning_tokens")))
         .unwrap_or(0);
-    let output = match number(at(usage, "total_tokens")) {
+    let output = match total {
         Some(total) => answer.max(total.saturating_sub(prompt)).max(thought),
         // Nobody says whether what was thought is in it.
         None => answer.saturating_add(thought),
@@ -193,6 +203,11 @@ fn anthropic(usage: &Value, known: &Tokens) -> Option<Tokens> {
 /// What was cached is part of the prompt; what was thought comes on top of the answer.
 fn gemini(usage: &Value) -> Option<Tokens> {
     let count = |key: &str| number(at(usage, key)).unwrap_or(0);
+    let told = |key: &str| number(at(usage, key)).is_some();
+    // A part of the figures, as it comes where only some fields were asked for, says nothing about the rest.
+    if !told("totalTokenCount") && !told("candidatesTokenCount") {
+        return None;
+    }
     let prompt =
         number(at(usage, "promptTokenCount"))?.saturating_add(count("toolUsePromptTokenCount"));
     let cached = count("cachedContentTokenCount").min(prompt);
@@ -233,8 +248,13 @@ fn pieces(usage: &Value) -> u64 {
     single.chain(listed).fold(0, u64::saturating_add)
 }
 
+/// Some write whole numbers with a point.
 fn number(value: &Value) -> Option<u64> {
-    value.as_u64()
+    let with_point = || {
+        let number = value.as_f64().filter(|number| *number >= 0.0)?;
+        Some(number.ceil() as u64)
+    };
+    value.as_u64().or_else(with_point)
 }
 
 /// Bytes of text that a piece of an answer carries, wherever the provider puts it.
@@ -323,6 +343,29 @@ mod tests {
     }
 
     #[test]
+    fn half_a_report_is_none() {
+        for usage in [
+            json!({"prompt_tokens": 10}),
+            json!({"prompt_tokens": 10, "completion_tokens": "30000"}),
+            json!({"prompt_tokens": 10, "completion_tokens": -1, "total_tokens": 9}),
+            json!({"input_tokens": 10, "output_tokens": [5]}),
+        ] {
+            let message = json!({"usage": usage});
+            let found = take_usage(LlmApi::OpenAi, &message, &mut Told::default());
+            assert!(!found, "{message}");
+        }
+        let masked = json!({"usageMetadata": {"promptTokenCount": 10}});
+        assert!(!take_usage(LlmApi::Gemini, &masked, &mut Told::default()));
+        let mut told = Told::default();
+        let point = json!({"usage": {"prompt_tokens": 10.0, "completion_tokens": 30000.0}});
+        assert!(take_usage(LlmApi::OpenAi, &point, &mut told));
+        assert_eq!(told.tokens.output, 30_000);
+        let less = json!({"usage": {"prompt_tokens": 10, "completion_tokens": 1}});
+        assert!(take_usage(LlmApi::OpenAi, &less, &mut told));
+        assert_eq!(told.tokens.output, 30_000);
+    }
+
+    #[test]
     fn later_messages_of_a_stream_overwrite() {
         let mut told = Told::default();
         let start = json!({"type": "message_start", "message": {"usage": {"input_tokens": 9, "output_tokens": 1,
@@ -358,21 +401,19 @@ mod tests {
             assert!(take_usage(api, &json!({"usage": usage}), &mut told));
             (told.cost, told.pieces, told.is_dearer)
         };
-        let ticks =
-            json!({"prompt_tokens": 1, "cost_in_usd_ticks": 37_756_000, "num_sources_used": 4});
+        let ticks = json!({"prompt_tokens": 1, "total_tokens": 1, "cost_in_usd_ticks": 37_756_000, "num_sources_used": 4});
         assert_eq!(
             told(LlmApi::OpenAi, ticks),
             (PicoUsd(3_775_600_000), 4, false)
         );
-        let usd =
-            json!({"prompt_tokens": 1, "cost": {"total_cost": 0.5}, "num_search_queries": 28});
+        let usd = json!({"prompt_tokens": 1, "total_tokens": 1, "cost": {"total_cost": 0.5}, "num_search_queries": 28});
         assert_eq!(
             told(LlmApi::OpenAi, usd),
             (PicoUsd(500_000_000_000), 28, false)
         );
         let searched = json!({"input_tokens": 1, "server_tool_use": {"web_search_requests": 2, "web_fetch_requests": 1}});
         assert_eq!(told(LlmApi::Anthropic, searched), (PicoUsd(0), 3, false));
-        let tier = json!({"prompt_tokens": 1, "service_tier": "priority"});
+        let tier = json!({"prompt_tokens": 1, "total_tokens": 1, "service_tier": "priority"});
         assert_eq!(told(LlmApi::OpenAi, tier), (PicoUsd(0), 0, true));
     }
 }

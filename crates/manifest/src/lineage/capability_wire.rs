@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use belljar_policy::{
-    Capability, Degraded, EgressRule, Emulation, EnvAllow, EnvPolicy, Filesystem, FsMode,
+    Capability, Degraded, EgressRule, Emulation, EnvAllow, EnvPolicy, Filesystem, FsMode, HomeMode,
     ImageName, LlmTerms, Origin, PathRule, Permission, Places, Rule, Source, Tier, Workspace,
 };
 use serde::{Deserialize, Serialize};
@@ -67,11 +67,19 @@ pub(super) struct RuleWire<T> {
     source: Source,
 }
 
+/// Which home directory.
+#[derive(Serialize, Deserialize)]
+#[serde(transparent)]
+struct HomeWire(HomeMode);
+
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FilesystemWire {
     mode: FsMode,
     workspace: Workspace,
+    // Left out where it is the host's, as documents did before there was any other.
+    #[serde(default = "HomeWire::host", skip_serializing_if = "HomeWire::is_host")]
+    home: HomeWire,
     writable: Vec<RuleWire<PathText>>,
     readable: Vec<RuleWire<PathText>>,
     hidden: Vec<RuleWire<PathText>>,
@@ -250,11 +258,22 @@ fn egress_rule(rule: &Rule<EgressRule>) -> RuleWire<EgressWire> {
     RuleWire::new(EgressWire::of(&rule.value), &rule.origin)
 }
 
+impl HomeWire {
+    fn host() -> Self {
+        Self(HomeMode::ReadOnly)
+    }
+
+    fn is_host(&self) -> bool {
+        self.0 == HomeMode::ReadOnly
+    }
+}
+
 impl FilesystemWire {
     fn of(filesystem: &Filesystem) -> Result<Self, Unrepresentable> {
         let Filesystem {
             mode,
             workspace,
+            home,
             writable,
             readable,
             hidden,
@@ -265,6 +284,7 @@ impl FilesystemWire {
         Ok(Self {
             mode: *mode,
             workspace: *workspace,
+            home: HomeWire(*home),
             writable: rules(writable)?,
             readable: rules(readable)?,
             hidden: rules(hidden)?,
@@ -278,6 +298,7 @@ impl FilesystemWire {
         Filesystem {
             mode: self.mode,
             workspace: self.workspace,
+            home: self.home.0,
             writable: rules(self.writable),
             readable: rules(self.readable),
             hidden: rules(self.hidden),

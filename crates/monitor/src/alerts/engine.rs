@@ -128,6 +128,11 @@ impl Engine {
         self.runs.named(now, agent, name);
     }
 
+    /// What one is called that is no run: it has ended, or never started.
+    pub fn called(&mut self, agent: &AgentId, name: &Shown) {
+        self.runs.called(agent, name);
+    }
+
     /// An agent as it is now.
     pub fn sampled(&mut self, now: u64, agent: &AgentView) -> Vec<Change> {
         let mut changes = Vec::new();

@@ -29,20 +29,27 @@ pub(super) struct AgentRuns {
 impl AgentRuns {
     /// What an agent is called. The latest run of a name is the one that was named last.
     pub(super) fn named(&mut self, now: u64, id: &AgentId, name: &Shown) {
-        if self.names.contains_key(id) {
+        if !self.called(id, name) {
             return;
         }
-        self.names.insert(id.clone(), name.clone());
-        self.order.push_back(id.clone());
         let run = AgentRun {
             id: id.clone(),
             seen: now,
             running_since: None,
         };
         self.runs.insert(name.as_str().to_owned(), run);
+    }
+
+    /// What one is called, whatever run its name stands for. `false` when that is known.
+    pub(super) fn called(&mut self, id: &AgentId, name: &Shown) -> bool {
+        if self.names.contains_key(id) {
+            return false;
+        }
+        self.names.insert(id.clone(), name.clone());
+        self.order.push_back(id.clone());
         while self.order.len() > MOST_NAMES {
             let Some(oldest) = self.order.pop_front() else {
-                return;
+                break;
             };
             if let Some(name) = self.names.remove(&oldest)
                 && self
@@ -53,6 +60,7 @@ impl AgentRuns {
                 self.runs.remove(name.as_str());
             }
         }
+        true
     }
 
     pub(super) fn sampled(&mut self, now: u64, agent: &AgentView) {

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use belljar_policy::{
     BlockedTool, CallRule, Capability, Condition, Degraded, DomainPattern, EgressEffect,
-    EgressRule, EgressTerms, Emulation, EnvAllow, EnvPolicy, Filesystem, FsMode, HttpTerms,
-    ImageName, Limits, LlmApi, LlmEndpointRule, LlmTerms, McpServer, NameRules, OnBudget, Origin,
-    PathGlob, PathPattern, PathRule, Permission, Places, Pointer, ProxyPlace, ProxyResolution,
-    ProxyTerms, PublishedPort, Reach, ResourcePattern, Rule, SecretPlace, SecretRule, SecretSource,
-    ServerRequests, Source, Test, Tier, ToolPattern, ToolRules, Verdict, WebSocket, WholeRegex,
-    Workspace,
+    EgressRule, EgressTerms, Emulation, EnvAllow, EnvPolicy, Filesystem, FsMode, HomeMode,
+    HttpTerms, ImageName, Limits, LlmApi, LlmEndpointRule, LlmTerms, McpServer, NameRules,
+    OnBudget, Origin, PathGlob, PathPattern, PathRule, Permission, Places, Pointer, ProxyPlace,
+    ProxyResolution, ProxyTerms, PublishedPort, Reach, ResourcePattern, Rule, SecretPlace,
+    SecretRule, SecretSource, ServerRequests, Source, Test, Tier, ToolPattern, ToolRules, Verdict,
+    WebSocket, WholeRegex, Workspace,
 };
 use proptest::collection::{btree_set, vec};
 use proptest::option;
@@ -242,15 +242,17 @@ fn filesystems() -> impl Strategy<Value = Filesystem> {
     (
         select(modes),
         select(vec![Workspace::Direct, Workspace::Overlay]),
+        select(vec![HomeMode::ReadOnly, HomeMode::Private]),
         paths(PATHS, 2),
         paths(PATHS, 3),
         hidden,
         paths(PATHS, 2),
     )
         .prop_map(
-            |(mode, workspace, writable, readable, hidden, protected)| Filesystem {
+            |(mode, workspace, home, writable, readable, hidden, protected)| Filesystem {
                 mode,
                 workspace,
+                home,
                 writable,
                 readable,
                 hidden,

@@ -15,7 +15,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, UnmountFlags, move_mount, unmount};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -67,6 +67,11 @@ impl BoxMounts {
 
     /// Where something is mounted, as the box names it.
     pub fn points(&self) -> Result<HashSet<PathBuf>, Errno> {
+        Ok(self.mounts()?.into_values().collect())
+    }
+
+    /// Every mount by its number, and where it is.
+    pub fn mounts(&self) -> Result<HashMap<u64, PathBuf>, Errno> {
         let mut table = Vec::new();
         let mut part = [0u8; 16 << 10];
         loop {
@@ -78,11 +83,12 @@ impl BoxMounts {
             };
             table.extend_from_slice(part.get(..read).unwrap_or_default());
         }
-        let fields = table.split(|byte| *byte == b'\n').filter_map(|line| {
+        let mounts = table.split(|byte| *byte == b'\n').filter_map(|line| {
             let mut words = line.split(|byte| *byte == b' ');
-            words.nth(4)
+            let number = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
+            Some((number, unescaped(words.nth(3)?)))
         });
-        Ok(fields.map(unescaped).collect())
+        Ok(mounts.collect())
     }
 
     /// Puts covers there, in this order; none of the box's processes may run meanwhile. On failure some may be there.

@@ -17,9 +17,39 @@ use std::ffi::CStr;
 
 /// Whether the call met a socket of the host's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
+enum Outcome {
     Done,
     HostSocket,
+}
+
+/// What a helper's process ends with that met a socket of the host's.
+const MET_HOST: i32 = 1;
+
+/// The processes that connect for init, so that their ends tell init what they met.
+pub(super) struct Helpers {
+    /// Zero where there is none.
+    processes: [i32; 256],
+}
+
+impl Helpers {
+    pub(super) fn new() -> Self {
+        Self {
+            processes: [0; 256],
+        }
+    }
+
+    /// A child has ended with this wait status: whether it was one of them and met a socket of the host's.
+    pub(super) fn ended(&mut self, pid: i32, status: i32) -> bool {
+        let Some(place) = self.place_of(pid) else {
+            return false;
+        };
+        *place = 0;
+        libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == MET_HOST
+    }
+
+    fn place_of(&mut self, pid: i32) -> Option<&mut i32> {
+        self.processes.iter_mut().find(|known| **known == pid)
+    }
 }
 
 /// The file systems that only this box has.
@@ -60,36 +90,36 @@ pub(super) struct Reach<'a> {
     pub(super) sightings: Option<BorrowedFd<'a>>,
 }
 
-/// Answers one `connect`. A call that may block is handed to a process of its own, which reports by `tell`.
+/// Answers one `connect`, by a process of its own. What the socket says now of whether a call blocks, its owner can change a
+/// moment later, and nothing may hold init up. Where there is no room to remember the helper, it tells itself, by `tell`.
 pub(super) fn connect(
     call: &Notification,
     listener: BorrowedFd<'_>,
     within: &Reach<'_>,
+    helpers: &mut Helpers,
     tell: impl Fn(),
-) -> Outcome {
+) {
     let socket = match borrow_socket(call, listener) {
         Ok(socket) => socket,
-        Err(errno) => {
-            call.answer(listener, Reply::Fail(errno));
-            return Outcome::Done;
-        }
+        Err(errno) => return call.answer(listener, Reply::Fail(errno)),
     };
-    let blocks =
-        rustix::fs::fcntl_getfl(&socket).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
-    if !blocks {
-        return perform(call, listener, &socket, within);
-    }
+    let place = helpers.place_of(0);
     match sys::fork() {
-        Ok(0) => {
-            if perform(call, listener, &socket, within) == Outcome::HostSocket {
+        Ok(0) => match perform(call, listener, &socket, within) {
+            Outcome::Done => sys::exit_now(0),
+            Outcome::HostSocket if place.is_some() => sys::exit_now(MET_HOST),
+            Outcome::HostSocket => {
                 tell();
+                sys::exit_now(0)
             }
-            sys::exit_now(0)
+        },
+        Ok(pid) => {
+            if let Some(place) = place {
+                *place = pid;
+            }
         }
-        Ok(_) => {}
         Err(_) => call.answer(listener, Reply::Fail(Errno::AGAIN)),
     }
-    Outcome::Done
 }
 
 fn perform(

@@ -10,7 +10,7 @@ use super::rules::Rule;
 use super::shown::FileId;
 use super::watched;
 use crate::host::Host;
-use crate::plan::{Access, Entry, Kind, Ownership, Plan, Shows, View, Watch};
+use crate::plan::{Access, Entry, Kind, MaskEntry, MaskShows, Ownership, Plan, Shows, View, Watch};
 use crate::show::MOST_DOORS;
 use crate::sys::{CStrings, Published, SharedMemory, SockFilter, mount_flag};
 use crate::tier::{Descriptors, Furniture, Landlocked, Told, Wall};
@@ -66,6 +66,20 @@ pub(crate) enum Step<'m> {
     Await,
     /// Cover with something empty that nobody can write.
     Cover { at: Place<'m>, kind: Kind },
+    /// Put an empty file system at [`MASK`], for an overlay's mask to be made in.
+    BeginMask,
+    /// In a mask: what lies below is not seen.
+    Whiteout { at: &'m CStr },
+    /// The same, with an empty directory in its place.
+    Opaque { at: &'m CStr },
+    /// In a mask: a file with these contents.
+    Text {
+        at: &'m CStr,
+        bytes: &'m [u8],
+        mode: u32,
+    },
+    /// Take the mask away; the overlay has its own hold on it.
+    EndMask,
     /// The host's directory with changes kept aside.
     Overlay {
         lower: Lower<'m>,
@@ -80,9 +94,16 @@ pub(crate) enum Step<'m> {
 pub(crate) enum Lower<'m> {
     /// A `lowerdir` value.
     Path(&'m CStr),
+    /// The same, with paths in it that are relative to the new root.
+    Masked(&'m CStr),
     /// The next tree the keeper cloned, mapped; and directories to put above it.
     Tree { above: Option<&'m CStr> },
+    /// That tree where the overlay will be, in a `lowerdir` value relative to the new root.
+    MaskedTree(&'m CStr),
 }
+
+/// Where a mask is while it is made, relative to the new root: a directory that nothing else is in yet.
+pub(crate) const MASK: &str = "proc";
 
 /// A host tree that the keeper clones for init.
 pub(crate) struct KeeperTree {
@@ -406,12 +427,22 @@ impl<'m> Draft<'m> {
             Shows::Overlay {
                 lower,
                 stand_ins,
+                mask,
                 changes,
                 scratch,
                 ownership,
             } => {
                 self.mount_point(path, Kind::Directory, own)?;
+                self.mask(mask, path)?;
                 let lower = match ownership {
+                    Ownership::Host | Ownership::Image if !mask.is_empty() => {
+                        Lower::Masked(self.above_mask(lower)?)
+                    }
+                    Ownership::Mapped if !mask.is_empty() => {
+                        self.mapped_tree(lower, mount_flag::READ_ONLY);
+                        let here = path.strip_prefix("/").unwrap_or(path);
+                        Lower::MaskedTree(self.above_mask(here)?)
+                    }
                     Ownership::Host | Ownership::Image => {
                         let mut layers = Vec::new();
                         if let Some(stand_ins) = stand_ins {
@@ -438,7 +469,41 @@ impl<'m> Draft<'m> {
                     at: self.spot(path, own)?,
                 };
                 self.push(step, path);
+                if !mask.is_empty() {
+                    self.push(Step::EndMask, path);
+                }
             }
+        }
+        Ok(())
+    }
+
+    /// A `lowerdir` value: the mask, and below it a directory.
+    fn above_mask(&self, lower: &Path) -> Result<&'m CStr, LaunchError> {
+        let mut layers = MASK.as_bytes().to_vec();
+        layers.push(b':');
+        layers.extend(escape_layer(lower));
+        self.text(OsStr::from_bytes(&layers), "an overlay path")
+    }
+
+    /// The layer of an overlay at `path` that hides what its lower directory has.
+    fn mask(&mut self, mask: &[MaskEntry], path: &Path) -> Result<(), LaunchError> {
+        if mask.is_empty() {
+            return Ok(());
+        }
+        self.push(Step::BeginMask, path);
+        for entry in mask {
+            let at = self.path(&Path::new(MASK).join(&entry.path))?;
+            let step = match &entry.shows {
+                MaskShows::Absent => Step::Whiteout { at },
+                MaskShows::Empty => Step::Opaque { at },
+                MaskShows::Directory { mode } => Step::Directory { at, mode: *mode },
+                MaskShows::Text { bytes, mode } => Step::Text {
+                    at,
+                    bytes: self.bytes(bytes)?,
+                    mode: *mode,
+                },
+            };
+            self.push(step, &path.join(&entry.path));
         }
         Ok(())
     }

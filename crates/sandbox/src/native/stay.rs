@@ -34,6 +34,10 @@ struct Stay<'a> {
     /// Where the keeper hears what the box does.
     sightings: Option<BorrowedFd<'a>>,
     reach: peer::Reach<'a>,
+    /// Who connects in its place.
+    helpers: peer::Helpers,
+    /// The rule by which it was asked to.
+    connects: usize,
     /// Whether all others are to hold still.
     pace: Pace,
 }
@@ -76,6 +80,8 @@ pub(super) fn stay(
         told: script.told.map(Told::listen),
         sightings: furnished.sightings,
         reach,
+        helpers: peer::Helpers::new(),
+        connects: 0,
         pace: Pace::Move,
     };
     // What was said before anybody listened.
@@ -261,7 +267,12 @@ impl Stay<'_> {
                 ChildState::Stopped { pid, signal, .. } if self.main == Some(pid) => {
                     let _ = Message::new(Kind::MainStopped, signal, 0).send(self.control);
                 }
-                ChildState::Ended { .. } | ChildState::Stopped { .. } => {}
+                ChildState::Ended { pid, status } => {
+                    if self.helpers.ended(pid, status) {
+                        self.count(self.connects);
+                    }
+                }
+                ChildState::Stopped { .. } => {}
                 ChildState::NoneWaiting => return,
                 ChildState::NoChildren => {
                     self.report_totals();
@@ -331,9 +342,8 @@ impl Stay<'_> {
                 let tell = || {
                     let _ = Message::new(Kind::Violation, number as i32, 1).send(control);
                 };
-                if peer::connect(&call, listener, &self.reach, tell) == peer::Outcome::HostSocket {
-                    self.count(number);
-                }
+                self.connects = number;
+                peer::connect(&call, listener, &self.reach, &mut self.helpers, tell);
             }
             Some(Verdict::Report(errno) | Verdict::Trace(errno) | Verdict::Fail(errno)) => {
                 call.answer(listener, Reply::Fail(errno));

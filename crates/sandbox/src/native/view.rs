@@ -169,6 +169,30 @@ fn perform(
             let tree = clone_opened(own.void(*kind))?;
             attach(tree.as_fd(), root, at)
         }
+        Step::BeginMask => {
+            let mask = new_tmpfs(c"8m", c"755")?;
+            attach_in_ours(mask.as_fd(), root, c"proc")
+        }
+        Step::Whiteout { at } => whiteout(root, at),
+        Step::Opaque { at } => {
+            make_directory(root, at, 0o700)?;
+            let place =
+                rustix::fs::openat(root, *at, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+            let flags = rustix::fs::XattrFlags::empty();
+            match rustix::fs::fsetxattr(&place, c"user.overlay.opaque", b"y", flags) {
+                // Before Linux 6.6: then there is nothing, and the program makes the directory itself.
+                Err(Errno::OPNOTSUPP) => {
+                    rustix::fs::unlinkat(root, *at, rustix::fs::AtFlags::REMOVEDIR)?;
+                    whiteout(root, at)
+                }
+                set => set,
+            }
+        }
+        Step::Text { at, bytes, mode } => write_all(&new_file(root, at, *mode)?, bytes),
+        Step::EndMask => {
+            rustix::process::fchdir(root)?;
+            rustix::mount::unmount(c"proc", rustix::mount::UnmountFlags::DETACH)
+        }
         Step::Overlay {
             lower,
             upper,
@@ -176,8 +200,8 @@ fn perform(
             at,
         } => {
             let tree = match lower {
-                Lower::Path(_) => None,
-                Lower::Tree { .. } => Some(start.supplies.take()?),
+                Lower::Path(_) | Lower::Masked(_) => None,
+                Lower::Tree { .. } | Lower::MaskedTree(_) => Some(start.supplies.take()?),
             };
             overlay(root, lower, tree.as_ref(), [upper, work], at)
         }
@@ -195,6 +219,15 @@ fn overlay(
     fsconfig_set_flag(context.as_fd(), c"userxattr")?;
     match lower {
         Lower::Path(layers) => fsconfig_set_string(context.as_fd(), c"lowerdir", *layers)?,
+        Lower::Masked(layers) => {
+            rustix::process::fchdir(root)?;
+            fsconfig_set_string(context.as_fd(), c"lowerdir", *layers)?;
+        }
+        Lower::MaskedTree(layers) => {
+            attach(tree.ok_or(Errno::BADF)?.as_fd(), root, at)?;
+            rustix::process::fchdir(root)?;
+            fsconfig_set_string(context.as_fd(), c"lowerdir", *layers)?;
+        }
         Lower::Tree { above } => {
             // A detached tree has no path, and overlays want one: the place the overlay itself will cover.
             attach(tree.ok_or(Errno::BADF)?.as_fd(), root, at)?;
@@ -221,6 +254,11 @@ fn overlay(
     let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)?;
     attach(mount.as_fd(), root, at)
+}
+
+fn whiteout(root: BorrowedFd<'_>, at: &CStr) -> Result<(), Errno> {
+    let device = rustix::fs::FileType::CharacterDevice;
+    rustix::fs::mknodat(root, at, device, Mode::empty(), 0)
 }
 
 /// Clones what is at `path`. No symbolic link is followed anywhere: the plan's paths are resolved already, so one that

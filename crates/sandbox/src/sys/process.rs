@@ -4,6 +4,7 @@ use super::{check, last_errno};
 use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
 use std::ffi::CStr;
+use std::mem::offset_of;
 
 /// What `fork` or `clone_into` returned.
 pub(crate) enum Fork {
@@ -375,13 +376,36 @@ pub(crate) fn next_signal(watch: BorrowedFd<'_>) -> Option<i32> {
     take_signal(watch).ok().flatten()
 }
 
+/// The same, with where it came from.
+pub(crate) fn next_signal_that_came(watch: BorrowedFd<'_>) -> Option<Came> {
+    take(watch).ok().flatten()
+}
+
+/// A signal that came.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Came {
+    pub(crate) signal: i32,
+    /// From the kernel, for a key at a terminal, say: not from a process.
+    pub(crate) by_kernel: bool,
+}
+
 /// The same, telling "none waits" from an error.
 pub(crate) fn take_signal(watch: BorrowedFd<'_>) -> Result<Option<i32>, Errno> {
+    Ok(take(watch)?.map(|came| came.signal))
+}
+
+fn take(watch: BorrowedFd<'_>) -> Result<Option<Came>, Errno> {
     let mut info = [0u8; size_of::<libc::signalfd_siginfo>()];
     match rustix::io::read(watch, &mut info)? {
-        n if n == info.len() => Ok(Some(i32::from_ne_bytes([
-            info[0], info[1], info[2], info[3],
-        ]))),
+        n if n == info.len() => {
+            let number = |at: usize| {
+                i32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]])
+            };
+            Ok(Some(Came {
+                signal: number(offset_of!(libc::signalfd_siginfo, ssi_signo)),
+                by_kernel: number(offset_of!(libc::signalfd_siginfo, ssi_code)) > 0,
+            }))
+        }
         _ => Ok(None),
     }
 }

@@ -22,6 +22,7 @@ use crate::attend::{self, Asking, Assignment, Attendant, Facts, Leave, Output, R
 use crate::door::Door;
 use crate::error::RunError;
 use crate::fleet::{Shown, random, system};
+use crate::home::HomeRequest;
 use crate::lower::Command;
 use crate::manager::SandboxId;
 use crate::reins::Reins;
@@ -175,7 +176,15 @@ fn prepare(
         chain: task.chain.as_bytes(),
         state: task.state.as_deref().map(str::as_bytes),
     };
-    let command = Command::new(task.argv.clone()).workdir(task.workdir.clone());
+    // A replica's name is no name: it would find the home of nobody.
+    let is_replica = task.chain.lines().count() > 1;
+    let home = match is_replica {
+        true => HomeRequest::OfItsOwn,
+        false => HomeRequest::OfAgent(task.card.name.clone()),
+    };
+    let command = Command::new(task.argv.clone())
+        .settled_in(task.workdir.clone())
+        .home(home);
     let command = shown.to(command)?;
     let budget = task.purse.open(&document.capability().limits);
     let plan = &task.output;

@@ -1,7 +1,7 @@
 //! What the host had at a path when the box ended, so that nobody's later work is written over.
 
 use super::listing::Bytes;
-use super::tree::{Cursor, each_below};
+use super::tree::{Cursor, TreeAccess, each_below};
 use rustix::fs::{FileType, Stat};
 use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
@@ -111,13 +111,18 @@ impl Base {
 
 fn within(host: &mut Cursor, name: &OsStr) -> io::Result<Vec<Below>> {
     let mut found = Vec::new();
-    each_below(host, name, |depth, name: OsString, stat| {
-        found.push(Below {
-            depth,
-            name: name.as_os_str().into(),
-            seen: Fingerprint::of(stat),
-        });
-    })?;
+    each_below(
+        host,
+        name,
+        TreeAccess::AsIs,
+        |depth, name: OsString, stat| {
+            found.push(Below {
+                depth,
+                name: name.as_os_str().into(),
+                seen: Fingerprint::of(stat),
+            });
+        },
+    )?;
     Ok(found)
 }
 

@@ -26,6 +26,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use store::Store;
+pub(crate) use tree::{Cursor, TreeAccess, each_below, open_plain};
 
 /// What was done to a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,6 +131,11 @@ pub(crate) fn settle(store: &Path) -> Result<bool, RunError> {
 /// Removes a whole store.
 pub(crate) fn remove_store(path: &Path) -> Result<(), RunError> {
     store::remove_store(path).map_err(at(path))
+}
+
+/// Removes a directory with all that is in it, at once or not at all.
+pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
+    store::remove_store(path)
 }
 
 /// Where the changes of a box are. An id is never a path.

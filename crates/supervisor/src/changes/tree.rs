@@ -29,7 +29,7 @@ fn id_of(stat: &Stat) -> FileId {
 
 /// A directory somewhere below a root, and the way to it.
 #[derive(Debug)]
-pub(super) struct Cursor {
+pub(crate) struct Cursor {
     root: OwnedFd,
     way: Vec<Stop>,
 }
@@ -50,7 +50,7 @@ impl Cursor {
     }
 
     /// At a path of the host's in which no part may be a link.
-    pub(super) fn open(root: &Path) -> io::Result<Self> {
+    pub(crate) fn open(root: &Path) -> io::Result<Self> {
         let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         Ok(Self::at(rustix::fs::openat2(
             CWD,
@@ -62,7 +62,7 @@ impl Cursor {
     }
 
     /// The directory it is at.
-    pub(super) fn here(&mut self) -> io::Result<BorrowedFd<'_>> {
+    pub(crate) fn here(&mut self) -> io::Result<BorrowedFd<'_>> {
         if self.way.last().is_some_and(|stop| stop.place.is_none()) {
             self.open_again()?;
         }
@@ -71,7 +71,7 @@ impl Cursor {
     }
 
     /// Goes to a directory in this one.
-    pub(super) fn enter(&mut self, name: &OsStr) -> io::Result<()> {
+    pub(crate) fn enter(&mut self, name: &OsStr) -> io::Result<()> {
         let place = open_directory(self.here()?, name)?;
         let id = id_of(&rustix::fs::fstat(&place)?);
         self.way.push(Stop {
@@ -178,7 +178,7 @@ pub(super) fn names(place: BorrowedFd<'_>) -> io::Result<Vec<OsString>> {
 }
 
 /// Opens a plain file to be read, and nothing else.
-pub(super) fn open_plain(at: BorrowedFd<'_>, name: &OsStr) -> io::Result<File> {
+pub(crate) fn open_plain(at: BorrowedFd<'_>, name: &OsStr) -> io::Result<File> {
     let not_plain = || io::Error::other("it is no longer a plain file");
     let is_plain = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     // A device may do something when it is merely opened.
@@ -259,15 +259,33 @@ fn unlink(at: BorrowedFd<'_>, name: &OsStr, flags: AtFlags) -> io::Result<()> {
     }
 }
 
+/// Whether directories that their owner may not look into are made readable for him first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TreeAccess {
+    AsIs,
+    Unlocked,
+}
+
+impl TreeAccess {
+    fn prepare(self, directory: BorrowedFd<'_>) -> io::Result<()> {
+        match self {
+            Self::AsIs => Ok(()),
+            Self::Unlocked => unlock(directory),
+        }
+    }
+}
+
 /// Looks at everything below a directory, a directory before what is in it: how deep, its name, and what it is.
-pub(super) fn each_below(
+pub(crate) fn each_below(
     cursor: &mut Cursor,
     name: &OsStr,
+    access: TreeAccess,
     mut visit: impl FnMut(usize, OsString, &Stat),
 ) -> io::Result<()> {
     let start = cursor.depth();
     let mut look = || -> io::Result<()> {
         cursor.enter(name)?;
+        access.prepare(cursor.here()?)?;
         let mut open = vec![names(cursor.here()?)?.into_iter()];
         while let Some(left) = open.last_mut() {
             let Some(name) = left.next() else {
@@ -282,6 +300,7 @@ pub(super) fn each_below(
             visit(open.len(), name.clone(), &stat);
             if below {
                 cursor.enter(&name)?;
+                access.prepare(cursor.here()?)?;
                 open.push(names(cursor.here()?)?.into_iter());
             }
         }

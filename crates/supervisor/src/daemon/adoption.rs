@@ -188,7 +188,7 @@ fn employed(papers: &Papers, task: &Task) -> Option<Arc<Employed>> {
         papers: papers.clone(),
         chain: Arc::from(task.chain.as_bytes()),
         capability: document.capability().clone(),
-        command: Command::new(task.argv.clone()).workdir(task.workdir.clone()),
+        command: Command::new(task.argv.clone()).settled_in(task.workdir.clone()),
         started_at_ms: task.started_at_ms,
         models,
         backstage: Arc::new(task.backstage.clone()),

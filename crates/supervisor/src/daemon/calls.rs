@@ -51,11 +51,11 @@ impl Inner {
                 })
             }),
             OperatorCall::StartAgent(asked) => answer(asked, |request| {
-                let spec: super::AgentSpec = request.into();
+                let mut spec: super::AgentSpec = request.into();
                 if self.roster.declared.knows(&spec.name) {
                     return Err(is_declared(&spec.name));
                 }
-                self.check_ceiling(by, &spec)?;
+                self.check_ceiling(by, &mut spec)?;
                 let worker = self.start(spec)?;
                 self.view(worker)
             }),
@@ -91,7 +91,9 @@ impl Inner {
                 });
             }
             // Between two lives there is no worker to kill; that there will be no next is all there is to do.
-            OperatorCall::Kill(asked) if self.is_given_up(&asked.target) => {
+            OperatorCall::Kill(asked)
+                if self.is_given_up(&asked.target) || self.is_refused(&asked.target) =>
+            {
                 let target = asked.target.clone();
                 answer(asked, |request| {
                     let worker = known(&target)?;
@@ -181,6 +183,16 @@ impl Inner {
         Ok(self.post().gate.note_act(name, None, act_by(by, &reason))?)
     }
 
+    /// Whether an agent is declared, could not be started, and is tried again: what it ended as is not the end of it.
+    fn is_refused(&self, target: &belljar_api::WorkerId) -> bool {
+        known(target).is_ok_and(|worker| self.is_tried_again(worker))
+    }
+
+    fn is_tried_again(&self, worker: WorkerId) -> bool {
+        let name = self.roster.name_of(worker);
+        !self.roster.is_live(&name) && self.roster.declared.is_refused(&name)
+    }
+
     fn is_given_up(&self, target: &belljar_api::WorkerId) -> bool {
         known(target).is_ok_and(|worker| self.roster.give_up(worker))
     }
@@ -205,10 +217,12 @@ impl Inner {
 
     /// A declared agent is not to run from now on, over restarts of the daemon and of the machine: on disk before anybody is answered.
     fn unwant(&self, worker: WorkerId, by: &OperatorIdentity, code: &str, reason: &str) {
+        let is_refused = code != QUARANTINED && self.is_tried_again(worker);
         let found = self.roster.with(worker, |agent| {
             // One that waits has nothing that could be held still.
             let is_there = agent.view.phase != AgentPhase::Waiting || code != QUARANTINED;
-            let is_it = agent.view.parent.is_none() && !is_over(agent.view.phase) && is_there;
+            let is_over = is_over(agent.view.phase) && !is_refused;
+            let is_it = agent.view.parent.is_none() && !is_over && is_there;
             is_it.then(|| agent.card.name.clone())
         });
         let Some(name) = found.flatten() else { return };
@@ -348,7 +362,13 @@ impl Inner {
         request: &StopRequest,
     ) -> Result<AgentView, Refused> {
         let reason = request.reason.as_str();
+        let is_refused = self.is_tried_again(worker);
         self.unwant(worker, by, "stopped", reason);
+        if is_refused {
+            let act = act_by(by.name(), reason);
+            self.post().gate.note_act("stop", Some(worker), act)?;
+            return self.view(worker);
+        }
         self.stop_now(by, worker, request, reason)
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use belljar_api::{Problem, Status};
 use belljar_policy::{Capability, Excess, Places};
 
-use super::starting::capability;
+use super::starting::{capability, settle};
 use super::{AgentSpec, Inner};
 use crate::fleet::Refused;
 use crate::places::find_places;
@@ -57,13 +57,14 @@ impl ApiCeiling {
 }
 
 impl Inner {
-    /// Refuses what an actor may not have started.
+    /// Refuses what an actor may not have started. What is let in is let in for the place that was looked at.
     pub(super) fn check_ceiling(
         &self,
         by: &OperatorIdentity,
-        spec: &AgentSpec,
+        spec: &mut AgentSpec,
     ) -> Result<(), Refused> {
         let OperatorIdentity::Token { is_admin, .. } = by else {
+            settle(spec);
             return Ok(());
         };
         let settings = &self.settings.api;
@@ -99,6 +100,7 @@ impl Inner {
             })?;
             within(&ceiling, &server, &places)?;
         }
+        spec.workdir = Some(places.work);
         Ok(())
     }
 

@@ -15,6 +15,7 @@ use super::desired::{DesiredState, StopMark};
 use super::restart::RestartRules;
 use super::roster::is_over;
 use super::shares::{asked, shares};
+use super::starting::settle;
 use super::views::{Text, name_id};
 use super::{AgentSpec, Inner, OperatorIdentity};
 use crate::fleet::{Refused, act_by};
@@ -83,7 +84,9 @@ impl Declared {
             .into_iter()
             .map(|entry| (entry.spec.name, entry.trouble));
         let mut old: HashMap<String, Option<Trouble>> = old.collect();
-        for (spec, share) in specs.into_iter().zip(shares) {
+        for (mut spec, share) in specs.into_iter().zip(shares) {
+            // Meant is where its workdir leads as the file is read.
+            settle(&mut spec);
             let trouble = old.remove(&spec.name).flatten();
             let entry = Entry {
                 spec,
@@ -167,6 +170,15 @@ impl Declared {
             again_at_ms: now_ms.saturating_add(wait_ms),
         });
         is_news
+    }
+
+    /// Whether an agent could not be started, and is tried again.
+    pub(super) fn is_refused(&self, name: &str) -> bool {
+        let is_tried = self
+            .table()
+            .entry(name)
+            .is_some_and(|entry| entry.trouble.is_some());
+        is_tried && self.desired.get(name).is_none()
     }
 
     /// An agent runs.
@@ -317,7 +329,9 @@ impl Inner {
             }
             let mut event = text.event(None, EventKind::Restarting, Severity::Critical);
             // There is no worker; what is told of a name goes by an id that is the same each time.
-            event.agent = Some(name_id(name));
+            let id = name_id(name);
+            self.observer.called(&id, &Shown::new(name));
+            event.agent = Some(id);
             self.roster.tell(event);
         }
         self.clock.ring();

@@ -32,14 +32,14 @@ mod watching;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use belljar_api::{AgentId, AgentView, NewEvent, OperatorCall, RestartPolicy, Shown};
 use belljar_gate::keyring::KeySource;
 use belljar_policy::{Budget, Contract};
 
 use crate::apart::words::Order;
-use crate::apart::{Keepers, Setup};
+use crate::apart::{Keepers, Setup, Trace};
 use crate::fleet::{Apart, Crew, Fleet, FleetError, FleetSetup, Keeping, Manning, Post, system};
 use crate::state::StateDir;
 use crate::tools::ServerFiles;
@@ -50,6 +50,7 @@ use declared::Declared;
 use desired::DesiredState;
 use lock::HeldPlace;
 pub use lock::{Place, await_predecessor, place_of};
+pub(crate) use past::note_killed;
 pub use reload::{DeclarationSource, Declarations};
 pub use restart::RestartRules;
 use roster::Roster;
@@ -57,6 +58,8 @@ pub use shares::{Overcommitted, shares};
 
 /// How long agents that do not end by themselves are waited for after they were killed.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long the last ends may take to be put on file.
+const FILING: Duration = Duration::from_secs(2);
 
 /// Somebody who wants to know what happens: called from many threads, so each call should be short.
 pub trait Observer: Send + Sync {
@@ -67,6 +70,11 @@ pub trait Observer: Send + Sync {
 
     /// What people call an agent that was let in: told before anything else about it.
     fn named(&self, agent: &AgentId, name: &Shown) {
+        let _ = (agent, name);
+    }
+
+    /// What people call one that something is about to be told of although it was not let in: it has ended, or never started.
+    fn called(&self, agent: &AgentId, name: &Shown) {
         let _ = (agent, name);
     }
 
@@ -368,7 +376,8 @@ impl Daemon {
     ///
     /// # Errors
     /// Why it was refused.
-    pub fn start(&self, spec: AgentSpec) -> Result<(), belljar_api::Problem> {
+    pub fn start(&self, mut spec: AgentSpec) -> Result<(), belljar_api::Problem> {
+        starting::settle(&mut spec);
         let started = self.inner.start(spec);
         started
             .map(drop)
@@ -465,6 +474,8 @@ impl Daemon {
         inner.roster.close();
         inner.clock.stop();
         inner.roster.daemon_event("the daemon shuts down");
+        // Whoever waits to be started again is at its end, too: the next daemon would take it up otherwise.
+        inner.roster.end_waiting("the daemon shuts down");
         let post = inner.post();
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         for worker in post.crew.kept() {
@@ -478,6 +489,13 @@ impl Daemon {
         if post.crew.await_everybody(grace.saturating_add(margin)) > 0 {
             let _ = post.gate.end_all();
         }
-        post.crew.await_everybody(PATIENCE)
+        let left = post.crew.await_everybody(PATIENCE);
+        // Whoever is gone is gone before its end is on file: the next daemon would be told of it again.
+        let until = Instant::now() + FILING;
+        let is_word = |trace: &Trace| matches!(trace, Trace::Legacy(_));
+        while inner.keepers.traces().iter().any(is_word) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        left
     }
 }

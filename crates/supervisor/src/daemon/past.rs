@@ -7,11 +7,11 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::path::PathBuf;
 
-use belljar_api::{AgentView, Denial};
+use belljar_api::{AgentView, Denial, End, EndCause, Shown};
 use belljar_replication::WorkerId;
 use serde::{Deserialize, Serialize};
 
-use super::roster::Agent;
+use super::roster::{Agent, is_over};
 use crate::apart::words::Card;
 use crate::apart::{make_private, write_whole};
 use crate::error::RunError;
@@ -21,6 +21,10 @@ use crate::tools::Backstage;
 
 /// No such file is longer.
 const LONGEST: u64 = 8 << 20;
+/// Why an agent ended that the kill switch killed.
+pub(super) const BY_KILL_SWITCH: &str = "the kill switch was engaged";
+/// Below the state directory.
+const DIRECTORY: &str = "fleet/agents";
 
 /// What an agent was started as: all that is told of it besides its view, and what it takes to start it anew.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -57,6 +61,35 @@ pub(super) struct Kept {
     pub(super) denials: Vec<Denial>,
 }
 
+/// Notes on file that agents were killed while no daemon was there to see it, so that the next one does not take them for lost, whatever
+/// became of the kill switch until then. On a disk that takes nothing it is not noted.
+pub(crate) fn note_killed(state: &StateDir, workers: &[String]) {
+    let at_ms = belljar_gate::clock::now().wall_ms;
+    let past = Past(state.path().join(DIRECTORY));
+    for worker in workers {
+        let Ok(worker) = worker.parse::<WorkerId>() else {
+            continue;
+        };
+        let Some(mut kept) = past.read(worker).filter(|kept| !is_over(kept.view.phase)) else {
+            continue;
+        };
+        kept.view.end = Some(End {
+            cause: EndCause::Killed,
+            at_ms,
+            exit_code: None,
+            signal: None,
+            detail: Some(Shown::new(BY_KILL_SWITCH)),
+        });
+        let bytes = serde_json::to_vec(&ToKeep {
+            view: &kept.view,
+            card: &kept.card,
+            origin: &kept.origin,
+            denials: &kept.denials,
+        });
+        past.keep(worker, Page(bytes));
+    }
+}
+
 /// The same, to be written.
 #[derive(Serialize)]
 struct ToKeep<'a> {
@@ -87,7 +120,7 @@ pub(crate) struct Past(PathBuf);
 impl Past {
     /// Of a state directory; made if it is not there.
     pub(super) fn of(state: &StateDir) -> Result<Self, RunError> {
-        let directory = state.path().join("fleet/agents");
+        let directory = state.path().join(DIRECTORY);
         make_private(&directory).map_err(|source| RunError::State {
             path: directory.clone(),
             source,
@@ -119,6 +152,12 @@ impl Past {
         file.take(LONGEST).read_to_end(&mut bytes).ok()?;
         let kept: Kept = serde_json::from_slice(&bytes).ok()?;
         (kept.view.id.as_str() == worker.to_string()).then_some(kept)
+    }
+
+    /// How somebody was killed whom no daemon saw die.
+    pub(super) fn killed_unseen(&self, worker: WorkerId) -> Option<End> {
+        let end = self.read(worker)?.view.end;
+        end.filter(|end| end.cause == EndCause::Killed)
     }
 
     /// Everybody there is a file of. What nobody can make anything of is removed, such as a draft of a daemon that was killed.

@@ -1,9 +1,9 @@
 //! Agents that were over before this daemon started, as the last one left them.
 
-use belljar_api::{AgentPhase, End, EndCause, EventKind, RestartPolicy};
+use belljar_api::{AgentPhase, End, EndCause, EventKind, RestartPolicy, Shown};
 use belljar_replication::WorkerId;
 
-use super::past::{Kept, Page};
+use super::past::{BY_KILL_SWITCH, Kept, Page};
 use super::roster::{Agent, Roster, forget_oldest, is_over, turn};
 use super::views::{self, Text};
 
@@ -49,20 +49,28 @@ impl Roster {
                 let is_root = agent.view.parent.is_none();
                 (agent.card.name.clone(), agent.card.restart, is_root)
             });
-            let why = views::words_of(EndCause::KeeperLost, None, None, None);
+            let end = self.with(worker, |agent| agent.view.end.clone()).flatten();
+            let killed = end.filter(|end| end.cause == EndCause::Killed);
+            let said = killed.as_ref().and_then(|end| end.detail.as_ref());
+            let cause = killed
+                .as_ref()
+                .map_or(EndCause::KeeperLost, |end| end.cause);
+            let why = views::words_of(cause, None, None, said.map(Shown::as_str));
             match found {
-                // Killed with no daemon to see it.
-                Some((name, _, true)) if is_latched => {
-                    self.end_for_good(worker, &name, "killed", "the kill switch was engaged");
+                // Killed with no daemon to see it; the switch may have been reset since.
+                Some((name, _, true)) if is_latched || killed.is_some() => {
+                    self.end_for_good(worker, &name, "killed", BY_KILL_SWITCH);
                 }
                 Some((name, RestartPolicy::Never, true)) => {
                     self.end_for_good(worker, &name, EndCause::KeeperLost.as_str(), &why);
                 }
                 _ => {}
             }
-            let text = format!("{} ended: {why}", self.name_of(worker));
-            let text = Text::new(&text).code(EndCause::KeeperLost.as_str());
-            let severity = views::severity_of(EndCause::KeeperLost);
+            let name = self.name_of(worker);
+            self.observer.called(&views::id(worker), &Shown::new(&name));
+            let text = format!("{name} ended: {why}");
+            let text = Text::new(&text).code(cause.as_str());
+            let severity = views::severity_of(cause);
             self.tell(text.event(Some(worker), EventKind::Ended, severity));
         }
     }

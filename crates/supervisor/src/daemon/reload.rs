@@ -9,6 +9,7 @@ use belljar_api::{
 };
 
 use super::shares::shares;
+use super::starting::settle;
 use super::{AgentSpec, Inner, OperatorIdentity, views};
 use crate::fleet::{Refused, act_by};
 use crate::places::find_places;
@@ -43,7 +44,8 @@ impl Inner {
             let hint = "start it with --config supervisor.toml";
             return Err(Refused(Status::CONFLICT, problem.hint(hint)));
         };
-        let read = source.read().map_err(invalid)?;
+        let mut read = source.read().map_err(invalid)?;
+        read.agents.iter_mut().for_each(settle);
         let budget = &self.post().contract.budget;
         shares(budget, &read.agents).map_err(|error| {
             let problem = Problem::new("overcommitted", error.to_string());

@@ -55,7 +55,7 @@ impl Inner {
         }
         // What runs, or is declared, its owner let in. Elsewhere, or brought back, it is somebody's own wish.
         if request.workdir.is_some() || is_over(phase) && !is_declared {
-            self.check_ceiling(by, &spec)?;
+            self.check_ceiling(by, &mut spec)?;
         }
         // What can't be started is refused while the old one lives.
         self.candidate(spec.clone())?;

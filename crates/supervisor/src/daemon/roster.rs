@@ -235,6 +235,19 @@ impl Roster {
         }
     }
 
+    /// Whoever waits to be started again is not.
+    pub(super) fn end_waiting(&self, reason: &str) {
+        let waiting: Vec<WorkerId> = {
+            let book = self.book();
+            let agents = book.agents.values();
+            let waiting = agents.filter(|agent| agent.view.phase == AgentPhase::Waiting);
+            waiting.map(|agent| agent.worker).collect()
+        };
+        for worker in waiting {
+            self.stopping(worker, reason);
+        }
+    }
+
     /// Nobody is started again any more.
     pub(super) fn close(&self) {
         self.book().is_closing = true;

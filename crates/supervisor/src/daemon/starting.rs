@@ -122,6 +122,18 @@ impl Inner {
             })
         })?;
         let (_, places) = find_places(&work).map_err(|error| refused(&error))?;
+        // Whoever asked was let in for this very place. What another agent put under its name since is none of it.
+        if places.work != work {
+            let said = format!(
+                "its workdir {} is elsewhere by now: {}",
+                work.display(),
+                places.work.display()
+            );
+            let hint =
+                "something was put in its place; look who may write there, then start it anew";
+            let problem = Problem::new("workdir_moved", said).hint(hint);
+            return Err(Refused(Status::FORBIDDEN, problem));
+        }
         let protected = spec.protected.iter();
         let protected: Vec<_> = protected.flat_map(|file| file.canonicalize()).collect();
         // What was released is what was approved: nobody who runs from it changes it.
@@ -134,7 +146,7 @@ impl Inner {
         }
         Ok(Candidate {
             capability: self.post().narrowed(&capability),
-            command: Command::new(spec.command).workdir(places.work.clone()),
+            command: Command::new(spec.command).settled_in(places.work.clone()),
             places,
             state: None,
             asked,
@@ -164,6 +176,13 @@ impl Inner {
             Err(unrecorded) => self.roster.ledger(Some(&unrecorded.to_string())),
         }
     }
+}
+
+/// Where an agent is to work, with no symbolic link in it: from here on that place is meant, whatever its name leads to later.
+pub(super) fn settle(spec: &mut AgentSpec) {
+    let work = spec.workdir.take();
+    let work = work.or_else(|| std::env::current_dir().ok());
+    spec.workdir = work.map(|work| work.canonicalize().unwrap_or(work));
 }
 
 /// What the next daemon wants to know of it again.

@@ -7,6 +7,7 @@ use belljar_api::{AgentPhase, DenialKind, End, EndCause, EventKind, Severity, Sh
 use belljar_replication::WorkerId;
 
 use super::RefusedAgain;
+use super::past::BY_KILL_SWITCH;
 use super::roster::{Roster, is_over, turn};
 use super::views::{self, Text, cause_of};
 use crate::apart::words::{Breach, Card, RefusedHost, Sample, Started};
@@ -134,13 +135,21 @@ impl Watch for Roster {
 
     fn ended(&self, worker: WorkerId, over: &Over) {
         self.tools.forget(worker);
+        // A supervisor that hung was passed over by the kill switch.
+        let unseen = match over {
+            Over::Lost => self.past.killed_unseen(worker),
+            Over::Ended(_) | Over::Failed(_) => None,
+        };
         let mut book = self.book();
         let is_closing = book.is_closing;
         let Some(agent) = book.agents.get_mut(&worker) else {
             return;
         };
-        let (cause, mut detail) =
+        let (mut cause, mut detail) =
             cause_of(over, agent.stopping.as_deref(), agent.doomed.as_deref());
+        if let Some(unseen) = unseen {
+            (cause, detail) = (unseen.cause, unseen.detail.map(|it| it.to_string()));
+        }
         if cause == EndCause::Killed
             && let Some(said) = agent.because.take()
         {
@@ -329,7 +338,7 @@ impl Roster {
         }
         drop(book);
         for (worker, name) in cancelled {
-            self.end_for_good(worker, &name, "killed", "the kill switch was engaged");
+            self.end_for_good(worker, &name, "killed", BY_KILL_SWITCH);
             self.lay_to_rest(worker);
         }
     }

@@ -18,6 +18,7 @@ use super::crew::Employed;
 use super::post::{Candidate, HireError, Keeping, Post};
 use crate::apart::words::Card;
 use crate::attend::Output;
+use crate::home::HomeRequest;
 use crate::inbox::{Inbox, InboxError};
 use crate::lower::Command;
 
@@ -63,7 +64,8 @@ impl Post {
                 ..parent.command.clone()
             },
             None => parent.command.clone(),
-        };
+        }
+        .home(HomeRequest::OfItsOwn);
         let candidate = Candidate {
             capability,
             command,

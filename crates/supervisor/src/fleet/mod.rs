@@ -241,7 +241,7 @@ impl Fleet {
         let candidate = Candidate {
             capability,
             backstage: Arc::new(backstage),
-            command: command.workdir(places.work.clone()),
+            command: command.settled_in(places.work.clone()),
             places,
             state,
             asked: Asked::default(),

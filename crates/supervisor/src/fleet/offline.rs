@@ -67,14 +67,11 @@ pub struct LoneKills {
     pub survivors: u32,
 }
 
-/// Kills every run of the state directory that `spare` does not keep. A box dies with its keeper.
+/// Kills every run of the state directory that `spare` does not keep, for the kill switch. A box dies with its keeper.
 pub fn kill_lone_runs(state: &StateDir, spare: Option<u32>) -> LoneKills {
-    let doomed: Vec<u32> = state
-        .running()
-        .into_iter()
-        .map(|record| record.keeper_pid)
-        .filter(|pid| Some(*pid) != spare)
-        .collect();
+    let mut running = state.running();
+    running.retain(|record| Some(record.keeper_pid) != spare);
+    let doomed: Vec<u32> = running.iter().map(|record| record.keeper_pid).collect();
     let mut killed = 0;
     for pid in &doomed {
         let handle = i32::try_from(*pid)
@@ -93,6 +90,9 @@ pub fn kill_lone_runs(state: &StateDir, spare: Option<u32>) -> LoneKills {
             killed += 1;
         }
     }
+    // A supervisor that comes back, or the next one, would take them for lost, and start them again once the switch is reset.
+    let workers: Vec<String> = running.into_iter().map(|it| it.sandbox_id).collect();
+    crate::daemon::note_killed(state, &workers);
     let until = Instant::now() + PATIENCE;
     loop {
         let left = state

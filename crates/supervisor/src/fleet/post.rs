@@ -31,6 +31,9 @@ use crate::tools::{Backstage, Way, Whose};
 const LOOK: Duration = Duration::from_secs(1);
 /// CPU time that is worth an entry in the log before the worker's end.
 const WORTH_TELLING_MS: u64 = 100;
+/// Nor is less than one part in so many of what was told already: what idles for months would fill the log with it. A box's own limit
+/// of CPU time does not wait for this.
+const WORTH_TELLING_PART: u64 = 100;
 
 /// What keepers and doors of one fleet share.
 #[derive(Debug)]
@@ -476,11 +479,16 @@ impl Attendant for WorkerAttendant<'_> {
 /// Charges a worker for what its box used since that was told, where it is worth an entry.
 pub(super) fn tell_usage(gate: &FleetGate, worker: WorkerId, now: Usage, told: &mut Usage) {
     let news = less(now, *told);
-    // Calls to models are rare and dear: each is told.
-    if news.cpu_ms >= WORTH_TELLING_MS || news.tokens > 0 || news.micro_usd > 0 {
+    if is_worth_telling(&news, told) {
         *told = now;
         gate.charge_to(worker, news, now);
     }
+}
+
+fn is_worth_telling(news: &Usage, told: &Usage) -> bool {
+    let worth = WORTH_TELLING_MS.max(told.cpu_ms / WORTH_TELLING_PART);
+    // Calls to models are rare and dear: each is told.
+    news.cpu_ms >= worth || news.tokens > 0 || news.micro_usd > 0
 }
 
 /// Puts a box's end on record, with what it used since that was told.
@@ -561,4 +569,32 @@ pub(crate) fn random() -> Result<u128, RunError> {
 
 pub(crate) fn system(doing: &'static str) -> impl Fn(std::io::Error) -> RunError {
     move |source| RunError::System { doing, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_that_idles_for_a_year_takes_few_entries() {
+        let of = |cpu_ms| Usage {
+            cpu_ms,
+            ..Usage::default()
+        };
+        let (mut told, mut entries) = (0_u64, 0);
+        // One part in a hundred of a processor, looked at every second.
+        for now in (0..365 * 86_400 * 10).step_by(10) {
+            if is_worth_telling(&of(now - told), &of(told)) {
+                (told, entries) = (now, entries + 1);
+            }
+        }
+        assert!(entries < 1_500, "{entries}");
+        // What it used is known to a hundredth all the same, and what costs money to the last token.
+        assert!(365 * 86_400 * 10 - told <= told / 99);
+        let token = Usage {
+            tokens: 1,
+            ..Usage::default()
+        };
+        assert!(is_worth_telling(&token, &of(1 << 40)));
+    }
 }

@@ -216,7 +216,7 @@ impl SandboxOrchestrator {
         Ok(Candidate {
             capability,
             backstage: Arc::new(backstage),
-            command: Command::new(Vec::<String>::new()).workdir(places.work.clone()),
+            command: Command::new(Vec::<String>::new()).settled_in(places.work.clone()),
             places,
             state: state.map(<[u8]>::to_vec),
             asked: Asked::default(),

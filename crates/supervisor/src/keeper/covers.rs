@@ -6,6 +6,7 @@
 //! to look at; and what must not be read even that long can't be left to a cover (see `lower`, on files with secrets).
 
 use super::Keeper;
+use super::holds::Look;
 use crate::reins::{BoxState, Reins};
 use crate::repositories::{Judged, judge, printable};
 use crate::result::{KillCode, KilledBy, Violation};
@@ -16,6 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -27,6 +29,11 @@ const LOST_COVER: KillCode = KillCode::new("lost_cover");
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How often covers are put back in a row while the host goes on taking names away.
 const ROUNDS: usize = 20;
+/// How often it is seen that something of the box leads around a cover that is there again, before the box is ended: whoever
+/// merely read the file just then lets go of it.
+const HOLDS: u32 = 5;
+/// The time between two such looks.
+const A_BREATH: Duration = Duration::from_millis(50);
 /// How often to look where the host does not tell of names that are moved.
 const SELDOMEST: Duration = Duration::from_millis(100);
 
@@ -44,6 +51,12 @@ pub(crate) struct Covers {
     home: PathBuf,
     /// Who it is that the box runs as.
     user: Identity,
+    /// When they were put up, in seconds since 1970.
+    since: i64,
+    /// What was uncovered for a moment, and may be in the box's hands still.
+    doubtful: Vec<Kept>,
+    /// How often something of it was.
+    holds: u32,
 }
 
 #[derive(Debug, Clone)]
@@ -76,6 +89,9 @@ impl Covers {
             is_told: true,
             home: home.to_owned(),
             user: plan.identity,
+            since: clock_gettime(ClockId::Realtime).tv_sec,
+            doubtful: Vec::new(),
+            holds: 0,
         };
         let paths: Vec<PathBuf> = covers.kept.iter().map(|kept| kept.path.clone()).collect();
         paths.iter().for_each(|path| covers.follow(path));
@@ -94,10 +110,33 @@ impl Covers {
 
     /// How long it may go without a look.
     pub(super) fn next_look(&self) -> Option<Instant> {
-        match self.is_told {
-            true => None,
-            false => Instant::now().checked_add(SELDOMEST),
+        match (self.doubtful.is_empty(), self.is_told) {
+            (false, _) => Instant::now().checked_add(A_BREATH),
+            (true, true) => None,
+            (true, false) => Instant::now().checked_add(SELDOMEST),
         }
+    }
+
+    /// What of the box leads around a cover that was put back.
+    fn held(&mut self, init: i32) -> Result<Option<PathBuf>, Errno> {
+        let names = |with_pinned: bool| -> Vec<PathBuf> {
+            let doubtful = self.doubtful.iter();
+            let wanted = doubtful.filter(|kept| with_pinned || kept.how != How::Pinned);
+            wanted.map(|kept| kept.path.clone()).collect()
+        };
+        let look = Look {
+            init,
+            uncovered: &names(true),
+            covered: &names(false),
+            mounts: &self.mounts.mounts()?,
+            since: self.since,
+        };
+        let held = look.held();
+        if held.is_none() {
+            self.doubtful.clear();
+            self.holds = 0;
+        }
+        Ok(held)
     }
 
     fn follow(&mut self, path: &Path) {
@@ -176,9 +215,8 @@ impl Keeper<'_> {
             self.covers_look = None;
             return;
         };
-        self.covers_look = covers.next_look();
         match covers.lost() {
-            Ok(lost) if lost.is_empty() => {}
+            Ok(lost) if lost.is_empty() && covers.doubtful.is_empty() => {}
             Ok(lost) => {
                 if self.mend(lost).is_err() {
                     self.kill(KilledBy::Killed { by: LOST_COVER });
@@ -186,6 +224,7 @@ impl Keeper<'_> {
             }
             Err(_) => self.kill(KilledBy::Killed { by: LOST_COVER }),
         }
+        self.covers_look = self.covers.as_ref().and_then(Covers::next_look);
     }
 
     fn mend(&mut self, mut lost: Vec<Kept>) -> Result<(), Errno> {
@@ -206,6 +245,7 @@ impl Keeper<'_> {
         // Once everything holds still, what was lost since is lost just the same.
         for _ in 0..ROUNDS {
             self.tell_lost(&lost, &mut told);
+            self.doubt(&lost);
             // The host may go on changing names meanwhile: then this is tried again.
             let _ = self.put_back(lost);
             lost = match &self.covers {
@@ -216,16 +256,53 @@ impl Keeper<'_> {
                 return Err(Errno::BUSY);
             }
             if lost.is_empty() {
+                self.look_for_holds()?;
                 return paused.end();
             }
         }
         Err(Errno::AGAIN)
     }
 
+    fn doubt(&mut self, lost: &[Kept]) {
+        let Some(covers) = &mut self.covers else {
+            return;
+        };
+        for kept in lost {
+            if !covers.doubtful.iter().any(|known| known.path == kept.path) {
+                covers.doubtful.push(kept.clone());
+            }
+        }
+    }
+
+    /// A cover that is there again is none for whoever got hold of what is below it. An error where that is so for too long.
+    fn look_for_holds(&mut self) -> Result<(), Errno> {
+        let (init, is_free) = (self.launched.pid(), !self.reins.is_held_by_others());
+        let Some(covers) = &mut self.covers else {
+            return Ok(());
+        };
+        let Some(held) = covers.held(init)? else {
+            return Ok(());
+        };
+        // Who holds still lets go of nothing.
+        covers.holds += u32::from(is_free);
+        if covers.holds <= HOLDS {
+            return Ok(());
+        }
+        let name = printable(&held);
+        let why = "when it was replaced or removed on the host, something in the box took hold of it and did not let go";
+        self.violations
+            .retain(|known| known.kind != COVER || known.name != name);
+        self.tell_cover(name, why);
+        Err(Errno::BUSY)
+    }
+
     fn put_back(&mut self, lost: Vec<Kept>) -> Result<(), Errno> {
         let (Some(covers), Some(stand_ins)) = (&mut self.covers, &mut self.stand_ins) else {
             return Err(Errno::BADF);
         };
+        if lost.is_empty() {
+            return Ok(());
+        }
         let mut put = Vec::new();
         let mut missing = Vec::new();
         for Kept { path, how } in lost {
@@ -302,20 +379,22 @@ impl Keeper<'_> {
                 self.attendant.violated(known);
                 continue;
             }
-            let violation = Violation {
-                kind: COVER,
-                name,
-                count: 1,
-                why: "it was replaced or removed on the host, and for a moment the box could read and change what is there"
-                    .into(),
-                hint: Some(
-                    "look at it before you use it; with `workspace: overlay` nothing outside can uncover it"
-                        .into(),
-                ),
-            };
-            self.attendant.violated(&violation);
-            self.violations.push(violation);
+            let why = "it was replaced or removed on the host, and for a moment the box could read and change what is there";
+            self.tell_cover(name, why);
         }
+    }
+
+    fn tell_cover(&mut self, name: String, why: &str) {
+        let hint = "look at it before you use it; with `workspace: overlay` nothing outside can uncover it";
+        let violation = Violation {
+            kind: COVER,
+            name,
+            count: 1,
+            why: why.to_owned(),
+            hint: Some(hint.to_owned()),
+        };
+        self.attendant.violated(&violation);
+        self.violations.push(violation);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Where keys are looked for: by name, in a few directories, and in what start-up files name. Bounded, however large the
 //! home directory is.
 
+use super::words;
 use crate::named;
 use belljar_policy::Places;
 use rustix::fs::{Mode, OFlags};
@@ -45,8 +46,10 @@ const START_UP: &[&str] = &[
 const START_UP_DIRECTORIES: &[&str] = &[
     ".bashrc.d",
     ".config/bash",
+    ".config/direnv",
     ".config/environment.d",
     ".config/fish/conf.d",
+    ".config/fish/functions",
     ".config/plasma-workspace/env",
     ".config/shell",
     ".config/zsh",
@@ -172,7 +175,7 @@ impl<'a> Candidates<'a> {
             self.known.insert(path.clone());
             let Ok(text) = read(&path) else { continue };
             if let (Role::StartUp, Some(text)) = (role, &text) {
-                let named = self.named_in(text);
+                let named = self.named_in(&path, text);
                 self.queue.extend(named);
             }
             self.found.push(Candidate {
@@ -185,64 +188,72 @@ impl<'a> Candidates<'a> {
     }
 
     /// Files that a start-up file runs, reads or otherwise names.
-    fn named_in(&self, text: &[u8]) -> Vec<(PathBuf, Role)> {
+    fn named_in(&self, file: &Path, text: &[u8]) -> Vec<(PathBuf, Role)> {
+        let home = self.places.home.to_string_lossy();
+        let own = file.parent().unwrap_or(file).to_string_lossy();
+        let around = words::Around {
+            home: &home,
+            own: &own,
+        };
         let text = String::from_utf8_lossy(text);
-        let is_between = |c: char| c.is_whitespace() || ";|&()<>\"'`={},[]".contains(c);
-        let words = text.split(is_between).filter(|word| !word.is_empty());
-        let mut role = Role::Near;
-        let mut named = Vec::new();
-        for word in words {
-            if let Some(path) = self.path_of(word, role) {
-                match path.file_name().and_then(|name| name.to_str()) {
-                    Some(name) if name.contains(['*', '?']) => {
-                        let directory = path.parent().unwrap_or(&path);
-                        let files = files_of(directory, |_| true);
-                        named.extend(files.into_iter().map(|file| (file, Role::StartUp)));
-                    }
-                    _ => named.push((path, role)),
+        let mut found = Vec::new();
+        for named in words::named_in(&text, &around, WORDS) {
+            let path = Path::new(&named.path);
+            if is_programs(path) || path.components().count() <= 2 {
+                continue;
+            }
+            match (named.path.contains(WILD), named.is_run) {
+                (true, _) => {
+                    let files = files_like(path).into_iter();
+                    found.extend(files.map(|file| (file, Role::StartUp)));
                 }
-            }
-            role = match word {
-                "." | "source" => Role::StartUp,
-                _ => Role::Near,
-            };
-            if named.len() >= WORDS {
-                break;
+                (false, true) => found.push((path.to_owned(), Role::StartUp)),
+                (false, false) => found.push((path.to_owned(), Role::Near)),
             }
         }
-        named
+        found
     }
+}
 
-    /// The path that a word is, if it is one of a file of the user's.
-    fn path_of(&self, word: &str, role: Role) -> Option<PathBuf> {
-        const HOME: &[&str] = &["~/", "$HOME/", "${HOME}/", "$ZDOTDIR/", "${ZDOTDIR}/"];
-        const CONFIG: &[&str] = &["$XDG_CONFIG_HOME/", "${XDG_CONFIG_HOME}/"];
-        let home = &self.places.home;
-        let below = |prefixes: &[&str]| {
-            let mut stripped = prefixes
+/// What stands for something else in a path.
+const WILD: [char; 3] = ['*', '?', '['];
+
+/// Whether nobody keeps a key there.
+fn is_programs(path: &Path) -> bool {
+    let trees = [
+        "/usr", "/bin", "/sbin", "/lib", "/lib64", "/proc", "/sys", "/dev",
+    ];
+    trees.iter().any(|tree| path.starts_with(tree))
+}
+
+/// Files at a path with names in it that stand for others: any names will do.
+fn files_like(pattern: &Path) -> Vec<PathBuf> {
+    let mut found = vec![PathBuf::from("/")];
+    let mut parts = pattern.components().peekable();
+    while let Some(part) = parts.next() {
+        let is_wild = part.as_os_str().to_string_lossy().contains(WILD);
+        found = match (is_wild, parts.peek()) {
+            (false, _) => found.iter().map(|path| path.join(part)).collect(),
+            (true, None) => found
                 .iter()
-                .filter_map(|prefix| word.strip_prefix(prefix));
-            stripped.next()
+                .flat_map(|path| files_of(path, |_| true))
+                .collect(),
+            (true, Some(_)) => found.iter().flat_map(|path| directories_of(path)).collect(),
         };
-        if let Some(rest) = below(HOME) {
-            return Some(home.join(rest));
-        }
-        if let Some(rest) = below(CONFIG) {
-            return Some(home.join(".config").join(rest));
-        }
-        let path = Path::new(word);
-        let is_programs = |path: &Path| {
-            let trees = [
-                "/usr", "/bin", "/sbin", "/lib", "/lib64", "/proc", "/sys", "/dev",
-            ];
-            trees.iter().any(|tree| path.starts_with(tree))
-        };
-        match path.is_absolute() {
-            true if !is_programs(path) && path.components().count() > 2 => Some(path.to_owned()),
-            false if role == Role::StartUp && !word.contains('$') => Some(home.join(path)),
-            _ => None,
-        }
+        found.truncate(ENTRIES);
     }
+    found
+}
+
+fn directories_of(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut directories: Vec<PathBuf> = entries
+        .take(ENTRIES)
+        .map(|entry| entry.path())
+        .filter(|path| path.is_dir())
+        .collect();
+    directories.sort();
+    directories
 }
 
 /// The files of a directory, in order.

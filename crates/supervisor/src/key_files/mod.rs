@@ -8,6 +8,7 @@
 
 mod candidates;
 mod redact;
+mod words;
 
 pub(crate) use candidates::{Candidate, Candidates, Role};
 pub(crate) use redact::{Redacted, redact_keys, redact_secrets};

@@ -1,11 +1,11 @@
 //! What is in a workspace for git when a box has ended. All of it may be a trap: it is read within bounds, through
 //! directories in which the kernel follows no link, and git itself is never run.
 
-use super::config::programs;
+use super::config::{elsewhere, programs};
 use crate::result::Violation;
 use belljar_policy::{Access, PathTable, Places};
 use belljar_sandbox::plan::{self, Plan, Shows};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsRawFd as _, OwnedFd};
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::collections::{HashSet, VecDeque};
@@ -32,11 +32,15 @@ const MOST_ASIDE: usize = 100;
 const HOOKS: usize = 1000;
 /// So many findings are told one by one.
 const TOLD: usize = 20;
+/// So many files of settings lead to further ones.
+const MOST_SETTINGS: usize = 1000;
 
 /// What to look through in the end.
 #[derive(Debug)]
 pub(crate) struct Judged {
     pub(crate) work: PathBuf,
+    /// What `~` in settings is.
+    pub(crate) home: PathBuf,
     /// What the box could not write.
     pub(crate) covered: HashSet<PathBuf>,
     /// When the box was about to start, in seconds since 1970: what changed after that may be its doing.
@@ -62,6 +66,7 @@ impl Judged {
         });
         (is_written && table.access(&places.work) == Access::Write).then(|| Self {
             work: places.work.clone(),
+            home: places.home.clone(),
             covered: covered.map(|entry| entry.path.clone()).collect(),
             since: rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec,
         })
@@ -79,8 +84,9 @@ pub(crate) fn judge(judged: &Judged, uncovered: &HashSet<PathBuf>) -> Vec<Violat
         judged,
         uncovered,
         root,
-        queue: VecDeque::from([(PathBuf::new(), 0)]),
+        queue: VecDeque::from([(PathBuf::new(), 0, Whose::Workspace)]),
         repositories: HashSet::new(),
+        settings_seen: HashSet::new(),
         names: NAMES,
         findings: Vec::new(),
     };
@@ -93,13 +99,23 @@ pub(crate) fn judge(judged: &Judged, uncovered: &HashSet<PathBuf>) -> Vec<Violat
     walk.findings
 }
 
+/// What a directory is in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// The workspace: a repository may have anything in it, further repositories too, and so may what only looks like one.
+    Workspace,
+    /// The directory that git has for submodules: nobody works in what is there.
+    Git,
+}
+
 struct Walk<'a> {
     judged: &'a Judged,
     uncovered: &'a HashSet<PathBuf>,
     root: OwnedFd,
-    queue: VecDeque<(PathBuf, usize)>,
+    queue: VecDeque<(PathBuf, usize, Whose)>,
     /// Those that were looked at.
     repositories: HashSet<PathBuf>,
+    settings_seen: HashSet<PathBuf>,
     names: usize,
     findings: Vec<Violation>,
 }
@@ -107,7 +123,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     fn go(&mut self) {
         let mut budget = DIRECTORIES;
-        while let Some((directory, level)) = self.queue.pop_front() {
+        while let Some((directory, level, whose)) = self.queue.pop_front() {
             if budget == 0 || self.names == 0 || level > LEVELS {
                 self.tell(
                     &directory,
@@ -116,21 +132,24 @@ impl Walk<'_> {
                 return;
             }
             budget -= 1;
-            self.look_into(&directory, level);
+            self.look_into(&directory, level, whose);
         }
     }
 
-    fn look_into(&mut self, directory: &Path, level: usize) {
+    fn look_into(&mut self, directory: &Path, level: usize, whose: Whose) {
         let entries = self.entries(directory);
         let has = |name: &str| entries.iter().any(|(known, _)| known == OsStr::new(name));
         if has("HEAD") && (has("objects") || has("commondir")) {
-            return self.repository(directory);
+            self.repository(directory);
+            if whose == Whose::Git {
+                return;
+            }
         }
         for (name, kind) in &entries {
             let path = directory.join(name);
             if name != ".git" {
                 if *kind == FileType::Directory {
-                    self.queue.push_back((path, level + 1));
+                    self.queue.push_back((path, level + 1, whose));
                 }
                 continue;
             }
@@ -143,23 +162,49 @@ impl Walk<'_> {
         }
     }
 
-    /// A file that says where the repository is.
+    /// A file that says where the repository is. What git would not have written so is told: what reads it may read it otherwise.
     fn git_file(&mut self, directory: &Path, path: &Path) {
         let text = self.read(path).unwrap_or_default();
-        let named = String::from_utf8_lossy(&text);
-        let named = named
-            .trim()
-            .strip_prefix("gitdir:")
-            .map(|rest| PathBuf::from(rest.trim()));
-        let inside = named.and_then(|named| {
-            let named = self.judged.work.join(directory).join(named);
-            let plain = plain(&named)?;
-            Some(plain.strip_prefix(&self.judged.work).ok()?.to_owned())
-        });
-        match inside {
+        let line = text.strip_suffix(b"\n").unwrap_or(&text);
+        let named = line.strip_prefix(b"gitdir: ");
+        let is_odd = |byte: &u8| byte.is_ascii_control();
+        let is_plain = |named: &&[u8]| !named.iter().any(is_odd) && named.trim_ascii() == *named;
+        let Some(named) = named.filter(is_plain) else {
+            return self.find(path, "names a repository in a way that git does not write");
+        };
+        let named = Path::new(OsStr::from_bytes(named));
+        match self.within(directory, named) {
             // It is judged for what it is.
-            Some(inside) => self.repository(&inside),
-            None => self.find(path, "names a repository outside of the workspace"),
+            Ok(Some(inside)) => self.repository(&inside),
+            Ok(None) => {}
+            Err(_) => self.find(
+                path,
+                "names a repository outside of the workspace, or by way of a link",
+            ),
+        }
+    }
+
+    /// What is meant by a path that stands in a directory, from the workspace on; `None` where nothing is there. An error
+    /// for what is elsewhere, or has a link on its way.
+    fn within(&self, directory: &Path, named: &Path) -> Result<Option<PathBuf>, Errno> {
+        let named = match (named.strip_prefix("~"), named.is_absolute()) {
+            (Ok(below), _) => self.judged.home.join(below),
+            (Err(_), true) => named.to_owned(),
+            (Err(_), false) => self.judged.work.join(directory).join(named),
+        };
+        let below = named.strip_prefix(&self.judged.work);
+        let below = below.map_err(|_| Errno::XDEV)?;
+        match self.open(below, OFlags::PATH) {
+            Ok(found) => {
+                let found = rustix::fs::fstat(found)?;
+                if FileType::from_raw_mode(found.st_mode) == FileType::Symlink {
+                    return Err(Errno::LOOP);
+                }
+                // No link is on the way, so each `..` takes back the name before it.
+                plain(below).map(Some).ok_or(Errno::XDEV)
+            }
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(errno) => Err(errno),
         }
     }
 
@@ -177,7 +222,7 @@ impl Walk<'_> {
                 let path = git.join(name).join(entry);
                 match (kind, name) {
                     (FileType::Directory, "worktrees") => self.repository(&path),
-                    (FileType::Directory, _) => self.queue.push_back((path, 0)),
+                    (FileType::Directory, _) => self.queue.push_back((path, 0, Whose::Git)),
                     _ => {}
                 }
             }
@@ -185,20 +230,43 @@ impl Walk<'_> {
     }
 
     fn settings(&mut self, path: &Path) {
-        if self.is_covered(path) {
+        if self.settings_seen.len() >= MOST_SETTINGS || !self.settings_seen.insert(path.to_owned())
+        {
             return;
         }
+        let is_covered = self.is_covered(path);
         match self.read(path) {
             Ok(text) => {
                 let programs: Vec<String> = programs(&text).into_iter().take(12).collect();
-                if !programs.is_empty() {
+                if !is_covered && !programs.is_empty() {
                     let programs = programs.join(", ");
-                    self.find(path, &format!("has git run programs: {programs}"));
+                    return self.find(path, &format!("has git run programs: {programs}"));
                 }
+                self.further_settings(path, &text);
             }
+            Err(_) if is_covered => {}
             Err(Errno::NOENT | Errno::NOTDIR) => {}
             Err(Errno::FBIG) => self.find(path, "is too long to be looked at"),
             Err(_) => self.find(path, "is no plain file, and git would read it"),
+        }
+    }
+
+    /// What the user's own settings include is git's as well, and may not have been there when the box started.
+    fn further_settings(&mut self, path: &Path, text: &[u8]) {
+        let directory = path.parent().unwrap_or(path).to_owned();
+        for named in elsewhere(text).settings {
+            match self.within(&directory, &named) {
+                Ok(Some(inside)) => self.settings(&inside),
+                Ok(None) => {}
+                // Nothing moves any more: where links lead now is where they lead git.
+                Err(_) => {
+                    let named = self.judged.work.join(&directory).join(&named);
+                    let real = named.canonicalize().unwrap_or_default();
+                    if let Ok(inside) = real.strip_prefix(&self.judged.work) {
+                        self.settings(inside);
+                    }
+                }
+            }
         }
     }
 
@@ -225,7 +293,12 @@ impl Walk<'_> {
         match self.read(&path) {
             Err(Errno::NOENT | Errno::NOTDIR) => {}
             // What git itself writes there.
-            Ok(text) if is_worktree && text.trim_ascii() == b"../.." => {}
+            Ok(text) if is_worktree && matches!(&text[..], b"../.." | b"../..\n") => {
+                let common = git.parent().and_then(Path::parent).map(Path::to_owned);
+                if let Some(common) = common {
+                    self.repository(&common);
+                }
+            }
             _ => self.find(&path, "has git read its settings elsewhere"),
         }
     }
@@ -336,6 +409,30 @@ impl Walk<'_> {
         rustix::fs::openat2(&self.root, path, flags, Mode::empty(), resolve)
     }
 
+    /// Opens a directory to be listed. One that its owner may not list, but git could go through, is opened for us, and is then
+    /// as it was.
+    fn listed(&self, path: &Path) -> Result<Dir, Errno> {
+        let listed = || self.open(path, OFlags::DIRECTORY).and_then(Dir::new);
+        match listed() {
+            Err(Errno::ACCESS) => {}
+            other => return other,
+        }
+        let place = self.open(path, OFlags::PATH | OFlags::DIRECTORY)?;
+        let mode = rustix::fs::fstat(&place)?.st_mode & 0o7777;
+        // A handle takes no `fchmod`; through this it is the same directory.
+        let itself = format!("/proc/self/fd/{}", place.as_raw_fd());
+        let set = |mode| rustix::fs::chmod(&itself, Mode::from_raw_mode(mode));
+        set(mode | 0o500)?;
+        let listed = listed();
+        set(mode)?;
+        listed
+    }
+
+    fn is_ours(&self, path: &Path) -> bool {
+        let found = self.open(path, OFlags::PATH).and_then(rustix::fs::fstat);
+        found.is_ok_and(|found| found.st_uid == rustix::process::geteuid().as_raw())
+    }
+
     fn is_link(&self, path: &Path) -> bool {
         self.open(path, OFlags::PATH)
             .and_then(rustix::fs::fstat)
@@ -360,8 +457,16 @@ impl Walk<'_> {
 
     /// What is in a directory; nothing, if it is none.
     fn entries(&mut self, path: &Path) -> Vec<(std::ffi::OsString, FileType)> {
-        let Ok(directory) = self.open(path, OFlags::DIRECTORY).and_then(Dir::new) else {
-            return Vec::new();
+        let directory = match self.listed(path) {
+            Ok(directory) => directory,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Vec::new(),
+            Err(_) => {
+                // Somebody else's is not the box's making.
+                if self.is_ours(path) {
+                    self.tell(path, "can't be searched for git repositories");
+                }
+                return Vec::new();
+            }
         };
         let mut entries = Vec::new();
         for entry in directory.flatten().take(self.names) {

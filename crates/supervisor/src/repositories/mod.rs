@@ -11,7 +11,9 @@ use judge::plain;
 pub(crate) use judge::{Judged, judge, printable};
 
 use belljar_policy::{Capability, FsMode, Origin, PathRule, Places, Rule};
+use std::collections::HashSet;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 /// How deep below the workspace repositories are searched for before the start: `a/b/.git` is found.
@@ -26,13 +28,16 @@ const MODULE_LEVELS: usize = 6;
 const SKIPPED: &[&str] = &["node_modules", "target", "venv", "__pycache__", "vendor"];
 /// A file of git's that is read before a box starts is no longer than this.
 const CONFIG_BYTES: u64 = 64 << 10;
+/// So many files of settings that a repository includes are protected, and so many of its hooks that are links.
+const INCLUDED: usize = 50;
+const HOOKS: usize = 100;
 
 /// The capability with the workspace's repositories protected: those parts that no list can name, because they depend on
 /// what is there.
 #[must_use]
 pub fn with_repositories(mut capability: Capability, places: &Places) -> Capability {
     if capability.filesystem.mode == FsMode::ReadWrite {
-        let mut parts = Parts::default();
+        let mut parts = Parts::new(places);
         parts.of_work(&places.work);
         let rules = parts.paths.into_iter();
         let rules = rules.map(|path| Rule::new(PathRule::Root(path), Origin::built_in()));
@@ -41,17 +46,28 @@ pub fn with_repositories(mut capability: Capability, places: &Places) -> Capabil
     capability
 }
 
-#[derive(Default)]
 struct Parts {
+    work: PathBuf,
+    home: PathBuf,
     paths: Vec<PathBuf>,
     repositories: usize,
 }
 
 impl Parts {
+    fn new(places: &Places) -> Self {
+        Self {
+            work: places.work.clone(),
+            home: places.home.clone(),
+            paths: Vec::new(),
+            repositories: 0,
+        }
+    }
+
     fn of_work(&mut self, work: &Path) {
         // Its `config` and `hooks` are in the list of protected paths.
         let own = work.join(".git");
         if is_directory(&own) {
+            self.behind_hooks(&own.join("hooks"));
             self.beside_config(&own);
         }
         let mut queue = vec![work.to_owned()];
@@ -97,6 +113,7 @@ impl Parts {
         }
         self.paths
             .extend(["config", "hooks"].map(|part| git.join(part)));
+        self.behind_hooks(&git.join("hooks"));
         self.beside_config(git);
     }
 
@@ -108,23 +125,79 @@ impl Parts {
             self.paths.push(config);
         }
         // Hooks and settings that a team keeps among its files.
-        let (hooks, more) = config::elsewhere(&settings);
-        let top = git.parent().unwrap_or(git);
-        let is_here = |path: &&String| !path.is_empty() && !path.starts_with(['~', '%']);
-        let hooks = hooks.iter().filter(is_here).map(|path| top.join(path));
-        // A directory in the place of one that is missing would trouble git.
-        let more = more.iter().filter(is_here).map(|path| git.join(path));
-        let named = hooks.chain(more.filter(|path| path.is_file()));
-        let named = named.filter_map(|path| plain(&path));
-        // A repository that is its own directory of hooks can't be worked in and protected.
-        self.paths
-            .extend(named.filter(|path| !top.starts_with(path)));
+        let found = config::elsewhere(&settings);
+        let top = match &found.worktree {
+            Some(worktree) => plain(&git.join(worktree)),
+            None => git.parent().map(Path::to_owned),
+        };
+        let top = top.unwrap_or_else(|| git.to_owned());
+        let hooks = found
+            .hooks
+            .iter()
+            .filter_map(|path| self.named(&top, path))
+            // A repository that is its own directory of hooks can't be worked in and protected.
+            .filter(|path| !top.starts_with(path));
+        for hooks in hooks.collect::<Vec<PathBuf>>() {
+            self.behind_hooks(&hooks);
+            self.paths.push(hooks);
+        }
+        self.further_settings(git, found.settings);
         // It can't be stood in for without breaking git: where it is, git reads its configuration elsewhere.
         self.existing(git, &["commondir"]);
         for worktree in directories(&git.join("worktrees")) {
             self.existing(&worktree, &["commondir", "gitdir", "config.worktree"]);
         }
         self.modules(&git.join("modules"), 0);
+    }
+
+    /// What settings mean by a path, from a directory on.
+    fn named(&self, from: &Path, path: &Path) -> Option<PathBuf> {
+        let text = path.as_os_str().as_bytes();
+        if text.is_empty() || text.starts_with(b"%") {
+            return None;
+        }
+        match path.strip_prefix("~") {
+            Ok(below) => plain(&self.home.join(below)),
+            Err(_) if text.starts_with(b"~") => None,
+            Err(_) => plain(&from.join(path)),
+        }
+    }
+
+    /// Settings that settings include, and what these include. A directory in the place of one that is missing would trouble
+    /// git: what comes into being there is judged in the end.
+    fn further_settings(&mut self, directory: &Path, named: Vec<PathBuf>) {
+        let mut waiting: Vec<(PathBuf, PathBuf)> = Vec::new();
+        let from = |directory: &Path, named: Vec<PathBuf>| {
+            let directory = directory.to_owned();
+            named.into_iter().map(move |path| (directory.clone(), path))
+        };
+        waiting.extend(from(directory, named));
+        let mut known = HashSet::new();
+        while let Some((directory, path)) = waiting.pop() {
+            let Some(path) = self.named(&directory, &path).filter(|path| path.is_file()) else {
+                continue;
+            };
+            if known.len() >= INCLUDED || !known.insert(path.clone()) {
+                continue;
+            }
+            let text = read_settings(&path).unwrap_or_default();
+            let directory = path.parent().unwrap_or(&path);
+            waiting.extend(from(directory, config::elsewhere(&text).settings));
+            self.paths.push(path);
+        }
+    }
+
+    /// Hooks that are links to files among the workspace's own: whoever writes those writes hooks.
+    fn behind_hooks(&mut self, hooks: &Path) {
+        let entries = fs::read_dir(hooks).into_iter().flatten().flatten();
+        let links = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()));
+        let links = links.take(HOOKS).map(|entry| entry.path());
+        let work = self.work.clone();
+        let is_here = |link: &PathBuf| {
+            let target = link.canonicalize();
+            target.is_ok_and(|target| target.starts_with(&work) && target.is_file())
+        };
+        self.paths.extend(links.filter(is_here));
     }
 
     fn existing(&mut self, git: &Path, names: &[&str]) {
@@ -164,10 +237,13 @@ fn directories(directory: &Path) -> Vec<PathBuf> {
 
 /// A repository's settings, if they are a file of a usual size.
 fn settings_of(git: &Path) -> Option<Vec<u8>> {
-    let path = git.join("config");
-    let found = fs::symlink_metadata(&path).ok()?;
+    read_settings(&git.join("config"))
+}
+
+fn read_settings(path: &Path) -> Option<Vec<u8>> {
+    let found = fs::metadata(path).ok()?;
     let is_small = found.is_file() && found.len() <= CONFIG_BYTES;
-    is_small.then(|| fs::read(&path).ok())?
+    is_small.then(|| fs::read(path).ok())?
 }
 
 /// Whether git would read `config.worktree`, were it there.
@@ -194,7 +270,8 @@ mod tests {
             ".git/worktrees/side/gitdir",
             "lib/.git",
             "nested/.git/HEAD",
-            "team.conf",
+            "more/of/it.conf",
+            "tools/lint.sh",
             "node_modules/x/.git/HEAD",
         ] {
             let path = work.join(file);
@@ -206,7 +283,29 @@ mod tests {
             "[extensions]\n\tWorktreeConfig = true\n[core]\n\thooksPath = tools/hooks\n[include]\n\tpath = ../team.conf\n",
         )
         .expect("write");
-        let mut parts = Parts::default();
+        fs::write(
+            work.join("team.conf"),
+            "[include]\n\tpath = more/of/it.conf\n\tpath = ~/none.conf\n\tpath = team.conf\n",
+        )
+        .expect("write");
+        fs::write(
+            work.join(".git/modules/lib/config"),
+            "[core]\n\tworktree = ../../../lib\n\thooksPath = .husky\n",
+        )
+        .expect("write");
+        fs::create_dir_all(work.join(".git/hooks")).expect("make");
+        for (link, target) in [
+            ("pre-commit", "../../tools/lint.sh"),
+            ("pre-push", "/bin/true"),
+        ] {
+            std::os::unix::fs::symlink(target, work.join(".git/hooks").join(link)).expect("link");
+        }
+        let mut parts = Parts {
+            work: work.to_owned(),
+            home: work.join("home"),
+            paths: Vec::new(),
+            repositories: 0,
+        };
         parts.of_work(work);
         let mut found: Vec<String> = parts
             .paths
@@ -221,6 +320,7 @@ mod tests {
         found.sort();
         let mut wanted = [
             ".git/config.worktree",
+            ".git/hooks/pre-commit",
             ".git/modules/deep/er/config",
             ".git/modules/deep/er/hooks",
             ".git/modules/lib/config",
@@ -230,6 +330,8 @@ mod tests {
             ".git/worktrees/side/commondir",
             ".git/worktrees/side/gitdir",
             "lib/.git",
+            "lib/.husky",
+            "more/of/it.conf",
             "nested/.git/config",
             "nested/.git/hooks",
             "team.conf",

@@ -32,6 +32,8 @@ pub(crate) enum Seen {
     },
     /// In a directory that is the box's own, and writable.
     Private,
+    /// In the box's copy of the home directory, where it sees nothing of the host's.
+    Masked,
     /// In a tree that is the box's own.
     Own,
 }
@@ -105,18 +107,20 @@ impl<'a> Answers<'a> {
                 Around::Own if next.symlink_metadata().is_ok() => Step::End(Seen::Nothing),
                 Around::Own => Step::End(Seen::Absent { creatable: false }),
                 Around::Nothing | Around::Image => Step::End(Seen::Nothing),
-                around @ (Around::HostRead | Around::HostWrite | Around::Overlay) => {
-                    match std::fs::symlink_metadata(next) {
-                        Err(_) => Step::End(Seen::Absent {
-                            creatable: around != Around::HostRead,
-                        }),
-                        Ok(found) if found.is_symlink() => match std::fs::read_link(next) {
-                            Ok(target) => Step::Link(target),
-                            Err(_) => Step::End(Seen::Nothing),
-                        },
-                        Ok(_) => Step::Down,
-                    }
-                }
+                Around::HomeCopy if self.0.is_masked(next) => Step::End(Seen::Masked),
+                around @ (Around::HostRead
+                | Around::HostWrite
+                | Around::Overlay
+                | Around::HomeCopy) => match std::fs::symlink_metadata(next) {
+                    Err(_) => Step::End(Seen::Absent {
+                        creatable: around != Around::HostRead,
+                    }),
+                    Ok(found) if found.is_symlink() => match std::fs::read_link(next) {
+                        Ok(target) => Step::Link(target),
+                        Err(_) => Step::End(Seen::Nothing),
+                    },
+                    Ok(_) => Step::Down,
+                },
             },
         }
     }
@@ -161,7 +165,7 @@ fn of_entry(shows: &Shows) -> Seen {
 fn of_around(around: Around) -> Seen {
     match around {
         Around::Own | Around::HostRead => Seen::Readable,
-        Around::HostWrite | Around::Overlay => Seen::Writable,
+        Around::HostWrite | Around::Overlay | Around::HomeCopy => Seen::Writable,
         Around::Image | Around::Nothing => Seen::Nothing,
     }
 }

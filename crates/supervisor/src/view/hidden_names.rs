@@ -1,6 +1,7 @@
 //! Files that are hidden by name, wherever the search finds them.
 
 use super::{Around, Builder};
+use crate::home::HomeCover;
 use crate::named;
 use belljar_policy::{Access, Source};
 use belljar_sandbox::plan::{Kind, Shows};
@@ -63,13 +64,16 @@ impl Builder<'_> {
         let wanted = |name: &str| names.contains(&name);
         let found = named::search(&starts, &wanted, &leave_out, named::HIDDEN);
         let cover = |builder: &mut Self, path: &Path, kind| {
+            let around = builder.around(path);
             let visible = matches!(
-                builder.around(path),
+                around,
                 Around::HostRead | Around::HostWrite | Around::Overlay
             );
             let hidden = builder.table.decide(path, belljar_policy::FileOp::Read);
             if !hidden.is_allow() && kind == Kind::File || kind == Kind::Directory {
-                if visible {
+                if around == Around::HomeCopy {
+                    builder.mask(path, HomeCover::Absent);
+                } else if visible {
                     builder.show(path, Shows::Hidden(kind));
                 } else {
                     builder.unshow(path);

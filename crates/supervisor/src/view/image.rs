@@ -43,7 +43,7 @@ impl Builder<'_> {
     pub(super) fn is_in_hosts(&self, path: &Path) -> bool {
         matches!(
             self.around(path),
-            Around::HostRead | Around::HostWrite | Around::Overlay
+            Around::HostRead | Around::HostWrite | Around::Overlay | Around::HomeCopy
         )
     }
 
@@ -55,19 +55,17 @@ impl Builder<'_> {
         source: &Source,
     ) -> Result<(), RunError> {
         match access {
-            Access::Image | Access::Protected => Ok(()),
+            Access::Image | Access::Protected | Access::CopyOnWrite => Ok(()),
             Access::Hidden => {
                 self.hide_in_image(named);
                 Ok(())
             }
             Access::Private => {
                 self.make_seat(named, Kind::Directory);
-                self.show(
-                    named,
-                    Shows::Private {
-                        mode: self.private_mode(named),
-                    },
-                );
+                let shows = self.kept_empty_home(named).unwrap_or(Shows::Private {
+                    mode: self.private_mode(named),
+                });
+                self.show(named, shows);
                 Ok(())
             }
             Access::Read | Access::Write => self.place_from_host(named, access, source),

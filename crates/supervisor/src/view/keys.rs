@@ -1,6 +1,7 @@
 //! Files that hold keys, shown without them.
 
 use super::{Around, Builder};
+use crate::home::HomeCover;
 use crate::key_files::{Candidate, Candidates, Redacted, Role, redact_keys, redact_secrets};
 use belljar_policy::{FileOp, Source};
 use belljar_sandbox::plan::{Kind, Shows};
@@ -102,12 +103,21 @@ impl Builder<'_> {
             self.built.altered.len() < ALTERED && held + bytes.len() <= ALTERED_BYTES
         };
         let (what, how) = what;
+        let is_copied = self.around(&candidate.path) == Around::HomeCopy;
         let how = match bytes.filter(fits) {
+            Some(bytes) if is_copied => {
+                self.mask(&candidate.path, HomeCover::Text(bytes.into()));
+                how
+            }
             Some(bytes) => {
                 self.built
                     .altered
                     .push((candidate.path.clone(), bytes.into()));
                 how
+            }
+            None if is_copied => {
+                self.mask(&candidate.path, HomeCover::Absent);
+                "hidden".to_owned()
             }
             None => {
                 self.show(candidate.path.clone(), Shows::Hidden(Kind::File));
@@ -124,7 +134,9 @@ impl Builder<'_> {
         let mut compiled = name.to_owned();
         compiled.push(".zwc");
         let compiled = path.with_file_name(compiled);
-        if compiled.is_file() && self.sees(&compiled) {
+        if self.around(&compiled) == Around::HomeCopy {
+            self.mask(&compiled, HomeCover::Absent);
+        } else if compiled.is_file() && self.sees(&compiled) {
             self.pin_above(&compiled);
             self.show(compiled, Shows::Hidden(Kind::File));
         }

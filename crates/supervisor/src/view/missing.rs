@@ -2,6 +2,7 @@
 
 use super::{Around, Builder};
 use crate::error::RunError;
+use crate::home::HomeCover;
 use crate::stand_in;
 use belljar_policy::{Access, Places, Source};
 use belljar_sandbox::plan::{self, Kind, Shows};
@@ -35,6 +36,9 @@ impl Builder<'_> {
                 if self.sees(&target) {
                     self.place_existing(&target, kind, access);
                 }
+                if access == Access::Hidden && self.around(link) == Around::HomeCopy {
+                    self.mask(link, HomeCover::Absent);
+                }
                 // The kernel mounts over a link as over anything else but directories; it can then be neither
                 // followed nor replaced.
                 if self.around(link) == Around::HostWrite {
@@ -55,7 +59,11 @@ impl Builder<'_> {
                 self.uncover_above(&target);
                 self.place_existing(&target, kind, access);
             }
-            Access::Private | Access::Image => {}
+            // What the link leads to is the host's; the box gets a directory of its own in its place.
+            Access::Private if self.around(link) == Around::HomeCopy => {
+                self.mask(link, HomeCover::Empty);
+            }
+            Access::Private | Access::Image | Access::CopyOnWrite => {}
         }
         Ok(())
     }
@@ -117,7 +125,12 @@ impl Builder<'_> {
             let is_there = fs::symlink_metadata(&real)
                 .is_ok_and(|metadata| !stand_in::may_be_one(&real, &metadata));
             let around = self.around(&real);
-            if !is_there && matches!(around, Around::HostWrite | Around::Overlay) {
+            if !is_there
+                && matches!(
+                    around,
+                    Around::HostWrite | Around::Overlay | Around::HomeCopy
+                )
+            {
                 self.place_missing(&real, entry.access, &entry.origin.source)?;
             } else if is_there && around == Around::HostWrite {
                 self.pin_above(&real);
@@ -133,6 +146,9 @@ impl Builder<'_> {
         access: Access,
         source: &Source,
     ) -> Result<(), RunError> {
+        if access == Access::Hidden && self.around(link) == Around::HomeCopy {
+            self.mask(link, HomeCover::Absent);
+        }
         if !matches!(access, Access::Hidden | Access::Protected)
             || self.around(link) != Around::HostWrite
         {
@@ -159,6 +175,11 @@ impl Builder<'_> {
         source: &Source,
     ) -> Result<(), RunError> {
         match (access, self.around(path)) {
+            (Access::Hidden, Around::HomeCopy) => {
+                let missing = self.first_missing(path);
+                self.mask(&missing, HomeCover::Absent);
+            }
+            (Access::Private, Around::HomeCopy) => self.mask(path, HomeCover::Empty),
             (Access::Private, Around::Own) => {
                 self.show(path, Shows::Private { mode: 0o1777 });
             }

@@ -5,16 +5,19 @@
 
 mod answer;
 mod hidden_names;
+mod home_copy;
 mod image;
 mod keys;
 mod missing;
 mod tree;
 
 pub(crate) use answer::{Answers, Seen};
+use home_copy::HomeCopy;
 pub(crate) use image::demand_image_as_ground;
 pub(crate) use tree::{Tree, is_program};
 
 use crate::error::RunError;
+use crate::home::{HomeLayers, HomeMask};
 use crate::key_files::KnownSecret;
 use crate::stand_in;
 use belljar_policy::{Access, PathTable, Places, Source};
@@ -38,6 +41,10 @@ pub(crate) struct BuiltView {
     pub(crate) altered: Vec<(PathBuf, Arc<[u8]>)>,
     /// What was done about files that hold keys, for the user to know before the program starts.
     pub(crate) withheld: Vec<String>,
+    /// What of the host's home does not show through in the box's copy of it.
+    pub(crate) home_mask: HomeMask,
+    /// What is mounted in that copy, by path below the home.
+    pub(crate) mounted_in_home: Vec<(PathBuf, Kind)>,
 }
 
 /// How changes to the working directory are kept.
@@ -83,6 +90,10 @@ pub(crate) struct Builder<'a> {
     searched: Vec<PathBuf>,
     /// What no file shall show; `None` where nobody looks.
     secrets: Option<&'a [KnownSecret]>,
+    /// Where the layers of a private home are.
+    home_layers: Option<HomeLayers>,
+    /// What the home directory shows.
+    home_copy: HomeCopy,
 }
 
 impl<'a> Builder<'a> {
@@ -98,6 +109,8 @@ impl<'a> Builder<'a> {
             notes: Vec::new(),
             altered: Vec::new(),
             withheld: Vec::new(),
+            home_mask: HomeMask::new(),
+            mounted_in_home: Vec::new(),
         };
         let named = table.iter().map(|(path, _)| path.as_os_str()).collect();
         let above_hidden = table
@@ -133,7 +146,15 @@ impl<'a> Builder<'a> {
             above_files,
             searched: Vec::new(),
             secrets: None,
+            home_layers: None,
+            home_copy: HomeCopy::None,
         }
+    }
+
+    /// Keeps what the box changes in its home directory here.
+    pub(crate) fn with_home(mut self, layers: Option<HomeLayers>) -> Self {
+        self.home_layers = layers;
+        self
     }
 
     /// Has files that hold keys shown without them: these secrets, and what looks like one in a start-up file.
@@ -153,6 +174,10 @@ impl<'a> Builder<'a> {
         self.place_all()?;
         self.withhold_keys();
         self.place_links(links);
+        if self.home_copy != HomeCopy::None {
+            self.set_mask();
+        }
+        self.built.mounted_in_home = self.mounted_in_copy();
         self.built.entries.sort_by(|a, b| {
             a.path
                 .as_os_str()
@@ -171,12 +196,16 @@ impl<'a> Builder<'a> {
                     // Nothing else: see `demand_image_as_ground`.
                     (Some(_), _) => {}
                     (None, Access::Read | Access::Protected | Access::Write) => self.top_level(),
+                    // A home at the root is no home: nobody's is, see `find_places`.
+                    (None, Access::CopyOnWrite) => self.top_level(),
                     (None, Access::Hidden | Access::Private | Access::Image) => {}
                 }
             } else if self.image.is_some() && !self.is_in_hosts(path) {
                 self.place_on_image(path, entry.access, &entry.origin.source)?;
             } else if path == self.places.home && entry.access == Access::Read {
                 self.home();
+            } else if path == self.places.home && entry.access == Access::CopyOnWrite {
+                self.copied_home();
             } else {
                 self.place(path, entry.access, &entry.origin.source)?;
             }
@@ -419,6 +448,9 @@ impl<'a> Builder<'a> {
     }
 
     fn place_existing(&mut self, path: &Path, kind: Kind, access: Access) {
+        if self.around(path) == Around::HomeCopy && !self.mounts_in_copy(path, kind, access) {
+            return;
+        }
         let shows = match access {
             Access::Hidden if self.around(path) == Around::Own => {
                 // Not shown in the first place, or no longer.
@@ -430,11 +462,16 @@ impl<'a> Builder<'a> {
             // Nothing can be put into a cover; a directory of the box's own is as empty but for that.
             Access::Hidden if kind == Kind::Directory && self.shows_below(path) => Shows::Frame,
             Access::Hidden => Shows::Hidden(kind),
-            Access::Private if kind == Kind::Directory => Shows::Private {
-                mode: self.private_mode(path),
+            Access::Private if kind == Kind::Directory => match self.kept_empty_home(path) {
+                Some(kept) => kept,
+                None => Shows::Private {
+                    mode: self.private_mode(path),
+                },
             },
             Access::Private | Access::Image => return,
-            Access::Read | Access::Protected => self.host(path, kind, plan::Access::Read),
+            Access::Read | Access::CopyOnWrite | Access::Protected => {
+                self.host(path, kind, plan::Access::Read)
+            }
             Access::Write => match self.changes {
                 Changes::Overlay(store) if kind == Kind::Directory => self.overlay(path, store),
                 _ => self.host(path, kind, plan::Access::Write),
@@ -490,6 +527,7 @@ impl<'a> Builder<'a> {
         Shows::Overlay {
             lower: path.to_owned(),
             stand_ins: Some(store.join(&name).join("stand-ins")),
+            mask: Vec::new(),
             changes: store.join(&name).join("changes"),
             scratch: store.join(&name).join("scratch"),
             ownership: if mapped {
@@ -515,6 +553,9 @@ impl<'a> Builder<'a> {
                     ..
                 }) => return Around::HostWrite,
                 Some(Shows::Host { .. }) => return Around::HostRead,
+                Some(Shows::Overlay { .. }) if self.is_copied_home(parent) => {
+                    return Around::HomeCopy;
+                }
                 Some(Shows::Overlay { .. }) => return Around::Overlay,
                 Some(Shows::Hidden(_) | Shows::StandIn(_) | Shows::Link(_)) => {
                     return Around::Nothing;
@@ -529,10 +570,11 @@ impl<'a> Builder<'a> {
         match self.shown(path.as_os_str().as_bytes()) {
             Some(Shows::Host { ownership, .. }) => *ownership != Ownership::Image,
             Some(shows) => matches!(shows, Shows::Overlay { .. }),
-            None => matches!(
-                self.around(path),
-                Around::HostRead | Around::HostWrite | Around::Overlay
-            ),
+            None => match self.around(path) {
+                Around::HostRead | Around::HostWrite | Around::Overlay => true,
+                Around::HomeCopy => !self.is_masked(path),
+                _ => false,
+            },
         }
     }
 
@@ -562,6 +604,8 @@ enum Around {
     HostWrite,
     /// The host's with changes kept aside.
     Overlay,
+    /// The box's copy of the home directory.
+    HomeCopy,
     /// Nothing that can be looked into.
     Nothing,
 }

@@ -10,9 +10,9 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use belljar_api::{
-    AcknowledgeAlert, AlertQuery, AlertState, Because, CreateSilence, Empty, EndSilence,
-    EventQuery, ListAlerts, ListEvents, ListSilences, MetricsQuery, Name, ReadMetrics,
-    ResolveAlert, ResolveAlerts, ResolveAlertsRequest, SilenceRequest,
+    AcknowledgeAlert, AlertList, AlertQuery, AlertState, Because, CreateSilence, Empty, EndSilence,
+    EventList, EventQuery, ListAlerts, ListEvents, ListSilences, MetricsQuery, MetricsReply, Name,
+    ReadMetrics, ResolveAlert, ResolveAlerts, ResolveAlertsRequest, SilenceRequest,
 };
 
 use super::agent::said;
@@ -38,12 +38,19 @@ pub(crate) fn monitor(command: Monitor) -> Result<u8, Failure> {
                 .duration_since(UNIX_EPOCH)
                 .unwrap_or_default();
             let mut reached = Reached::usual()?;
-            let query = MetricsQuery {
-                agent: reached.id_of(whose.agent_id.as_deref())?,
+            let mut query = MetricsQuery {
                 since_ms: u64::try_from(now.saturating_sub(since).as_millis()).ok(),
+                until_ms: u64::try_from(now.as_millis()).ok(),
                 ..MetricsQuery::default()
             };
-            let reply = reached.client.call::<ReadMetrics>(&query)?;
+            let mut reply = MetricsReply::default();
+            for life in reached.lives_of(whose.agent_id.as_deref())? {
+                query.agent = life;
+                let part = reached.client.call::<ReadMetrics>(&query)?;
+                reply.every_ms = reply.every_ms.max(part.every_ms);
+                reply.samples.extend(part.samples);
+            }
+            reply.samples.sort_by_key(|sample| sample.at_ms);
             tell(format.output, &reply, || show::metrics(&reply));
             Ok(exit::OK)
         }
@@ -78,7 +85,6 @@ fn events(asked: Events) -> Result<u8, Failure> {
         )
     })?;
     let mut query = EventQuery {
-        agent: operator.id_of(asked.whose.agent_id.as_deref())?,
         kind: asked.kind,
         search,
         limit: Some(asked.lines),
@@ -86,7 +92,17 @@ fn events(asked: Events) -> Result<u8, Failure> {
     };
     let mut stream = Stream::new();
     loop {
-        let mut list = operator.client.call::<ListEvents>(&query)?;
+        let mut list = EventList::default();
+        for life in operator.lives_of(asked.whose.agent_id.as_deref())? {
+            query.agent = life;
+            let part = operator.client.call::<ListEvents>(&query)?;
+            list.events.extend(part.events);
+        }
+        list.events.sort_by_key(|event| std::cmp::Reverse(event.id));
+        if query.after.is_none() {
+            list.events
+                .truncate(usize::try_from(asked.lines).unwrap_or(usize::MAX));
+        }
         if !asked.follow && asked.format.output == OutputFormat::Json {
             print::json(&list);
             return Ok(exit::OK);
@@ -111,19 +127,23 @@ fn events(asked: Events) -> Result<u8, Failure> {
 
 fn alerts(all: bool, whose: Whose, output: OutputFormat) -> Result<u8, Failure> {
     let mut operator = Reached::usual()?;
-    let mut query = AlertQuery {
-        agent: operator.id_of(whose.agent_id.as_deref())?,
-        ..AlertQuery::default()
-    };
-    let mut list = operator.client.call::<ListAlerts>(&query)?;
-    if all {
-        query.state = Some(AlertState::Resolved);
-        let resolved = operator.client.call::<ListAlerts>(&query)?;
-        list.alerts.extend(resolved.alerts);
-        let number = |id: &str| id.parse::<u64>().unwrap_or(0);
-        list.alerts
-            .sort_by_key(|alert| std::cmp::Reverse(number(alert.id.as_str())));
+    let states = [None, Some(AlertState::Resolved)];
+    let mut list = AlertList::default();
+    for life in operator.lives_of(whose.agent_id.as_deref())? {
+        for state in states.iter().take(if all { 2 } else { 1 }) {
+            let query = AlertQuery {
+                agent: life.clone(),
+                state: *state,
+                ..AlertQuery::default()
+            };
+            list.alerts
+                .extend(operator.client.call::<ListAlerts>(&query)?.alerts);
+        }
     }
+    let number = |id: &str| id.parse::<u64>().unwrap_or(0);
+    list.alerts
+        .sort_by_key(|alert| std::cmp::Reverse(number(alert.id.as_str())));
+    list.alerts.dedup_by(|one, other| one.id == other.id);
     tell(output, &list, || {
         show::alerts(&list.alerts, print::stdout_colours())
     });

@@ -41,6 +41,9 @@ pub(crate) fn sandbox(arguments: Sandbox) -> Result<u8, Failure> {
     if let Some(name) = arguments.name {
         spec.name = name;
     }
+    if let Some(restart) = arguments.restart {
+        spec.restart = restart;
+    }
     if !arguments.command.is_empty() {
         spec.command = arguments.command;
     }

@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
-use belljar_api::{AgentPhase, AgentView, Empty, OutputQuery, OutputStream, ReadAgent, ReadOutput};
+use belljar_api::{
+    AgentId, AgentPhase, AgentView, Empty, OutputQuery, OutputStream, ReadAgent, ReadOutput,
+};
 
 use super::reach::Reached;
 use super::{PATIENCE, PAUSE};
@@ -29,14 +31,25 @@ pub(super) fn logs(
 ) -> Result<u8, Failure> {
     let mut reached = Reached::usual()?;
     let id = reached.find(agent)?.id;
+    // An agent that was started again is still who it was: what it wrote before comes first.
+    let mut before = reached.lives_of(Some(agent))?;
+    before.retain(|life| life.as_ref() != Some(&id));
+    if tail.is_none() {
+        for life in before.iter().flatten() {
+            for stream in streams {
+                let mut reading = Reading::of(*stream, streams.len());
+                while !reading.is_over {
+                    let from = reading.from;
+                    reading.read_on(&mut reached, life)?;
+                    // Cut off: its end never came.
+                    reading.is_over |= reading.from == from;
+                }
+            }
+        }
+    }
     let mut readings = Vec::new();
     for stream in streams {
-        let mut reading = Reading {
-            stream: *stream,
-            from: 0,
-            is_over: false,
-            to_stderr: streams.len() > 1 && *stream == OutputStream::Stderr,
-        };
+        let mut reading = Reading::of(*stream, streams.len());
         if let Some(lines) = tail {
             let query = OutputQuery {
                 stream: Some(*stream),
@@ -51,10 +64,9 @@ pub(super) fn logs(
     loop {
         let mut is_news = false;
         for reading in readings.iter_mut().filter(|reading| !reading.is_over) {
-            let part = reached.output(&id, reading.stream, reading.from)?;
-            reading.show(&part.text);
-            is_news |= part.next > reading.from;
-            (reading.from, reading.is_over) = (part.next, part.is_end);
+            let from = reading.from;
+            reading.read_on(&mut reached, &id)?;
+            is_news |= reading.from > from;
         }
         if readings.iter().all(|reading| reading.is_over) || (!follow && !is_news) {
             return Ok(exit::OK);
@@ -66,6 +78,22 @@ pub(super) fn logs(
 }
 
 impl Reading {
+    fn of(stream: OutputStream, streams: usize) -> Self {
+        Self {
+            stream,
+            from: 0,
+            is_over: false,
+            to_stderr: streams > 1 && stream == OutputStream::Stderr,
+        }
+    }
+
+    fn read_on(&mut self, reached: &mut Reached, id: &AgentId) -> Result<(), Failure> {
+        let part = reached.output(id, self.stream, self.from)?;
+        self.show(&part.text);
+        (self.from, self.is_over) = (part.next, part.is_end);
+        Ok(())
+    }
+
     fn show(&self, text: &str) {
         match self.to_stderr {
             false => print::out(&for_reader(text, std::io::stdout().is_terminal())),

@@ -129,9 +129,31 @@ impl Reached {
 }
 
 impl Reached {
+    /// Whose past somebody asks about, the oldest first: every life that is remembered of the one who is called so; of an id that life
+    /// alone; nobody in particular where nobody is named.
+    pub(crate) fn lives_of(
+        &mut self,
+        given: Option<&str>,
+    ) -> Result<Vec<Option<AgentId>>, Failure> {
+        let Some(name) = given else {
+            return Ok(vec![None]);
+        };
+        let query = FleetQuery { ended: Some(true) };
+        let list = self.client.call::<ListAgents>(&query)?;
+        let named = list.agents.into_iter();
+        let named = named.filter(|agent| agent.name.as_str() == name);
+        let mut lives: Vec<_> = named.map(|agent| Some(agent.id)).collect();
+        if lives.is_empty() {
+            return Ok(vec![self.id_of(given)?]);
+        }
+        let too_many = lives.len().saturating_sub(MOST_LIVES);
+        lives.drain(..too_many);
+        Ok(lives)
+    }
+
     /// The id of an agent for questions about the past: an agent that lives or is remembered, by what people call it; a whole
     /// id of one that is forgotten, if anything is recorded about it.
-    pub(crate) fn id_of(&mut self, given: Option<&str>) -> Result<Option<AgentId>, Failure> {
+    fn id_of(&mut self, given: Option<&str>) -> Result<Option<AgentId>, Failure> {
         let Some(given) = given else { return Ok(None) };
         let unknown = match self.find(given) {
             Ok(agent) => return Ok(Some(agent.id)),
@@ -154,6 +176,8 @@ impl Reached {
     }
 }
 
+/// Lives of one name that are asked about: the latest ones.
+const MOST_LIVES: usize = 100;
 /// Letters of a whole id.
 const WHOLE_ID: usize = 32;
 

@@ -50,6 +50,10 @@ impl Observer for Watch {
         self.monitor.named(agent, name);
     }
 
+    fn called(&self, agent: &AgentId, name: &Shown) {
+        self.monitor.called(agent, name);
+    }
+
     fn refused_again(&self, agent: &AgentId, again: &RefusedAgain) {
         let RefusedAgain { what, code, count } = again;
         self.monitor.refused_again(agent, what, code, *count);
