@@ -149,6 +149,11 @@ pub(crate) fn out(text: &str) {
     raw(&guarded(text));
 }
 
+/// Text on standard error without a line end of its own, for whoever is asked something.
+pub(crate) fn prompt(text: &str) {
+    let _ = std::io::stderr().write_all(guarded(text).as_bytes());
+}
+
 /// Bytes as they are: what an agent wrote, for a program to read, or what moves the cursor, of our own.
 pub(crate) fn raw(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());

@@ -167,8 +167,10 @@ fn a_token_starts_nothing_beyond_the_ceiling(who: Who) {
         (&one, capability("degraded: true\n"), Some("degraded")),
         (
             &one,
-            capability("secrets:\n  - {name: KEY, hosts: [example.com], env: HOME}\n"),
-            Some("secrets"),
+            capability(
+                "network_egress_rules:\n  - {domain: example.com, ports: [443]}\nsecrets:\n  - {name: KEY, from: {env: HOME}, domain: example.com}\n",
+            ),
+            Some("network_egress_rules"),
         ),
         (&one, with_server, Some("")),
     ];
@@ -288,6 +290,73 @@ fn ceilings_are_what_the_file_says(who: Who) {
     );
 }
 
+/// Whoever may say where a secret is reads the host's files, and runs programs on it.
+fn a_token_names_no_source_of_secrets_of_its_own(who: Who) {
+    let api = "[supervisor.api]\nworkspaces = [\"workspaces\"]\nceiling = \"ceiling.yaml\"\n";
+    let mut prepared = Supervised::prepare(who, api);
+    let base = prepared.jail.base.clone();
+    let marker = base.join("workspaces/one/ran");
+    let policy = |sections: &str| {
+        format!(
+            "extends: moderate\nnetwork_egress_rules:\n  - {{domain: one.example, ports: [443]}}\n{sections}"
+        )
+    };
+    let secret = |from: &str| {
+        policy(&format!(
+            "secrets:\n  - {{name: key, from: {from}, domain: one.example}}\n"
+        ))
+    };
+    prepared
+        .jail
+        .put(&base.join("ceiling.yaml"), &secret("{store: key}"));
+    let place = base.join("workspaces/one");
+    fs::create_dir_all(&place).expect("a workspace");
+    chown(&place, Some(Who::User.uid()), Some(Who::User.uid())).ok();
+    prepared.start_again();
+    let said = prepared.said(&["token", "create", "--role", "admin"]);
+    let admin = said.split_whitespace().find(|word| word.starts_with("bj_"));
+    let admin = admin.expect("a token").to_owned();
+    let kept = ["secret", "set", "key", "--from-file"];
+    let file = base.join("key");
+    prepared.jail.put(&file, "sk-kept\n");
+    let file = file.display().to_string();
+    prepared.said(&[&kept[..], &[&file]].concat());
+    let scene = Scene {
+        supervised: prepared,
+        operator: admin.clone(),
+        admin,
+    };
+    let one = scene.place("one");
+    let command = format!("{{command: [touch, {}]}}", marker.display());
+    let asks = |text: String| json!({"capability": text});
+    let refused: Vec<_> = [
+        secret(&command),
+        secret("{env: HOME}"),
+        secret("{file: ~/.ssh/id_ed25519}"),
+        secret("{store: other}"),
+        policy(&format!(
+            "upstream_proxy: {{url: \"http://127.0.0.1:1\", from: {command}}}\n"
+        )),
+        policy(&format!(
+            "mcp: {{servers: {{x: {{url: \"https://one.example/\", bearer: {command}}}}}}}\n"
+        )),
+    ]
+    .map(|text| {
+        belljar_manifest::parse_capability("c", text.as_bytes())
+            .unwrap_or_else(|error| panic!("{text}: {error}"));
+        (one.as_str(), asks(text), Some("the ceiling, "))
+    })
+    .into();
+    check(&scene, &scene.admin, &refused);
+    assert!(!marker.exists(), "the command ran");
+    // What the owner put there may be asked for.
+    check(
+        &scene,
+        &scene.admin,
+        &[(&one, asks(secret("{store: key}")), None)],
+    );
+}
+
 /// One agent's place lies in another's, which puts something else under its name between two of its lives: that is not where it goes on.
 fn a_place_that_is_swapped_between_two_lives_is_none(who: Who) {
     let restart = "restart = { first_seconds = 4, longest_seconds = 4 }\n";
@@ -355,6 +424,7 @@ for_each_user!(
     a_token_starts_nothing_beyond_the_ceiling,
     a_place_that_is_swapped_between_two_lives_is_none,
     ceilings_are_what_the_file_says,
+    a_token_names_no_source_of_secrets_of_its_own,
     without_a_word_there_is_one_workspace,
 );
 

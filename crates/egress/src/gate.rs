@@ -273,6 +273,19 @@ impl Admission {
             .refuse_rule(way, &self.host, self.port, self.rule, code, detail)
     }
 
+    /// Records that something was kept out of a request which is passed on all the same.
+    pub(crate) fn withhold(&self, code: RefusalCode, detail: String, hint: String) {
+        self.gate.record(Event::Refused(Refusal {
+            way: Way::Http,
+            host: self.host.to_string(),
+            port: Some(self.port),
+            rule: Some(self.gate.rules.rule(self.rule).origin.clone()),
+            code,
+            detail: Some(detail),
+            hint,
+        }));
+    }
+
     /// Charges one connection to the rule's rate.
     pub(crate) fn charge_rate(&self) -> Result<(), Refused> {
         if self.gate.take_rate(self.rule) {
@@ -399,6 +412,10 @@ fn hint(code: RefusalCode, host: &str, port: Option<u16>) -> String {
         RefusalCode::Encoded => {
             "ask for it in another form; or drop the secret for this host, and let the agent have a key of its own"
                 .to_owned()
+        }
+        RefusalCode::SecretHost => format!("give {host} a secret of its own under `secrets`"),
+        RefusalCode::SecretRefresh => {
+            "see that the command of `from` can print the secret again".to_owned()
         }
         RefusalCode::Internal => {
             "a fault in Belljar: please report the place that is named".to_owned()

@@ -59,4 +59,4 @@ pub use llm::{
     Charge, InvalidPrices, LlmBudget, LlmPolicy, LlmUsage, ModelUsage, PicoUsd, PriceTable, Tokens,
 };
 pub use record::{Connection, Event, Recorder, Refusal, RefusalCode, Way};
-pub use secret::SecretText;
+pub use secret::{LiveSecret, SecretText};

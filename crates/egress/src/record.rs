@@ -146,6 +146,10 @@ belljar_policy::codes! {
         Unmetered = "deny_llm_unmetered",
         /// An answer that can't be searched for the host's secret.
         Encoded = "deny_encoded_answer",
+        /// A secret's placeholder went to a host that the secret isn't for.
+        SecretHost = "deny_secret_host",
+        /// A secret's command failed when it was run again.
+        SecretRefresh = "deny_secret_refresh",
         /// A fault of Belljar's own ended the connection.
         Internal = "deny_internal_error",
     }

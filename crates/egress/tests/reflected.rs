@@ -6,7 +6,7 @@ mod support;
 
 use std::sync::Arc;
 
-use belljar_egress::{HeaderSecret, RefusalCode, SecretPlace, SecretText};
+use belljar_egress::{HeaderSecret, LiveSecret, RefusalCode, SecretPlace, SecretText};
 use belljar_policy::{DomainPattern, HttpTerms, WebSocket};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, StreamBody};
@@ -16,14 +16,18 @@ use support::http::*;
 use support::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
+const PLACEHOLDER: &str = "placeholder-key";
 const VALUE: &str = "sk-REAL/SECRET+VALUE";
 
 fn secret() -> HeaderSecret {
     HeaderSecret {
+        name: "key".to_owned(),
+        placeholders: vec![PLACEHOLDER.to_owned()],
+        source: "{env: KEY}".to_owned(),
         domain: DomainPattern::parse(NAME).unwrap(),
         ports: Vec::new(),
-        place: SecretPlace::Bearer,
-        value: SecretText::new(VALUE.to_owned()),
+        place: Some(SecretPlace::Bearer),
+        value: LiveSecret::new(SecretText::new(VALUE.to_owned())),
     }
 }
 
@@ -269,5 +273,83 @@ async fn what_names_another_path_is_taken_out_where_a_rule_has_paths() {
         );
         let seen = Arc::new(server.seen()).last().unwrap().headers.clone();
         assert_eq!(!format!("{seen:?}").contains("/admin"), dropped, "{seen:?}");
+    }
+}
+
+/// However it was put in, it is searched for in every form that comes of that.
+#[tokio::test]
+async fn a_secret_that_the_client_placed_never_comes_back_either() {
+    let server = Server::start(NAME, Wire::Tls, echoes).await;
+    let mut config = config(vec![allow(NAME, &[])]);
+    let authority = inspecting(&mut config, &server);
+    config.secrets = vec![HeaderSecret {
+        place: None,
+        ..secret()
+    }];
+    let bx = start(config);
+    for pair in [
+        "u:placeholder-key",
+        "us:placeholder-key",
+        "placeholder-key:",
+    ] {
+        let mut client = client_one(&bx, NAME, server.port, &authority).await;
+        let mut request = asking("/?key=placeholder-key");
+        let basic = format!("Basic {}", data_encoding::BASE64.encode(pair.as_bytes()));
+        request
+            .headers_mut()
+            .insert("authorization", basic.parse().unwrap());
+        let response = soon(client.send_request(request)).await.unwrap();
+        let (head, body) = response.into_parts();
+        let body = soon(body.collect()).await.unwrap();
+        let trailers = body.trailers().cloned();
+        let answer = format!("{head:?} {:?} {trailers:?}", body.to_bytes());
+        let basic = pair.replace(PLACEHOLDER, VALUE);
+        let encoded = data_encoding::BASE64.encode(basic.as_bytes());
+        let sent = &server.seen().pop().unwrap();
+        assert_eq!(sent.headers["authorization"], format!("Basic {encoded}"));
+        assert_eq!(sent.uri.query(), Some("key=sk-REAL%2FSECRET%2BVALUE"));
+        // All but what depends on the bytes around it.
+        let inner = data_encoding::BASE64.encode(VALUE.as_bytes());
+        for form in [VALUE, "sk-REAL%2FSECRET%2BVALUE", &encoded, &inner[..24]] {
+            assert!(!answer.contains(form), "{form}: {answer}");
+        }
+    }
+}
+
+/// A value that was replaced may come back yet, and the one that took its place on a connection that was there before it.
+#[tokio::test]
+async fn neither_a_replaced_secret_nor_its_successor_comes_back() {
+    let server = Server::start(NAME, Wire::Tls, echoes).await;
+    let mut config = config(vec![allow(NAME, &[])]);
+    let authority = inspecting(&mut config, &server);
+    let live = LiveSecret::new(SecretText::new("sk-FIRST-value-1".to_owned()));
+    config.secrets = vec![HeaderSecret {
+        value: live.clone(),
+        ..secret()
+    }];
+    let bx = start(config);
+    let mut client = client_one(&bx, NAME, server.port, &authority).await;
+    for (value, other) in [
+        ("sk-FIRST-value-1", "sk-SECOND-value-2"),
+        ("sk-SECOND-value-2", "sk-FIRST-value-1"),
+    ] {
+        live.replace(SecretText::new(value.to_owned()));
+        soon(client.ready()).await.unwrap();
+        // The agent says the other one itself, as a host would that kept it.
+        let mut request = asking(&format!("/?said={other}"));
+        let placeholder = "Bearer placeholder-key".parse().unwrap();
+        request.headers_mut().insert("x-api-key", placeholder);
+        let response = soon(client.send_request(request)).await.unwrap();
+        let (head, body) = response.into_parts();
+        let body = soon(body.collect()).await.unwrap().to_bytes();
+        let answer = format!("{head:?} {body:?}");
+        let sent = &server.seen().pop().unwrap();
+        assert_eq!(sent.headers["authorization"], format!("Bearer {value}"));
+        assert_eq!(sent.headers["x-api-key"], format!("Bearer {value}"));
+        assert!(!answer.contains(value), "{value}: {answer}");
+        assert!(
+            value.contains("FIRST") || !answer.contains(other),
+            "{answer}"
+        );
     }
 }

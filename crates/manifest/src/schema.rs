@@ -88,6 +88,15 @@ fn of(shape: &Shape) -> Value {
             schema["maxProperties"] = json!(1);
             schema
         }
+        Shape::VariantWith(shape, (extra, beside)) => {
+            let mut schema = object(shape);
+            let keys = shape.fields.iter().map(|field| field.key);
+            let forms = keys.filter(|key| key != extra);
+            let forms = forms.map(|key| json!({"required": [key]}));
+            schema["oneOf"] = forms.collect::<Vec<_>>().into();
+            schema["dependentRequired"] = json!({*extra: [beside]});
+            schema
+        }
         Shape::Open => json!({"type": "object"}),
         Shape::Map { item, most } => {
             json!({"type": "object", "additionalProperties": of(item), "maxProperties": most})

@@ -7,12 +7,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use belljar_policy::{
-    Capability, DomainPattern, EnvPolicy, PathRule, ProxyPlace, ProxyResolution, ProxyTerms, Rule,
-    SecretPlace, SecretRule, SecretSource, decide_env, is_secret_name, is_variable_name,
+    Capability, DomainPattern, EnvPolicy, MOST_REFRESH, PathRule, ProxyPlace, ProxyResolution,
+    ProxyTerms, Rule, SecretPlace, SecretRule, SecretSource, decide_env, is_secret_name,
+    is_variable_name,
 };
 
 use crate::capability_file::{MOST_ITEMS, PATH, PORTS, words};
-use crate::decode::{Written, domain, ports, replace, text, unexpected};
+use crate::decode::{Written, domain, ports, replace, text, unexpected, whole};
 use crate::node::{Node, Problem};
 use crate::shape::{Field, Object, Shape, field, required};
 
@@ -47,7 +48,11 @@ static SECRET: Object = Object {
             NAME,
             "What it is called in messages and records: letters, digits, dots and hyphens.",
         ),
-        required("from", Shape::Variant(&FROM), "Where it is on the host."),
+        required(
+            "from",
+            Shape::VariantWith(&FROM_REFRESHED, ("refresh", "command")),
+            "Where it is on the host.",
+        ),
         required(
             "domain",
             Shape::Text { most: 4096 },
@@ -58,10 +63,11 @@ static SECRET: Object = Object {
             PORTS,
             "The ports they get it on; an empty list is all of them.",
         ),
-        required(
+        field(
             "as",
             Shape::OneOf(&[Shape::Choice(&words(&["bearer"])), Shape::Variant(&PLACE)]),
-            "Where in a request it goes: bearer, or a header.",
+            "Where in a request it goes whatever the client sends there: bearer, or a header. Without it, only where the \
+             client put the placeholder.",
         ),
         field(
             "env",
@@ -77,23 +83,48 @@ pub(crate) const SOURCE: Shape = Shape::Variant(&FROM);
 static FROM: Object = Object {
     name: "from",
     doc: "Where a secret is on the host.",
+    fields: &[ENV, FILE, STORE, COMMAND],
+};
+
+/// The same, for a secret that is put into requests for as long as the box runs.
+static FROM_REFRESHED: Object = Object {
+    name: "from",
+    doc: "Where a secret is on the host.",
     fields: &[
-        field("env", NAME, "In this environment variable."),
+        ENV,
+        FILE,
+        STORE,
+        COMMAND,
         field(
-            "file",
-            PATH,
-            "In this file, whole, without its final line end. The box does not see the file.",
-        ),
-        field(
-            "command",
-            Shape::List {
-                item: &Shape::Text { most: 4096 },
-                most: 256,
+            "refresh",
+            Shape::Whole {
+                least: 1,
+                most: MOST_REFRESH as u64,
             },
-            "What this program prints. It is started outside the box, without a shell.",
+            "Run the command again every so many seconds: less than what it prints is good for.",
         ),
     ],
 };
+
+const ENV: Field = field("env", NAME, "In this environment variable.");
+const FILE: Field = field(
+    "file",
+    PATH,
+    "In this file, whole, without its final line end. The box does not see the file.",
+);
+const STORE: Field = field(
+    "store",
+    Shape::Text { most: 64 },
+    "Under this name in your own store: belljar secret set NAME.",
+);
+const COMMAND: Field = field(
+    "command",
+    Shape::List {
+        item: &Shape::Text { most: 4096 },
+        most: 256,
+    },
+    "What this program prints. It is started outside the box, without a shell.",
+);
 
 static PLACE: Object = Object {
     name: "as",
@@ -160,7 +191,8 @@ pub(crate) fn withhold<T>(capability: &mut Capability, rule: &Rule<T>, source: &
             let hidden = &mut capability.filesystem.hidden;
             hidden.push(Rule::new(path.clone(), rule.origin.clone()));
         }
-        SecretSource::Command(_) => {}
+        // The store is in the state directory, which no box sees.
+        SecretSource::Store(_) | SecretSource::Command(_) => {}
     }
 }
 
@@ -218,9 +250,15 @@ fn secret(item: &Node<'_>, written: Written<'_>) -> Result<Rule<SecretRule>, Pro
         source: source(need("from")?, written)?,
         domain: secret_domain(need("domain")?)?,
         ports: Vec::new(),
-        place: place(need("as")?)?,
+        place: None,
         env: None,
+        refresh: None,
     };
+    let refreshed = item.get("from").and_then(|from| from.get("refresh"));
+    replace(&mut rule.refresh, refreshed, |node| whole(node).map(Some))?;
+    replace(&mut rule.place, item.get("as"), |node| {
+        place(node).map(Some)
+    })?;
     replace(&mut rule.ports, item.get("ports"), ports)?;
     replace(&mut rule.env, item.get("env"), |node| {
         placeholder(node).map(Some)
@@ -253,6 +291,9 @@ pub(crate) fn source(node: &Node<'_>, written: Written<'_>) -> Result<SecretSour
     }
     if let Some(node) = node.get("file") {
         return file(node, written).map(|rule| SecretSource::File(rule.value));
+    }
+    if let Some(node) = node.get("store") {
+        return secret_name(node).map(SecretSource::Store);
     }
     let Some(list) = node.get("command") else {
         return Err(unexpected(node));

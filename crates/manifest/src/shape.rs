@@ -65,6 +65,8 @@ pub enum Shape {
     OneOf(&'static [Shape]),
     /// A mapping with exactly one of the keys.
     Variant(&'static Object),
+    /// The same, but for the first of these two keys: it stands beside the second, or nowhere.
+    VariantWith(&'static Object, (&'static str, &'static str)),
     /// A mapping that somebody else reads.
     Open,
     /// A mapping whose keys are names that the user gives.
@@ -181,6 +183,10 @@ impl Shape {
                 object.check(entries, node.span)?;
                 object.check_single(entries, node.span, name)
             }
+            (Self::VariantWith(object, keys), Value::Map(entries)) => {
+                object.check(entries, node.span)?;
+                object.check_single_with(*keys, entries, node.span, name)
+            }
             (Self::List { item, most }, Value::List(items)) => {
                 check_list(item, *most, items, node.span, name)
             }
@@ -211,7 +217,11 @@ impl Shape {
     /// Whether values of this kind are of this shape, or wrong in a way that it can tell.
     fn is_about(&self, value: &Value<'_>) -> bool {
         match self {
-            Self::Object(_) | Self::Variant(_) | Self::Open | Self::Map { .. } => {
+            Self::Object(_)
+            | Self::Variant(_)
+            | Self::VariantWith(..)
+            | Self::Open
+            | Self::Map { .. } => {
                 matches!(value, Value::Map(_))
             }
             Self::Any => true,
@@ -233,10 +243,11 @@ impl Shape {
         match self {
             Self::Object(_) | Self::Open | Self::Map { .. } => "a mapping".to_owned(),
             Self::Any => "a value".to_owned(),
-            Self::Variant(object) => {
+            Self::Variant(object) | Self::VariantWith(object, _) => {
                 let forms = object
                     .fields
                     .iter()
+                    .filter(|field| !matches!(self, Self::VariantWith(_, (extra, _)) if *extra == field.key))
                     .map(|field| format!("{{{}: …}}", field.key));
                 forms.collect::<Vec<_>>().join(" or ")
             }
@@ -331,7 +342,33 @@ impl Object {
         if entries.len() == 1 {
             return Ok(());
         }
-        let keys: Vec<_> = self.fields.iter().map(|field| field.key).collect();
+        Err(self.not_single(None, span, name))
+    }
+
+    fn check_single_with(
+        &self,
+        (extra, beside): (&str, &str),
+        entries: &[(Key<'_>, Node<'_>)],
+        span: Span,
+        name: &str,
+    ) -> Result<(), Problem> {
+        let is_extra = |(key, _): &&(Key<'_>, Node<'_>)| key.text == extra;
+        let mut others = entries.iter().filter(|entry| !is_extra(entry));
+        let (Some((alone, _)), None) = (others.next(), others.next()) else {
+            return Err(self.not_single(Some(extra), span, name));
+        };
+        match entries.iter().find(is_extra) {
+            Some((key, _)) if alone.text != beside => {
+                let message = format!("'{extra}' is for {beside} only");
+                Err(Problem::new(key.span, message).with_hint("remove it"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn not_single(&self, extra: Option<&str>, span: Span, name: &str) -> Problem {
+        let keys = self.fields.iter().map(|field| field.key);
+        let keys: Vec<_> = keys.filter(|key| Some(*key) != extra).collect();
         let message = match keys.as_slice() {
             [key] => format!("{name} needs the key '{key}'"),
             keys => format!(
@@ -339,7 +376,7 @@ impl Object {
                 keys.join(", ")
             ),
         };
-        Err(Problem::new(span, message))
+        Problem::new(span, message)
     }
 
     fn unknown(&self, key: &Key<'_>) -> Problem {

@@ -136,8 +136,9 @@ fn words_of_the_network_that_no_file_could_say_are_refused() {
         source: SecretSource::Env("KEY".to_owned()),
         domain: DomainPattern::parse("example.com").unwrap(),
         ports: vec![443],
-        place: SecretPlace::Header("x-api-key".to_owned()),
+        place: Some(SecretPlace::Header("x-api-key".to_owned())),
         env: None,
+        refresh: None,
     };
     let refused = |edit: fn(&mut SecretRule)| {
         let mut capability = support::capability();
@@ -163,13 +164,25 @@ fn words_of_the_network_that_no_file_could_say_are_refused() {
         refused(|s| s.source = SecretSource::Command(Vec::new())),
         rule
     );
+    assert_eq!(refused(|s| s.refresh = Some(60)), rule);
+    fn again(rule: &mut SecretRule, seconds: u32) {
+        rule.source = SecretSource::Command(vec!["x".to_owned()]);
+        rule.refresh = Some(seconds);
+    }
+    assert_eq!(refused(|s| again(s, 60)), None);
+    assert_eq!(refused(|s| again(s, 0)), rule);
+    assert_eq!(refused(|s| again(s, 86_401)), rule);
+    assert_eq!(
+        refused(|s| s.source = SecretSource::Store("a b".to_owned())),
+        rule
+    );
     let anywhere = |s: &mut SecretRule| {
         s.source = SecretSource::File(PathRule::AnyNamed("key".to_owned()));
     };
     assert_eq!(refused(anywhere), rule);
     for header in ["X-Api-Key", "host", "a b"] {
         let mut capability = support::capability();
-        let place = SecretPlace::Header(header.to_owned());
+        let place = Some(SecretPlace::Header(header.to_owned()));
         let value = SecretRule { place, ..secret() };
         capability.secrets = vec![Rule::new(value, Origin::built_in())];
         let found = CapabilityDocument::new(&capability, &places()).err();
@@ -558,6 +571,7 @@ fn sources() -> impl Strategy<Value = SecretSource> {
     prop_oneof![
         "[A-Z_][A-Z0-9_]{0,8}".prop_map(SecretSource::Env),
         files().prop_map(SecretSource::File),
+        "[A-Za-z0-9_.-]{1,64}".prop_map(SecretSource::Store),
         vec("[^\0]{1,8}", 1..4).prop_map(SecretSource::Command),
     ]
 }
@@ -573,21 +587,33 @@ fn some_ports() -> impl Strategy<Value = Vec<u16>> {
 
 fn secrets() -> impl Strategy<Value = SecretRule> {
     let place = prop_oneof![
-        Just(SecretPlace::Bearer),
-        select(vec!["x-api-key", "api_key"]).prop_map(|name| SecretPlace::header(name).unwrap()),
+        Just(None),
+        Just(Some(SecretPlace::Bearer)),
+        select(vec!["x-api-key", "api_key"]).prop_map(|name| SecretPlace::header(name).ok()),
     ];
     let name = "[A-Za-z0-9_.-]{1,64}";
     let env = option::of("[A-Za-z_][A-Za-z0-9_]{0,8}");
-    (name, sources(), patterns(), some_ports(), place, env).prop_map(
-        |(name, source, domain, ports, place, env)| SecretRule {
-            name,
-            source,
-            domain,
-            ports,
-            place,
-            env,
-        },
+    let refresh = option::of(1..=86_400_u32);
+    (
+        name,
+        sources(),
+        patterns(),
+        some_ports(),
+        place,
+        env,
+        refresh,
     )
+        .prop_map(
+            |(name, source, domain, ports, place, env, refresh)| SecretRule {
+                refresh: refresh.filter(|_| matches!(source, SecretSource::Command(_))),
+                name,
+                source,
+                domain,
+                ports,
+                place,
+                env,
+            },
+        )
 }
 
 fn published() -> impl Strategy<Value = PublishedPort> {

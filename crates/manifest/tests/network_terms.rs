@@ -172,7 +172,11 @@ fn what_is_not_said_is_not_there() {
         "network_egress_rules: [{domain: a.com}]\nsecrets: [{name: a, from: {env: A}, domain: a.com, as: {header: A}}]",
     );
     let place = &header.secrets[0].value.place;
-    assert_eq!(*place, SecretPlace::Header("a".to_owned()));
+    assert_eq!(*place, Some(SecretPlace::Header("a".to_owned())));
+    let bare = yaml(
+        "network_egress_rules: [{domain: a.com}]\nsecrets: [{name: a, from: {env: A}, domain: a.com}]",
+    );
+    assert_eq!(bare.secrets[0].value.place, None);
 }
 
 /// What holds a secret outside is not shown inside, whatever else the file opens.
@@ -216,6 +220,9 @@ fn mistakes_are_named_and_secrets_are_not_repeated() {
         ("no source", secret("name: x, from: {}, domain: a.com, as: bearer")),
         ("two sources", secret("name: x, from: {env: X, file: y}, domain: a.com, as: bearer")),
         ("an unknown source", secret("name: x, from: {vault: y}, domain: a.com, as: bearer")),
+        ("a stored secret that can't be one", secret("name: x, from: {store: SECRET-VALUE and more}, domain: a.com")),
+        ("a file that is refreshed", secret("name: x, from: {file: ~/x, refresh: 60}, domain: a.com")),
+        ("nothing that is refreshed", secret("name: x, from: {refresh: 60}, domain: a.com")),
         ("an empty command", secret("name: x, from: {command: []}, domain: a.com, as: bearer")),
         ("a directory", secret("name: x, from: {file: ~/}, domain: a.com, as: bearer")),
         ("no header", secret("name: x, from: {env: X}, domain: a.com, as: {}")),

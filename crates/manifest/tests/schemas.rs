@@ -74,6 +74,9 @@ fn schema_and_decoder_accept_the_same_documents() {
         json!({"network_egress_rules": [{"domain": "a.b"}], "secrets": [
             {"name": "a", "from": {"env": "A"}, "domain": "a.b", "as": "bearer", "env": "B"},
             {"name": "b", "from": {"command": ["x"]}, "domain": "a.b", "ports": [1], "as": {"header": "h"}},
+            {"name": "c", "from": {"env": "C"}, "domain": "a.b"},
+            {"name": "d", "from": {"store": "d.key"}, "domain": "a.b"},
+            {"name": "e", "from": {"command": ["x"], "refresh": 86_400}, "domain": "a.b"},
         ]}),
         json!({"env_allowlist": ["x".repeat(4096), "\u{1f980}".repeat(4096)]}),
     ] {
@@ -123,7 +126,12 @@ fn schema_and_decoder_refuse_the_same_shapes() {
         json!({"upstream_proxy": {"from": {"env": "A"}}}),
         json!({"upstream_proxy": {"url": "env", "from": {}}}),
         json!({"secrets": {}}),
-        json!({"secrets": [{"name": "a", "from": {"env": "A"}, "domain": "a.b"}]}),
+        json!({"secrets": [{"name": "a", "from": {"env": "A", "refresh": 60}, "domain": "a.b"}]}),
+        json!({"secrets": [{"name": "a", "from": {"refresh": 60}, "domain": "a.b"}]}),
+        json!({"secrets": [{"name": "a", "from": {"command": ["x"], "env": "A", "refresh": 60}, "domain": "a.b"}]}),
+        json!({"secrets": [{"name": "a", "from": {"command": ["x"], "refresh": 0}, "domain": "a.b"}]}),
+        json!({"secrets": [{"name": "a", "from": {"command": ["x"], "refresh": 86_401}, "domain": "a.b"}]}),
+        json!({"upstream_proxy": {"url": "http://a:1", "from": {"command": ["x"], "refresh": 60}}}),
         json!({"secrets": [{"name": "a", "from": {"env": "A"}, "domain": "a.b", "as": "Bearer"}]}),
         json!({"secrets": [{"name": "a", "from": {"env": "A"}, "domain": "a.b", "as": {}}]}),
         json!({"secrets": [{"name": "a", "from": {"env": "A", "file": "b"}, "domain": "a.b", "as": "bearer"}]}),

@@ -40,10 +40,10 @@ pub use egress::{
     AddressAnswer, AddressClass, CompiledRules, Cover, DomainPattern, EgressAnswer, EgressEffect,
     EgressQuestion, EgressRule, EgressTerms, Host, HttpTerms, Inspection, InvalidDomain,
     InvalidHeader, InvalidHost, InvalidPathPattern, InvalidProxy, IpBlock, LlmApi, LlmEndpointRule,
-    LlmTerms, METADATA_HINT, OnBudget, Outcome, PathPattern, PrivateAddresses, ProxyPlace,
-    ProxyResolution, ProxyTerms, PublishedPort, Reach, RequestQuestion, RuleId, SecretPlace,
-    SecretRule, SecretSource, TLS_PORTS, Upgrade, WebSocket, decide_host, host_ports, is_method,
-    is_plain_path, is_provider, is_secret_name, is_variable_name, names_metadata,
+    LlmTerms, METADATA_HINT, MOST_REFRESH, OnBudget, Outcome, PathPattern, PrivateAddresses,
+    ProxyPlace, ProxyResolution, ProxyTerms, PublishedPort, Reach, RequestQuestion, RuleId,
+    SecretPlace, SecretRule, SecretSource, TLS_PORTS, Upgrade, WebSocket, decide_host, host_ports,
+    is_method, is_plain_path, is_provider, is_secret_name, is_variable_name, names_metadata,
 };
 pub use env::{EnvAllow, EnvPolicy, decide_env, is_credential, is_credential_name};
 pub use harmless::{harmless, harmless_bytes, harmless_path, harmless_text, is_harmful};

@@ -400,8 +400,9 @@ fn secret(domain: &str, ports: &[u16], env: Option<&str>) -> Rule<SecretRule> {
         source: SecretSource::Env("OPENAI_API_KEY".to_owned()),
         domain: DomainPattern::parse(domain).unwrap(),
         ports: ports.to_vec(),
-        place: SecretPlace::Bearer,
+        place: Some(SecretPlace::Bearer),
         env: env.map(str::to_owned),
+        refresh: None,
     };
     Rule::new(value, origin(Source::Document))
 }
@@ -436,9 +437,39 @@ fn secrets() {
     assert_eq!(other(|_| {}), Ok(()));
     // Whoever may name another source may have any secret of the host's.
     assert!(other(|s| s.source = SecretSource::Command(vec!["cat".to_owned()])).is_err());
-    assert!(other(|s| s.place = SecretPlace::header("x-echo").unwrap()).is_err());
+    assert!(other(|s| s.source = SecretSource::Store("openai".to_owned())).is_err());
+    assert!(other(|s| s.place = SecretPlace::header("x-echo").ok()).is_err());
+    // Where the placeholder stands, every secret goes: without a place of its own it goes to fewer.
+    assert_eq!(other(|s| s.place = None), Ok(()));
     assert!(other(|s| s.name = "other".to_owned()).is_err());
     assert!(other(|s| s.env = Some("X".to_owned())).is_err());
+    // A program that is run on the host once is not one that is run every minute.
+    let every = |seconds| {
+        move |c: &mut Capability| {
+            c.secrets = vec![secret("api.openai.com", &[], None)];
+            c.secrets[0].value.refresh = seconds;
+        }
+    };
+    let said = |seconds: u32| {
+        format!(
+            "secrets: the child asks for openai from the variable OPENAI_API_KEY for api.openai.com as bearer, refreshed every \
+             {seconds} s (child.yaml:4), the parent has none that covers it"
+        )
+    };
+    check(every(None), every(Some(3600)), &[&said(3600)]);
+    check(every(Some(3600)), every(Some(60)), &[&said(60)]);
+    let bare = |c: &mut Capability| {
+        c.secrets = vec![secret("api.openai.com", &[], None)];
+        c.secrets[0].value.place = None;
+    };
+    check(
+        bare,
+        |c| c.secrets = vec![secret("api.openai.com", &[], None)],
+        &[
+            "secrets: the child asks for openai from the variable OPENAI_API_KEY for api.openai.com as bearer \
+             (child.yaml:4), the parent has none that covers it",
+        ],
+    );
 }
 
 #[test]

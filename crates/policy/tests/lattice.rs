@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use belljar_policy::{
     Capability, CompiledRules, FileOp, Filesystem, Host, Limits, LlmEndpointRule, Places, Reason,
-    Tier, ToolAnswer, ToolQuestion, ToolRules, Verdict, decide_env, decide_host,
+    SecretRule, Tier, ToolAnswer, ToolQuestion, ToolRules, Verdict, decide_env, decide_host,
 };
 use generate::{
     ARGUMENTS, CALLS, HOSTS, METHODS, PORTS, PROBES, READ_URIS, REQUEST_PATHS, VARIABLES,
@@ -254,8 +254,19 @@ fn beyond(child: &Capability, parent: &Capability, places: &Places) -> Vec<Strin
         let gets = |capability: &Capability| -> BTreeSet<String> {
             let own = capability.secrets.iter().map(|rule| &rule.value);
             let own = own.filter(|secret| secret.is_for(&host, port));
-            own.map(|secret| format!("{} in {}", secret.name, secret.place))
-                .collect()
+            let filled = |secret: &SecretRule| {
+                let own = secret.place.as_ref();
+                let own = own.map(|place| format!("{} in {place}", secret.name));
+                let placeholder = format!("{} where its placeholder stands", secret.name);
+                let again = secret.refresh;
+                let again = [60, 3600].map(|seconds| {
+                    again
+                        .filter(|again| *again <= seconds)
+                        .map(|_| format!("{} again after {seconds} s", secret.name))
+                });
+                [Some(placeholder), own].into_iter().chain(again).flatten()
+            };
+            own.flat_map(filled).collect()
         };
         for secret in gets(child).difference(&gets(parent)) {
             found.push(format!("{secret} to {host}:{port}"));

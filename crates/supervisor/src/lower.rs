@@ -6,7 +6,9 @@ use crate::error::RunError;
 use crate::home::{HeldHome, HomeOwner, HomeRequest, HomeStore};
 use crate::image::BoxImage;
 use crate::key_files::withhold_secrets;
-use crate::network::{Eyes, Fittings, Outlook, network_of, other_values, secret_files};
+use crate::network::{
+    Eyes, Fittings, Outlook, SecretReader, network_of, other_values, secret_files,
+};
 use crate::places::{Principal, find_places};
 use crate::program::Search;
 use crate::repositories::{Judged, with_repositories};
@@ -290,7 +292,8 @@ pub(crate) fn lower(
     if tree.is_some() {
         demand_image_as_ground(&table)?;
     }
-    let outlook = Outlook::of(capability, &places)?;
+    let reader = SecretReader::new(&places, state);
+    let outlook = Outlook::of(capability, &places, &reader)?;
     let eyes = Eyes {
         table: &table,
         image: tree,
@@ -299,7 +302,7 @@ pub(crate) fn lower(
         Some(outlook) => outlook.fittings(capability, &eyes)?,
         None => Fittings::default(),
     };
-    let mut known = other_values(capability, &places);
+    let mut known = other_values(capability, &reader);
     known.extend(
         outlook
             .iter()

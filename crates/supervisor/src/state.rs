@@ -88,7 +88,7 @@ impl HeldRecord {
 }
 
 /// Whoever owns the directory can move away what is in it, whosever that is.
-fn demand_ours(place: &Path, stat: &rustix::fs::Stat) -> Result<(), RunError> {
+pub(crate) fn demand_ours(place: &Path, stat: &rustix::fs::Stat) -> Result<(), RunError> {
     const OTHERS_WRITE: u32 = 0o002;
     const STICKY: u32 = 0o1000;
     let shown = place.display();

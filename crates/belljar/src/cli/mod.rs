@@ -14,6 +14,7 @@ mod proof;
 pub(crate) mod reach;
 pub(crate) mod replication;
 pub(crate) mod reviewer;
+mod secret;
 pub(crate) mod supervisor;
 mod token;
 pub(crate) mod tools;
@@ -21,6 +22,7 @@ pub(crate) mod tools;
 pub(crate) use kept::{Apply, Diff, KeptChanges};
 pub(crate) use learn::{HostsMode, Learn, LearnFormat};
 pub(crate) use proof::{Audit, ExportFormat, KeyKind, Keys, LogName, Manifest, Verify};
+pub(crate) use secret::{Secret, SetSecret};
 pub(crate) use token::{Create, Token, TokenRole};
 
 use crate::exit;
@@ -155,6 +157,9 @@ pub(crate) enum Command {
     /// The signed papers of replicas
     #[command(subcommand)]
     Manifest(Manifest),
+    /// Keys that policies name by `from: {store: NAME}`, kept in a file that is yours alone
+    #[command(subcommand)]
+    Secret(Secret),
     /// The tokens of the web API and the dashboard
     #[command(subcommand)]
     Token(Token),

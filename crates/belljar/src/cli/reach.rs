@@ -26,6 +26,8 @@ const LOG: Reach = StateDirectory(
 const KEYS: Reach = StateDirectory("keys are kept on the supervisor's own machine: run it there");
 const TOKENS: Reach =
     StateDirectory("tokens are kept on the supervisor's own machine: run it there");
+const SECRETS: Reach =
+    StateDirectory("secrets are kept on the supervisor's own machine: run it there");
 const HOMES: Reach =
     StateDirectory("private homes are kept on the supervisor's own machine: run it there");
 const PROPOSALS: Reach = StateDirectory(
@@ -172,6 +174,10 @@ const TABLE: &[(&str, Reach)] = &[
     ("keys compromise", KEYS),
     ("manifest show", Here),
     ("manifest verify", Here),
+    ("secret set", SECRETS),
+    ("secret list", SECRETS),
+    ("secret rm", SECRETS),
+    ("secret test", SECRETS),
     ("token create", TOKENS),
     ("token list", TOKENS),
     ("token revoke", TOKENS),

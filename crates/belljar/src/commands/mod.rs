@@ -22,6 +22,7 @@ mod past;
 mod replication;
 mod reviewer;
 mod run;
+mod secret;
 mod subject;
 mod supervisor;
 mod token;
@@ -76,6 +77,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Audit(what) => audit::audit(&what),
         Command::Keys(what) => keys::keys(&what),
         Command::Manifest(what) => manifest::manifest(&what),
+        Command::Secret(what) => secret::secret(&what),
         Command::Token(what) => token::token(&what),
         Command::Image(what) => image::image(&what),
         Command::Home(what) => home::home(&what),

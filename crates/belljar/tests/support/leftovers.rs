@@ -126,10 +126,11 @@ pub(crate) fn assert_nothing_left(base: &Path, state: &Path, sandbox_id: Option<
     let mounts = mounts_naming(&base.to_string_lossy());
     assert!(mounts.is_empty(), "mounts outlived the run: {mounts:#?}");
     // The record is there to stay, and so are images, guests to resume, what MCP servers said their tools are, runsc of
-    // itself, and private homes; but for those of one box alone.
+    // itself, secrets that were given to be kept, and private homes; but for those of one box alone.
     let kept = [
         "ledger",
         "keys",
+        "secrets",
         "fleet/ledger",
         "mcp/pins",
         "images",

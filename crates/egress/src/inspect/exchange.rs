@@ -22,7 +22,7 @@ use super::refusal;
 use super::request::{
     Becoming, check_host, drop_other_targets, origin_form, other_methods, strip_connection,
 };
-use super::secrets::HeaderSecret;
+use super::secrets::{Misdirected, Receiver};
 use super::upstream::{Means, Spoken, Unsent, Upstream, Wire};
 use super::{Inspector, tunnel};
 use crate::contain::{self, Contained, Panicked, contain};
@@ -87,7 +87,7 @@ async fn try_exchange(
     let agent_upgrade = hyper::upgrade::on(&mut request);
     let (mut parts, body) = request.into_parts();
     let (becoming, others) = check(inspector, upstream, &mut parts)?;
-    put_secrets(inspector, upstream, &mut parts.headers)?;
+    put_secrets(inspector, upstream, &mut parts)?;
     let needles = needles(inspector, upstream);
     if needles.is_some() {
         ask_for_plain(&mut parts.headers);
@@ -175,10 +175,9 @@ async fn try_exchange(
 fn needles(inspector: &Inspector, upstream: &Upstream) -> Option<Arc<Needles>> {
     let admission = upstream.admission();
     let (host, port) = (admission.host(), admission.port());
-    upstream.needles(|| {
-        let own = inspector.secrets.iter();
-        Needles::of(own.filter(|secret| secret.is_for(host, port)))
-    })
+    // Asked first: what is replaced meanwhile is looked for, and worked out once more.
+    let replaced = inspector.secrets.replaced(host, port);
+    upstream.needles(replaced, || Needles::of(inspector.secrets.of(host, port)))
 }
 
 /// Asks for an answer that can be searched: whole, and as it is. From parts of it, asked for one by one, a value could be put
@@ -282,18 +281,20 @@ fn check(
 fn put_secrets(
     inspector: &Inspector,
     upstream: &Upstream,
-    headers: &mut HeaderMap,
+    parts: &mut Parts,
 ) -> Result<(), Refused> {
     let admission = upstream.admission();
-    // In the clear, anyone on the way could read it.
-    let secure = matches!(upstream.wire(), Wire::Tls(_));
-    let (host, port) = (admission.host(), admission.port());
-    let wanted = |secret: &&HeaderSecret| secure && secret.is_for(host, port);
-    for secret in inspector.secrets.iter().filter(wanted) {
-        if !secret.put(headers) {
-            let detail = Some("the secret for this host does not fit in a header".to_owned());
-            return Err(admission.refuse_request(RefusalCode::Malformed, detail));
-        }
+    let receiver = Receiver {
+        host: admission.host(),
+        port: admission.port(),
+        is_tls: matches!(upstream.wire(), Wire::Tls(_)),
+    };
+    let Ok(misdirected) = inspector.secrets.put(parts, receiver) else {
+        let detail = Some("the secret for this host does not fit in a header".to_owned());
+        return Err(admission.refuse_request(RefusalCode::Malformed, detail));
+    };
+    for Misdirected { detail, hint } in misdirected {
+        admission.withhold(RefusalCode::SecretHost, detail, hint);
     }
     Ok(())
 }

@@ -164,21 +164,13 @@ fn read_head(head: &[u8]) -> Result<Option<State>, Unclear> {
 
 #[cfg(test)]
 mod tests {
-    use belljar_policy::{DomainPattern, SecretPlace};
-
     use super::*;
     use crate::inspect::HeaderSecret;
-    use crate::secret::SecretText;
 
     const VALUE: &str = "sk-secret-value";
 
     fn frames() -> Frames {
-        let secret = HeaderSecret {
-            domain: DomainPattern::parse("a.test").unwrap(),
-            ports: Vec::new(),
-            place: SecretPlace::Bearer,
-            value: SecretText::new(VALUE.to_owned()),
-        };
+        let secret = HeaderSecret::of_test("key", "a.test", VALUE);
         Frames::new(Arc::new(Needles::of([secret].iter()).unwrap()))
     }
 

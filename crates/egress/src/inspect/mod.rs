@@ -9,6 +9,7 @@ mod exchange;
 mod frames;
 mod framing;
 mod java;
+mod placeholders;
 mod redact;
 mod refusal;
 mod request;
@@ -42,6 +43,7 @@ use body::Passing;
 use exchange::{LARGEST_PROMPT, ROOM_UNIT, SMALL_PROMPT, exchange};
 use framing::Followed;
 use request::parse_authority;
+use secrets::BoxSecrets;
 use stream::Rewound;
 use trust::{Offer, Trust};
 use upstream::{Upstream, Wire};
@@ -67,7 +69,7 @@ const HTTP2_PREFACE: &[u8] = b"PRI ";
 pub(crate) struct Inspector {
     authority: Option<Arc<Authority>>,
     trust: Trust,
-    secrets: Vec<HeaderSecret>,
+    secrets: BoxSecrets,
     llm: Option<Llm>,
     timeouts: Timeouts,
     /// Room for prompts that are read whole.
@@ -93,7 +95,7 @@ impl Inspector {
         Ok(Self {
             authority,
             trust: Trust::new(roots)?,
-            secrets,
+            secrets: BoxSecrets::new(secrets),
             llm: llm.map(Llm::new),
             timeouts,
             small_prompts: Semaphore::new(16 * SMALL_PROMPT / ROOM_UNIT),
@@ -109,7 +111,7 @@ impl Inspector {
     /// Whether the requests of connections to a host must be looked at.
     pub(crate) fn must_inspect_host(&self, gate: &Gate, host: &Host, port: u16) -> bool {
         gate.rules().looks_at_requests(host, port)
-            || self.secrets.iter().any(|secret| secret.is_for(host, port))
+            || self.secrets.are_for(host, port)
             || self
                 .llm
                 .as_ref()

@@ -10,6 +10,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use zeroize::Zeroizing;
 
 use super::secrets::HeaderSecret;
+use crate::secret::SecretText;
 
 /// What is shorter stands in too many places by chance.
 const SHORTEST: usize = 6;
@@ -34,7 +35,8 @@ impl Needles {
     pub(super) fn of<'s>(secrets: impl Iterator<Item = &'s HeaderSecret>) -> Option<Self> {
         let mut all: Vec<Zeroizing<Vec<u8>>> = Vec::new();
         for secret in secrets {
-            for form in forms(secret) {
+            let values = secret.value.remembered();
+            for form in values.iter().flat_map(|value| forms(secret, value)) {
                 if form.len() >= SHORTEST && !all.contains(&form) {
                     all.push(form);
                 }
@@ -162,13 +164,15 @@ impl Redactor {
 
 /// The forms in which a secret comes back: as it is, within JSON, within an address, in base64; and what is in it when it is
 /// itself a name and password in base64.
-fn forms(secret: &HeaderSecret) -> Vec<Zeroizing<Vec<u8>>> {
-    let value = secret.value.expose();
+fn forms(secret: &HeaderSecret, value: &SecretText) -> Vec<Zeroizing<Vec<u8>>> {
+    let value = value.expose();
     let mut plain: Vec<Zeroizing<String>> = vec![Zeroizing::new(value.to_owned())];
     let bare = value.trim();
     let scheme = bare.split_once(' ');
     // `Bearer …`, `Basic …`, `token …`: what counts is behind it.
-    if let (Some((_, credentials)), SecretPlace::Header(_)) = (scheme, &secret.place) {
+    if let Some((_, credentials)) = scheme
+        && secret.place != Some(SecretPlace::Bearer)
+    {
         plain.push(Zeroizing::new(credentials.trim().to_owned()));
     }
     let is_basic = scheme.is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("basic"));
@@ -309,18 +313,11 @@ fn written(text: &str) -> Vec<Zeroizing<Vec<u8>>> {
 mod tests {
     use std::sync::Arc;
 
-    use belljar_policy::DomainPattern;
-
     use super::*;
-    use crate::secret::SecretText;
 
     fn needles(value: &str) -> Arc<Needles> {
-        let secret = HeaderSecret {
-            domain: DomainPattern::parse("a.test").unwrap(),
-            ports: Vec::new(),
-            place: SecretPlace::Header("authorization".to_owned()),
-            value: SecretText::new(value.to_owned()),
-        };
+        let mut secret = HeaderSecret::of_test("key", "a.test", value);
+        secret.place = Some(SecretPlace::Header("authorization".to_owned()));
         Arc::new(Needles::of([secret].iter()).unwrap())
     }
 

@@ -1,6 +1,6 @@
 //! The connections to the server behind one connection from the box.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -43,7 +43,13 @@ pub(super) struct Upstream {
     wire: Wire,
     lanes: Mutex<Lanes>,
     room: Arc<Semaphore>,
-    needles: OnceLock<Option<Arc<Needles>>>,
+    needles: Mutex<Option<Known>>,
+}
+
+/// What the host must not send back, and how often its secrets were replaced by then.
+struct Known {
+    replaced: u64,
+    needles: Option<Arc<Needles>>,
 }
 
 #[derive(Default)]
@@ -101,7 +107,7 @@ impl Upstream {
             wire,
             lanes: Mutex::new(lanes),
             room: Arc::new(Semaphore::new(MOST_LANES)),
-            needles: OnceLock::new(),
+            needles: Mutex::default(),
         }
     }
 
@@ -109,9 +115,24 @@ impl Upstream {
         &self.admission
     }
 
-    /// What the host must not send back, worked out once.
-    pub(super) fn needles(&self, find: impl FnOnce() -> Option<Needles>) -> Option<Arc<Needles>> {
-        self.needles.get_or_init(|| find().map(Arc::new)).clone()
+    /// What the host must not send back, worked out once for as long as its secrets are what they were.
+    pub(super) fn needles(
+        &self,
+        replaced: u64,
+        find: impl FnOnce() -> Option<Needles>,
+    ) -> Option<Arc<Needles>> {
+        let mut known = self.needles.lock().unwrap_or_else(PoisonError::into_inner);
+        match known.as_ref().filter(|known| known.replaced == replaced) {
+            Some(known) => known.needles.clone(),
+            None => {
+                let needles = find().map(Arc::new);
+                *known = Some(Known {
+                    replaced,
+                    needles: needles.clone(),
+                });
+                needles
+            }
+        }
     }
 
     pub(super) fn wire(&self) -> Wire {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use belljar_policy::{
-    DomainPattern, LlmApi, LlmEndpointRule, LlmTerms, OnBudget, PathRule, ProxyPlace,
+    DomainPattern, LlmApi, LlmEndpointRule, LlmTerms, MOST_REFRESH, OnBudget, PathRule, ProxyPlace,
     ProxyResolution, ProxyTerms, PublishedPort, Rule, SecretPlace, SecretRule, SecretSource,
     is_provider, is_secret_name, is_variable_name,
 };
@@ -23,8 +23,11 @@ pub(super) struct SecretWire {
     from: SourceWire,
     domain: DomainText,
     ports: Vec<u16>,
-    place: PlaceWire,
+    place: Option<PlaceWire>,
     env: Option<String>,
+    // Documents of 0.1.0 have the same digest as they had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    refresh: Option<u32>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -32,6 +35,7 @@ pub(super) struct SecretWire {
 pub(super) enum SourceWire {
     Env(String),
     File(PathText),
+    Store(String),
     Command(Vec<String>),
 }
 
@@ -116,14 +120,16 @@ impl SecretWire {
             ports,
             place,
             env,
+            refresh,
         } = rule;
         Ok(Self {
             name: name.clone(),
             from: SourceWire::of(source)?,
             domain: DomainText(domain.clone()),
             ports: ports.clone(),
-            place: PlaceWire::of(place),
+            place: place.as_ref().map(PlaceWire::of),
             env: env.clone(),
+            refresh: *refresh,
         })
     }
 
@@ -132,13 +138,18 @@ impl SecretWire {
         let domain = self.domain.0;
         sayable(is_secret_name(&self.name) && domain != DomainPattern::Any)?;
         sayable(self.env.as_deref().is_none_or(is_variable_name))?;
+        let source = self.from.into_source()?;
+        let is_command = matches!(source, SecretSource::Command(_));
+        let is_sayable = |refresh| is_command && (1..=MOST_REFRESH).contains(&refresh);
+        sayable(self.refresh.is_none_or(is_sayable))?;
         Ok(SecretRule {
             name: self.name,
-            source: self.from.into_source()?,
+            source,
             domain,
             ports: self.ports,
-            place: self.place.into_place()?,
+            place: self.place.map(PlaceWire::into_place).transpose()?,
             env: self.env,
+            refresh: self.refresh,
         })
     }
 }
@@ -169,6 +180,7 @@ impl SourceWire {
         Ok(match source {
             SecretSource::Env(name) => Self::Env(name.clone()),
             SecretSource::File(path) => Self::File(PathText::of(path)?),
+            SecretSource::Store(name) => Self::Store(name.clone()),
             SecretSource::Command(words) => Self::Command(words.clone()),
         })
     }
@@ -180,6 +192,10 @@ impl SourceWire {
                 Ok(SecretSource::Env(name))
             }
             Self::File(path) => one_file(path).map(SecretSource::File),
+            Self::Store(name) => {
+                sayable(is_secret_name(&name))?;
+                Ok(SecretSource::Store(name))
+            }
             Self::Command(words) => {
                 let plain = |word: &String| !word.is_empty() && !word.contains('\0');
                 sayable(!words.is_empty() && words.iter().all(plain))?;

@@ -23,7 +23,8 @@ pub use question::{
     Upgrade,
 };
 pub use secret::{
-    InvalidHeader, SecretPlace, SecretRule, SecretSource, is_secret_name, is_variable_name,
+    InvalidHeader, MOST_REFRESH, SecretPlace, SecretRule, SecretSource, is_secret_name,
+    is_variable_name,
 };
 pub use terms::{
     EgressTerms, HttpTerms, InvalidPathPattern, PathPattern, WebSocket, is_method, is_plain_path,

@@ -21,12 +21,18 @@ pub struct SecretRule {
     pub domain: DomainPattern,
     /// The ports they get it on, sorted, each once; empty means all.
     pub ports: Vec<u16>,
-    /// Where in a request it goes.
-    #[serde(rename = "as")]
-    pub place: SecretPlace,
+    /// Where in a request it goes whatever the client sends there. Without one it goes only where the client put the placeholder.
+    #[serde(rename = "as", skip_serializing_if = "Option::is_none")]
+    pub place: Option<SecretPlace>,
     /// The variable that holds a placeholder inside the box, for clients that want one.
     pub env: Option<String>,
+    /// After how many seconds its command is run again, at most [`MOST_REFRESH`]; absent where what it printed first is good enough.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refresh: Option<u32>,
 }
+
+/// The longest time after which a secret's command is run again: a day, in seconds.
+pub const MOST_REFRESH: u32 = 86_400;
 
 /// Where a secret is on the host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -36,6 +42,8 @@ pub enum SecretSource {
     Env(String),
     /// In this file, whole, without its final line end.
     File(PathRule),
+    /// Under this name in the user's own store.
+    Store(String),
     /// What this program prints, without its final line end. It runs outside the box, without a shell.
     Command(Vec<String>),
 }
@@ -157,32 +165,39 @@ impl SecretRule {
         self.ports.iter().all(is_open)
     }
 
-    /// Whether some request would get both, in the same place.
+    /// Whether some request would get both, in the same place. Placeholders differ, so they can't stand in the same one.
     #[must_use]
     pub fn collides_with(&self, other: &Self) -> bool {
-        self.place.header_name() == other.place.header_name()
+        let (Some(own), Some(others)) = (&self.place, &other.place) else {
+            return false;
+        };
+        own.header_name() == others.header_name()
             && self.domain.intersect(&other.domain).is_some()
             && ports::meet(&self.ports, &other.ports).is_some()
     }
 
     fn is_same_secret(&self, other: &Self) -> bool {
-        self.name == other.name && self.source == other.source && self.place == other.place
+        self.name == other.name && self.source == other.source
     }
 
-    /// Whether it is the same secret for the same hosts or more.
+    /// Whether it is the same secret for the same hosts or more, in the same places or more. Every secret goes where its placeholder
+    /// stands, so one without a place of its own goes nowhere else than any other does.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         let Self {
             domain,
             ports,
             env,
+            place,
+            refresh,
             // What makes it the same secret.
             name: _,
             source: _,
-            place: _,
         } = other;
         self.is_same_secret(other)
             && self.domain.covers(domain)
             && ports::covers(&self.ports, ports)
+            && (place.is_none() || *place == self.place)
+            && is_seldom_enough(self.refresh, *refresh)
             && (env.is_none() || *env == self.env)
     }
 
@@ -194,10 +209,17 @@ impl SecretRule {
         Some(Self {
             domain: self.domain.intersect(&other.domain)?,
             ports: ports::meet(&self.ports, &other.ports)?,
+            place: self.place.clone().filter(|_| self.place == other.place),
             env: self.env.clone().filter(|_| self.env == other.env),
+            refresh: self.refresh.zip(other.refresh).map(|(a, b)| a.max(b)),
             ..self.clone()
         })
     }
+}
+
+/// Whether a command that is run again this often runs no more often than `outer` allows. Programs on the host take something of it.
+fn is_seldom_enough(outer: Option<u32>, inner: Option<u32>) -> bool {
+    inner.is_none_or(|inner| outer.is_some_and(|outer| inner >= outer))
 }
 
 impl fmt::Display for SecretRule {
@@ -206,7 +228,13 @@ impl fmt::Display for SecretRule {
         if !self.ports.is_empty() {
             write!(f, " ports {:?}", self.ports)?;
         }
-        write!(f, " as {}", self.place)?;
+        match &self.place {
+            Some(place) => write!(f, " as {place}")?,
+            None => f.write_str(" where its placeholder stands")?,
+        }
+        if let Some(seconds) = self.refresh {
+            write!(f, ", refreshed every {seconds} s")?;
+        }
         match &self.env {
             Some(name) => write!(f, ", placeholder in {name}"),
             None => Ok(()),
@@ -219,6 +247,7 @@ impl fmt::Display for SecretSource {
         match self {
             Self::Env(name) => write!(f, "the variable {name}"),
             Self::File(path) => write!(f, "the file {path}"),
+            Self::Store(name) => write!(f, "the stored secret {name}"),
             // Its arguments may be long, and are nobody's business in a message.
             Self::Command(words) => match words.first() {
                 Some(program) => write!(f, "the program {program}"),
@@ -248,8 +277,9 @@ mod tests {
             source: SecretSource::Env("KEY".to_owned()),
             domain: DomainPattern::parse(domain).unwrap(),
             ports: ports.to_vec(),
-            place: SecretPlace::Bearer,
+            place: Some(SecretPlace::Bearer),
             env: None,
+            refresh: None,
         }
     }
 
@@ -291,10 +321,13 @@ mod tests {
         let bearer = secret("*.example.com", &[443]);
         let mut header = secret("a.example.com", &[]);
         assert!(bearer.collides_with(&header));
-        header.place = SecretPlace::header("Authorization").unwrap();
+        header.place = SecretPlace::header("Authorization").ok();
         assert!(bearer.collides_with(&header));
-        header.place = SecretPlace::header("X-Api-Key").unwrap();
+        header.place = SecretPlace::header("X-Api-Key").ok();
         assert!(!bearer.collides_with(&header));
+        header.place = None;
+        assert!(!bearer.collides_with(&header) && !header.collides_with(&bearer));
+        assert!(!header.collides_with(&header));
         assert!(!bearer.collides_with(&secret("a.example.com", &[80])));
         assert!(!bearer.collides_with(&secret("b.org", &[])));
     }

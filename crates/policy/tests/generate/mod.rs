@@ -358,6 +358,7 @@ fn secrets() -> impl Strategy<Value = Vec<Rule<SecretRule>>> {
     let sources = vec![
         SecretSource::Env("A".to_owned()),
         SecretSource::File(PathRule::parse("~/key").unwrap()),
+        SecretSource::Store("key".to_owned()),
         SecretSource::Command(vec!["pass".to_owned()]),
     ];
     let rule = (
@@ -366,23 +367,28 @@ fn secrets() -> impl Strategy<Value = Vec<Rule<SecretRule>>> {
         select(DOMAINS),
         subsequence(PORTS.to_vec(), 0..=2),
         select(vec![
-            SecretPlace::Bearer,
-            SecretPlace::header("x-key").unwrap(),
+            None,
+            Some(SecretPlace::Bearer),
+            SecretPlace::header("x-key").ok(),
         ]),
         option::of(select(vec!["KEY_A", "KEY_B"])),
+        option::of(select(vec![60, 3600])),
         origin(),
     )
-        .prop_map(|(name, source, domain, ports, place, env, origin)| {
-            let value = SecretRule {
-                name: name.to_owned(),
-                source,
-                domain: DomainPattern::parse(domain).unwrap(),
-                ports,
-                place,
-                env: env.map(str::to_owned),
-            };
-            Rule::new(value, origin)
-        });
+        .prop_map(
+            |(name, source, domain, ports, place, env, refresh, origin)| {
+                let value = SecretRule {
+                    name: name.to_owned(),
+                    source,
+                    domain: DomainPattern::parse(domain).unwrap(),
+                    ports,
+                    place,
+                    env: env.map(str::to_owned),
+                    refresh,
+                };
+                Rule::new(value, origin)
+            },
+        );
     vec(rule, 0..3)
 }
 

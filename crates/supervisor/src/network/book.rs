@@ -104,6 +104,8 @@ struct Pages {
     /// The first of each kind, until somebody takes note.
     news: Vec<Refusal>,
     hosts: BTreeMap<(String, u16), HostCounts>,
+    /// How many of all this the engine knows nothing of.
+    own: u64,
 }
 
 /// A group, and how many of it somebody was told of.
@@ -156,6 +158,7 @@ impl Book {
 
     /// What all came to.
     pub(super) fn close(&self, usage: Usage) -> NetworkUsage {
+        let own = self.pages().own;
         let groups = std::mem::take(&mut self.pages().groups);
         let groups = groups.into_values().map(|tally| tally.group);
         let mut refusals: Vec<RefusalGroup> = groups.collect();
@@ -173,7 +176,7 @@ impl Book {
             sent_bytes: usage.sent,
             received_bytes: usage.received,
             hosts: hosts.collect(),
-            refused: usage.refusals,
+            refused: usage.refusals.saturating_add(own),
             refusals,
             llm: usage.llm,
         }
@@ -225,6 +228,11 @@ impl Recorder for Book {
                     RefusalCode::Cost => Some(KilledBy::Cost),
                     _ => None,
                 };
+                // All others the engine counts itself.
+                if refusal.code == RefusalCode::SecretRefresh {
+                    let mut pages = self.pages();
+                    pages.own = pages.own.saturating_add(1);
+                }
                 self.note(refusal);
                 match (spent, self.on_budget) {
                     (Some(by), OnBudget::Kill) => self.reins.end(by),

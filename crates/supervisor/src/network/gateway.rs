@@ -3,6 +3,8 @@
 use super::book::{Book, NetworkUsage};
 use super::outlook::Outlook;
 use super::ports::OpenPort;
+use super::refresh::{RefreshedSecret, SecretRefresher};
+use super::source::SecretReader;
 use super::{proxy, secrets};
 use crate::error::RunError;
 use crate::reins::Reins;
@@ -24,6 +26,7 @@ pub(crate) struct Gateway {
     book: Arc<Book>,
     /// What was used of its budget before.
     before: LlmUsage,
+    _refresher: SecretRefresher,
 }
 
 impl Gateway {
@@ -42,7 +45,8 @@ impl Gateway {
             config.limits.connections = most;
         }
         config.secrets = secrets::headers(capability, &outlook.secrets);
-        config.upstream_proxy = proxy::resolve(capability, &outlook.places)?;
+        let refreshed = secrets::refreshed(capability, &config.secrets);
+        config.upstream_proxy = proxy::resolve(capability, &outlook.reader)?;
         let budget = budget.unwrap_or_else(|| own_budget(capability));
         config.llm = llm(&outlook, capability, &budget)?;
         Ok(Prepared {
@@ -50,6 +54,8 @@ impl Gateway {
             before: budget.usage(),
             on_budget: capability.llm.on_budget,
             ports: outlook.ports,
+            refreshed,
+            reader: outlook.reader,
         })
     }
 
@@ -90,6 +96,8 @@ pub(crate) struct Prepared {
     before: LlmUsage,
     on_budget: OnBudget,
     ports: Vec<OpenPort>,
+    refreshed: Vec<RefreshedSecret>,
+    reader: SecretReader,
 }
 
 impl Prepared {
@@ -107,11 +115,19 @@ impl Prepared {
         ways.box_sockets = standing
             .take_sockets()
             .map(|sockets| Arc::new(Sockets(sockets)) as Arc<dyn BoxSockets>);
+        let refresher =
+            SecretRefresher::start(self.refreshed, &self.reader, &recorder).map_err(|source| {
+                RunError::System {
+                    doing: "starting to refresh secrets",
+                    source,
+                }
+            })?;
         let engine = Engine::start(self.config, ways, recorder).map_err(cannot_start)?;
         Ok(Gateway {
             engine,
             book,
             before: self.before,
+            _refresher: refresher,
         })
     }
 }

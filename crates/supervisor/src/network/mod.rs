@@ -7,7 +7,9 @@ mod gateway;
 mod outlook;
 mod ports;
 mod proxy;
+mod refresh;
 mod secrets;
+mod source;
 mod trust;
 
 pub use book::{HostUse, NetworkUsage, RefusalGroup};
@@ -16,4 +18,4 @@ pub(crate) use gateway::{Gateway, Prepared, metered};
 pub(crate) use outlook::{Eyes, Fittings, Outlook, network_of, secret_files};
 pub use ports::answered_port;
 pub(crate) use secrets::other_values;
-pub use secrets::server_header;
+pub use source::SecretReader;

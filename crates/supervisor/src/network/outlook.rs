@@ -1,6 +1,7 @@
 //! What a capability makes of a box's network, before anything runs.
 
 use super::ports::{self, OpenPort};
+use super::source::SecretReader;
 use super::{secrets, trust};
 use crate::error::RunError;
 use crate::key_files::KnownSecret;
@@ -29,6 +30,8 @@ pub(crate) struct Outlook {
     pub(super) ports: Vec<OpenPort>,
     /// Where the paths in its rules lead.
     pub(super) places: Places,
+    /// Reads its secrets, and others that its policy has.
+    pub(super) reader: SecretReader,
     /// Values of its secrets.
     pub(crate) secrets: Vec<KnownSecret>,
 }
@@ -121,7 +124,11 @@ const HOSTS: &[u8] = b"127.0.0.1\tlocalhost belljar\n::1\tlocalhost ip6-localhos
 impl Outlook {
     /// `None` when the network is closed, both ways. Takes the secrets from where they are: call it when the box's first
     /// process is made, which must have no copy of them, and before its program runs.
-    pub(crate) fn of(capability: &Capability, places: &Places) -> Result<Option<Self>, RunError> {
+    pub(crate) fn of(
+        capability: &Capability,
+        places: &Places,
+        reader: &SecretReader,
+    ) -> Result<Option<Self>, RunError> {
         if !leads_out(capability) && capability.ports.is_empty() {
             return Ok(None);
         }
@@ -144,7 +151,8 @@ impl Outlook {
             authority,
             ports: ports::open(capability)?,
             places: places.clone(),
-            secrets: secrets::values(capability, places)?,
+            reader: reader.clone(),
+            secrets: secrets::values(capability, reader)?,
         }))
     }
 
@@ -244,7 +252,7 @@ pub(crate) fn secret_files(capability: &Capability) -> impl Iterator<Item = &Pat
         .chain(servers)
         .filter_map(|source| match source {
             SecretSource::File(path) => Some(path),
-            SecretSource::Env(_) | SecretSource::Command(_) => None,
+            SecretSource::Env(_) | SecretSource::Store(_) | SecretSource::Command(_) => None,
         })
 }
 

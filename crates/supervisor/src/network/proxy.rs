@@ -1,17 +1,18 @@
 //! The proxy of the host's network, found where a policy says it is.
 
 use super::secrets;
+use super::source::SecretReader;
 use crate::environment;
 use crate::error::RunError;
 use belljar_egress::{SecretText, UpstreamProxy};
-use belljar_policy::{Capability, Places, ProxyPlace};
+use belljar_policy::{Capability, ProxyPlace};
 use data_encoding::BASE64;
 use zeroize::Zeroizing;
 
 /// The proxy that connections go through, if there is one.
 pub(super) fn resolve(
     capability: &Capability,
-    places: &Places,
+    reader: &SecretReader,
 ) -> Result<Option<UpstreamProxy>, RunError> {
     let Some(rule) = &capability.upstream_proxy else {
         return Ok(None);
@@ -28,7 +29,7 @@ pub(super) fn resolve(
         return Ok(None);
     };
     let credentials = match &terms.credentials {
-        Some(source) => Some(secrets::credentials(source, &rule.origin, places)?),
+        Some(source) => Some(secrets::credentials(source, &rule.origin, reader)?),
         None => in_url,
     };
     let authorization = credentials.map(|text| {

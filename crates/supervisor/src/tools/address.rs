@@ -5,10 +5,10 @@ use belljar_mcp::ServerFacts;
 use belljar_mcp::http::{Address, Reach};
 use belljar_policy::{McpServer, PathRule, Places, Rule, ServerHeader};
 
+use super::listed::Around;
 use crate::error::RunError;
-use crate::network::server_header;
+use crate::network::SecretReader;
 use crate::places::find_places;
-use std::path::Path;
 
 /// How a server of a policy's is reached at this address.
 pub(super) fn listed(
@@ -17,19 +17,20 @@ pub(super) fn listed(
     url: &str,
     ca: Option<&PathRule>,
     headers: &[ServerHeader],
-    work: &Path,
+    around: &Around<'_>,
 ) -> Result<(Reach, ServerFacts), RunError> {
     let at = match (ca, headers) {
         (None, []) => address(url)?,
         _ => {
-            let (_, places) = find_places(work)?;
+            let (_, places) = find_places(around.work)?;
             let mut at = match ca {
                 None => address(url)?,
                 Some(file) => parse_trusting(url, Roots::Pem(vec![read(file, rule, &places)?]))?,
             };
+            let reader = SecretReader::new(&places, around.state);
             for header in headers {
                 let what = format!("{}: server {name}", rule.origin);
-                let value = server_header(header, &what, &places)?;
+                let value = reader.server_header(header, &what)?;
                 let header = header.place.header_name();
                 at = at.with_header(header, &value).map_err(wrong)?;
             }

@@ -62,11 +62,11 @@ pub fn servers(
                 (Reach::Program(Arc::new(program)), facts)
             }
             McpServer::Url { url, ca, headers } => {
-                address::listed(name, rule, url, ca.as_ref(), headers, around.work)?
+                address::listed(name, rule, url, ca.as_ref(), headers, &around)?
             }
             McpServer::Unix { unix } => {
                 let at = format!("unix:{unix}");
-                address::listed(name, rule, &at, None, &[], around.work)?
+                address::listed(name, rule, &at, None, &[], &around)?
             }
         };
         let name = name.to_owned();

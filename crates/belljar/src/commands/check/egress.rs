@@ -198,8 +198,8 @@ struct Report {
 #[derive(Debug, Serialize)]
 struct Added {
     name: String,
-    #[serde(rename = "as")]
-    place: SecretPlace,
+    #[serde(rename = "as", skip_serializing_if = "Option::is_none")]
+    place: Option<SecretPlace>,
     origin: Origin,
 }
 
@@ -275,7 +275,11 @@ impl Report {
                 place,
                 origin,
             } = secret;
-            row("secret", format!("{name} is added as {place} ({origin})"));
+            let goes = match place {
+                Some(place) => format!("added as {place}"),
+                None => "put in where its placeholder stands".to_owned(),
+            };
+            row("secret", format!("{name} is {goes} ({origin})"));
         }
         if let Some(metered) = &self.budget {
             row("budget", metered.text());
