@@ -4,9 +4,10 @@
 //! Nothing here depends on what a process has only one of: the working directory, the umask, signal handlers. Only a
 //! foreground run (see [`Output`]) takes the process's signals and terminal.
 
+use crate::command::Command;
 use crate::error::RunError;
 use crate::keeper::{self, Covers, Keeper};
-use crate::lower::{Command, Sketch, lower};
+use crate::lower::{Sketch, lower};
 use crate::manager::SandboxId;
 use crate::network::{Gateway, Prepared};
 use crate::observation::Watcher;

@@ -17,6 +17,7 @@ pub mod apart;
 mod attend;
 mod capture;
 mod changes;
+mod command;
 pub mod daemon;
 mod door;
 mod environment;
@@ -64,6 +65,7 @@ pub use changes::{
     MovedRef, Overlay, PathFilter, RepositorySummary, RunOrigin, Selection, StagedPath, Trouble,
     WaitingOverlay,
 };
+pub use command::Command;
 pub use door::Door;
 pub use environment::{
     AGENT_SOCKET, CA, CLIENT_CERT, CLIENT_KEY, KEY_COMMAND, KEY_FILE, MCP_SOCKET, MCP_URL,
@@ -72,7 +74,6 @@ pub use environment::{
 pub use error::RunError;
 pub use home::{HomeChange, HomeEntry, HomeOwner, HomeRequest, HomeStore, HomeSummary};
 pub use lone::{Recording, run, run_attended, run_told};
-pub use lower::Command;
 pub use manager::{SandboxId, SandboxManager};
 pub use network::{HostUse, NetworkUsage, RefusalGroup, SecretReader, answered_port};
 pub use observation::{Observation, PathUse, Paths};

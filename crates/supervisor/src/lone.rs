@@ -9,8 +9,8 @@ use belljar_policy::Capability;
 use belljar_sandbox::Host;
 
 use crate::attend::{Asking, Assignment, Attendant, Facts, Leave, Output, Refusal, attend_on};
+use crate::command::Command;
 use crate::error::RunError;
-use crate::lower::Command;
 use crate::manager::SandboxId;
 use crate::reins::Reins;
 use crate::result::RunResult;

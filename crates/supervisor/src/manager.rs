@@ -1,8 +1,8 @@
 //! Boxes as a Rust program uses them: create, execute, destroy.
 
+use crate::command::Command;
 use crate::error::RunError;
 use crate::lone::attend_recorded;
-use crate::lower::Command;
 use crate::reins::{BoxState, Reins};
 use crate::result::{KillCode, RunResult};
 use crate::state::StateDir;

@@ -1,8 +1,8 @@
 //! Finding the program of a box, as a shell would, among what the box shows.
 
+use crate::command::Command;
 use crate::environment as names;
 use crate::error::RunError;
-use crate::lower::Command;
 use crate::shows;
 use crate::view::{Tree, is_program};
 use belljar_policy::{Access, Decision, FileOp, PathTable};

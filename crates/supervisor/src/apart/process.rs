@@ -19,11 +19,11 @@ use super::words::{
     Breach, Ending, Failed, Legacy, Order, Purse, RefusedHost, Sample, Started, Task, VERSION, Word,
 };
 use crate::attend::{self, Asking, Assignment, Attendant, Facts, Leave, Output, Refusal, attend};
+use crate::command::Command;
 use crate::door::Door;
 use crate::error::RunError;
 use crate::fleet::{Shown, random, system};
 use crate::home::HomeRequest;
-use crate::lower::Command;
 use crate::manager::SandboxId;
 use crate::reins::Reins;
 use crate::result::{RunResult, Violation};

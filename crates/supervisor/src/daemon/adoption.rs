@@ -11,8 +11,8 @@ use belljar_replication::{Status, WorkerId};
 use super::Inner;
 use crate::apart::words::{Card, Legacy, Task};
 use crate::apart::{Adoptee, Keepers, Line, Session, Trace};
+use crate::command::Command;
 use crate::fleet::{Crew, Employed, Following, Hold, Over, Watch as _, keeper_thread, tell_legacy};
-use crate::lower::Command;
 use crate::result::KillCode;
 use crate::state::StateDir;
 

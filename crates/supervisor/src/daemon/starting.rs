@@ -10,9 +10,9 @@ use belljar_replication::WorkerId;
 use super::roster::{Again, Roster};
 use super::{AgentSpec, Inner};
 use crate::apart::words::Card;
+use crate::command::Command;
 use crate::error::RunError;
 use crate::fleet::{Candidate, Refused, keeper_thread};
-use crate::lower::Command;
 use crate::places::find_places;
 use crate::tools::{Backstage, ServerFiles};
 

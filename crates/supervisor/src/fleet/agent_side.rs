@@ -18,9 +18,9 @@ use super::crew::Employed;
 use super::post::{Candidate, HireError, Keeping, Post};
 use crate::apart::words::Card;
 use crate::attend::Output;
+use crate::command::Command;
 use crate::home::HomeRequest;
 use crate::inbox::{Inbox, InboxError};
-use crate::lower::Command;
 
 impl Post {
     /// Answers an agent. It may take as long as the disk does.

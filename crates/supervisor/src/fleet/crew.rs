@@ -13,7 +13,7 @@ use belljar_replication::{Code, WorkerId};
 use super::watch::Watch;
 use crate::apart::Line;
 use crate::apart::words::Order;
-use crate::lower::Command;
+use crate::command::Command;
 use crate::reins::Reins;
 use crate::result::KillCode;
 use crate::tools::Backstage;

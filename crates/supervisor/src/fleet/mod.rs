@@ -35,9 +35,9 @@ pub use post::HireError;
 pub use worker::{Manifest, ReplicationController, SandboxOrchestrator, Worker, WorkerError};
 
 use crate::attend::Output;
+use crate::command::Command;
 use crate::door::bind_below;
 use crate::error::RunError;
-use crate::lower::Command;
 use crate::places::find_places;
 use crate::result::RunResult;
 use crate::state::StateDir;

@@ -11,8 +11,8 @@ use std::sync::{Mutex, PoisonError};
 
 use belljar_manifest::lineage::Digest;
 
+use crate::command::Command;
 use crate::environment;
-use crate::lower::Command;
 
 /// The most of a program's file that is read; a larger one stands for itself by its first part and size.
 const LONGEST: u64 = 1 << 30;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use belljar_sandbox::show::{Show, ShowName};
 
 use super::post::system;
+use crate::command::Command;
 use crate::door::Door;
 use crate::error::RunError;
-use crate::lower::Command;
 
 /// What one box is shown.
 pub(crate) struct Shown<'a> {

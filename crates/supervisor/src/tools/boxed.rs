@@ -1,9 +1,9 @@
 //! MCP servers that are programs: each start is a box of its own, kept by a thread of this process.
 
 use crate::attend::{Facts, Output, Signals};
+use crate::command::Command;
 use crate::error::RunError;
 use crate::lone::{Recording, run_held, run_told};
-use crate::lower::Command;
 use crate::manager::SandboxId;
 use crate::reins::Reins;
 use crate::result::KillCode;

@@ -3,8 +3,8 @@
 use super::address;
 use super::backstage::Backstage;
 use super::boxed::Boxed;
+use crate::command::Command;
 use crate::error::RunError;
-use crate::lower::Command;
 use crate::reins::Reins;
 use crate::state::StateDir;
 use belljar_mcp::ServerFacts;
