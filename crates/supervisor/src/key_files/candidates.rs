@@ -8,6 +8,7 @@ use rustix::fs::{Mode, OFlags};
 use std::collections::{HashSet, VecDeque};
 use std::fs;
 use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
@@ -226,28 +227,34 @@ fn is_programs(path: &Path) -> bool {
     trees.iter().any(|tree| path.starts_with(tree))
 }
 
-/// Files at a path with names in it that stand for others: any names will do.
+/// Files at a path with names in it that stand for others: any names will do that begin as these do.
 fn files_like(pattern: &Path) -> Vec<PathBuf> {
     let mut found = vec![PathBuf::from("/")];
     let mut parts = pattern.components().peekable();
     while let Some(part) = parts.next() {
-        let is_wild = part.as_os_str().to_string_lossy().contains(WILD);
+        let text = part.as_os_str().to_string_lossy();
+        let is_wild = text.contains(WILD);
+        let start = text.split(WILD).next().unwrap_or_default().to_owned();
         found = match (is_wild, parts.peek()) {
             (false, _) => found.iter().map(|path| path.join(part)).collect(),
             (true, None) => found
                 .iter()
-                .flat_map(|path| files_of(path, |_| true))
+                .flat_map(|path| files_of(path, |name| name.starts_with(&start)))
                 .collect(),
-            (true, Some(_)) => found.iter().flat_map(|path| directories_of(path)).collect(),
+            (true, Some(_)) => found
+                .iter()
+                .flat_map(|path| directories_of(path, &start))
+                .collect(),
         };
         found.truncate(ENTRIES);
     }
     found
 }
 
-fn directories_of(directory: &Path) -> Vec<PathBuf> {
+fn directories_of(directory: &Path, start: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut directories: Vec<PathBuf> = entries
+        .filter(|entry| entry.file_name().as_bytes().starts_with(start.as_bytes()))
         .take(ENTRIES)
         .map(|entry| entry.path())
         .filter(|path| path.is_dir())

@@ -156,7 +156,7 @@ impl Reader<'_> {
 
     /// What stands for a variable or a list in braces, at whose beginning a text is, and what is behind it.
     fn special<'t>(&self, text: &'t str, is_first: bool, level: usize) -> (Vec<String>, &'t str) {
-        let unknown = || match is_first {
+        let unknown = |after: &str| match is_first && (after.is_empty() || after.starts_with('/')) {
             // Mostly it is the file's own directory, however it is found out.
             true => vec![self.around.own.to_owned()],
             false => vec![ANYTHING.to_string()],
@@ -179,7 +179,7 @@ impl Reader<'_> {
             .strip_prefix("$(")
             .and_then(|rest| closed(rest, '(', ')'))
         {
-            return (unknown(), after);
+            return (unknown(after), after);
         }
         if let Some((inner, after)) = text
             .strip_prefix("${")
@@ -193,7 +193,7 @@ impl Reader<'_> {
                 values.extend(self.expand(default, level + 1));
             }
             return match values.is_empty() {
-                true => (unknown(), after),
+                true => (unknown(after), after),
                 false => (values, after),
             };
         }
@@ -205,7 +205,7 @@ impl Reader<'_> {
         match self.values.get(name) {
             Some(values) => (values.clone(), after),
             None if name.is_empty() => (vec![ANYTHING.to_string()], after),
-            None => (unknown(), after),
+            None => (unknown(after), after),
         }
     }
 }
@@ -351,6 +351,24 @@ mod tests {
         }
     }
 
+    /// A prompt, as Debian's own start-up file has it: nothing in it is a path.
+    #[test]
+    fn what_begins_with_something_unknown_is_no_path() {
+        let around = Around {
+            home: "/h",
+            own: "/h",
+        };
+        for text in [
+            r"PS1='${debian_chroot:+($debian_chroot)}\[\033[01;32m\]\u@\h\[\033[00m\]:\[\033[01;34m\]\w\$ '",
+            r#"PS1="\[\e]0;${debian_chroot:+($debian_chroot)}\u@\h: \w\a\]$PS1""#,
+            "export PATH=\"$PYENV_ROOT:$PATH\"",
+        ] {
+            let named = named_in(text, &around, 100);
+            let of_home = |named: &&Named| named.path.starts_with("/h") && named.path != "/h";
+            assert!(!named.iter().any(|named| of_home(&named)), "{named:?}");
+        }
+    }
+
     #[test]
     fn no_text_is_too_much() {
         let around = Around {
@@ -366,9 +384,7 @@ mod tests {
             "'\"\\".to_owned(),
             ". ~/\u{fffd}é${é}".to_owned(),
         ] {
-            let begun = std::time::Instant::now();
-            assert!(named_in(&text, &around, 100).len() <= 200);
-            assert!(begun.elapsed().as_secs() < 30, "{text:.20}");
+            assert!(named_in(&text, &around, 100).len() <= 200, "{text:.20}");
         }
     }
 }
