@@ -129,7 +129,13 @@ impl HeldHome {
         } = self.layers();
         for path in [&changes, &scratch, &empty] {
             match fs::create_dir(path) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    // Another process of the box's user could reach it while a box of root's ran.
+                    if !path.symlink_metadata()?.is_dir() {
+                        return Err(io::Error::other("a part of it is no directory any more"));
+                    }
+                    continue;
+                }
                 made => made?,
             }
             fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
@@ -148,8 +154,7 @@ impl HeldHome {
         // The mount point shows the upper layer's mode.
         if let Ok(found) = fs::metadata(home) {
             let mode = found.permissions().mode() & 0o777;
-            let permissions = fs::Permissions::from_mode(mode);
-            fs::set_permissions(&changes, permissions).map_err(at(&changes))?;
+            set_mode(&changes, mode).map_err(at(&changes))?;
         }
         let layers = self.directory.join(LAYERS);
         self.own(&layers, self.identity.uid, self.identity.gid)
@@ -164,8 +169,17 @@ impl HeldHome {
     }
 }
 
+/// Of a directory, and not of what a link leads to.
+fn set_mode(directory: &Path, mode: u32) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(directory, flags, Mode::empty())?;
+    Ok(rustix::fs::fchmod(&directory, Mode::from_raw_mode(mode))?)
+}
+
 impl Drop for HeldHome {
     fn drop(&mut self) {
+        // Between two boxes of root's it is in nobody else's reach.
+        let _ = self.own(&self.directory.join(LAYERS), 0, 0);
         if self.is_for_one_box {
             // What can't be removed now is by the next sweep.
             let _ = store::remove_home(&self.directory);
