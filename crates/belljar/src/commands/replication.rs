@@ -1,7 +1,8 @@
 //! `belljar replication …`: the operator's view of a family, and the operator's hand.
 
 use std::fmt::Write as _;
-use std::time::Duration;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
 use belljar_api::{
     AcknowledgeClock, Because, BudgetView, BumpEpoch, CallError, Client, Empty, EngageKillSwitch,
@@ -22,8 +23,11 @@ use crate::cli::replication::{Contract, KillSwitch, OnWorker, Replication};
 use crate::exit::{self, Failure};
 use crate::print::{self, Line};
 
-/// A supervisor that has not engaged the kill switch by then is not asked any more: it takes well under a second for hundreds of agents.
-const ENGAGED_WITHIN: Duration = Duration::from_secs(5);
+/// A supervisor that has not engaged the kill switch by then is not asked any more.
+const ENGAGED_WITHIN: Duration = Duration::from_secs(30);
+/// Nor one under which no box ended for so long: it takes well under a second for hundreds of agents, but on a busy machine.
+const STUCK_AFTER: Duration = Duration::from_secs(5);
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 pub(crate) fn replication(command: Replication) -> Result<u8, Failure> {
     match command {
@@ -175,6 +179,33 @@ fn worker(operator: &mut Reached, given: &str) -> Result<WorkerId, Failure> {
     }
 }
 
+/// Has the controller engage the switch, and waits as long as boxes go on ending under it. One that hangs keeps nobody alive.
+fn engage_while_it_gets_on(
+    operator: Operator,
+    request: EngageRequest,
+    state: &StateDir,
+) -> Result<KillReport, String> {
+    let mut client = operator.client.with_deadline(ENGAGED_WITHIN);
+    let (answer, answered) = mpsc::channel();
+    let asking = move || answer.send(client.call::<EngageKillSwitch>(&request));
+    std::thread::spawn(asking);
+    let mut left = state.running().len();
+    let mut since = Instant::now();
+    loop {
+        match answered.recv_timeout(LOOK_AGAIN) {
+            Ok(answer) => return answer.map_err(|error| in_full(&error)),
+            Err(RecvTimeoutError::Disconnected) => return Err("it was not asked".into()),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        let running = state.running().len();
+        if running < left {
+            (left, since) = (running, Instant::now());
+        } else if since.elapsed() >= STUCK_AFTER {
+            return Err("it did not get on with it".into());
+        }
+    }
+}
+
 pub(super) fn kill_switch(command: KillSwitch) -> Result<u8, Failure> {
     if let Some(reached) = Reached::named() {
         return kill_switch_of(&mut reached?.client, command);
@@ -185,18 +216,24 @@ pub(super) fn kill_switch(command: KillSwitch) -> Result<u8, Failure> {
         KillSwitch::Engage { reason, format } => {
             let mut report = match Operator::reach(&state) {
                 Ok(operator) => {
-                    let mut client = operator.client.with_deadline(ENGAGED_WITHIN);
-                    let controller = client.call::<EngageKillSwitch>(&EngageRequest {
+                    let request = EngageRequest {
                         reason: said(reason.clone())?,
-                    });
+                    };
+                    let before = state.running().len();
+                    let controller = engage_while_it_gets_on(operator, request, &state);
                     // Runs that no controller keeps are no exception.
                     let lone = fleet::kill_lone_runs(&state, None);
                     let mut report = match controller {
                         Ok(report) => report,
-                        Err(error) => {
-                            let text = format!("the supervisor did not do it: {}", in_full(&error));
+                        Err(why) => {
+                            let text = format!("the supervisor did not do it: {why}");
                             print::line(Line::Note, &text);
-                            engage_alone(&state, &reason, keys)
+                            let mut report = engage_alone(&state, &reason, keys);
+                            // Whom it killed until then has ended as well.
+                            let ended = before.saturating_sub(state.running().len()) as u64;
+                            report.killed =
+                                report.killed.max(ended.saturating_sub(lone.killed.into()));
+                            report
                         }
                     };
                     report.killed += u64::from(lone.killed);
