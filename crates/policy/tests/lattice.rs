@@ -10,8 +10,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use belljar_policy::{
-    Capability, CompiledRules, FileOp, Filesystem, Host, Limits, LlmEndpointRule, Places, Reason,
-    SecretRule, Tier, ToolAnswer, ToolQuestion, ToolRules, Verdict, decide_env, decide_host,
+    Capability, CompiledRules, Decision, FileOp, Filesystem, Host, Limits, LlmEndpointRule, Places,
+    Reason, SecretRule, Tier, ToolAnswer, ToolQuestion, ToolRules, Verdict, decide_env,
+    decide_host,
 };
 use generate::{
     ARGUMENTS, CALLS, HOSTS, METHODS, PORTS, PROBES, READ_URIS, REQUEST_PATHS, VARIABLES,
@@ -197,6 +198,12 @@ fn equivalent(a: &Capability, b: &Capability, places: &Places) -> bool {
     within(a, b, places) && within(b, a, places)
 }
 
+/// Whether something of the host's is read or written: what a box has for itself takes nothing from anybody.
+fn is_about_the_hosts(decision: &Decision) -> bool {
+    let own = [Reason::AllowPrivate, Reason::AllowPrivateCopy];
+    decision.is_allow() && !own.contains(&decision.reason())
+}
+
 /// Everything the child may do that the parent may not. Private directories are the box's own and
 /// count for nothing.
 fn beyond(child: &Capability, parent: &Capability, places: &Places) -> Vec<String> {
@@ -217,9 +224,8 @@ fn beyond(child: &Capability, parent: &Capability, places: &Places) -> Vec<Strin
         .flat_map(|p| [(p, FileOp::Read), (p, FileOp::Write)])
     {
         let allowed = own.decide(probe, op);
-        let real = allowed.is_allow() && allowed.reason() != Reason::AllowPrivate;
         let theirs = wide.decide(probe, op);
-        if real && (!theirs.is_allow() || theirs.reason() == Reason::AllowPrivate) {
+        if is_about_the_hosts(&allowed) && !is_about_the_hosts(&theirs) {
             found.push(format!("{op:?} {}", probe.display()));
         }
     }

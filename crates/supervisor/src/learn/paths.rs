@@ -108,8 +108,10 @@ fn named(filesystem: &Filesystem, places: &Places) -> Vec<PathBuf> {
         .collect()
 }
 
+/// Whether it is about the host's files: what the box has for itself, or changes in its own copy, needs no rule.
 fn is_hosts(decision: &Decision) -> bool {
-    decision.is_allow() && decision.reason() != Reason::AllowPrivate
+    let own = [Reason::AllowPrivate, Reason::AllowPrivateCopy];
+    decision.is_allow() && !own.contains(&decision.reason())
 }
 
 impl Ground<'_> {
