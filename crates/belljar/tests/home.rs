@@ -330,6 +330,27 @@ fn strict_has_an_empty_home_that_is_kept(who: Who) {
     assert_eq!(jail.run(&["sh", "-c", "cat ~/k"]).stdout(), "x\n");
 }
 
+/// The copy lies on a disk that nobody divides: what can't be held is refused, whatever the home shows.
+fn a_limit_of_disk_space_is_refused(who: Who) {
+    let jail = private(who);
+    for ground in ["mode: read_only", "mode: none"] {
+        set_policy(
+            &jail,
+            &format!(
+                "extends: moderate\nfilesystem_config: {{{ground}, home: private}}\nresource_limits: {{max_disk_mb: 64}}\n"
+            ),
+        );
+        let refused = Outcome::from_json(finish(spawn(jail.json_command(&["true"]))));
+        assert_eq!(refused.code(), 122, "{ground}: {refused:?}");
+        let said = refused.json["error"].to_string();
+        assert!(
+            said.contains("max_disk_mb") && said.contains("home: read_only"),
+            "{said}"
+        );
+        assert!(homes(&jail).is_empty(), "{ground}");
+    }
+}
+
 /// What lies in the home counts for nothing at the start.
 fn a_home_of_many_files_is_shown_as_it_is(who: Who) {
     let jail = private(who);
@@ -404,6 +425,7 @@ for_each_user!(
     files_that_hold_keys_are_shown_without_and_can_be_replaced,
     a_killed_keeper_leaves_a_home_for_the_next,
     strict_has_an_empty_home_that_is_kept,
+    a_limit_of_disk_space_is_refused,
     replicas_have_homes_of_their_own,
     a_home_of_many_files_is_shown_as_it_is,
 );

@@ -160,7 +160,7 @@ pub(crate) fn lower(
     let id = outline.id.as_str();
     let withheld = hide_state(capability, Some(state.path()), &places);
     let table = with_repositories(withheld, &places).path_table(&places);
-    check_disk(capability, &table)?;
+    check_disk(capability, &table, &places)?;
     check_secret_files(capability, &places, &table)?;
     if tree.is_some() {
         demand_image_as_ground(&table)?;
@@ -310,12 +310,7 @@ fn hold_home(
     principal: &Principal,
     state: &StateDir,
 ) -> Result<Option<HeldHome>, RunError> {
-    let is_private = capability.filesystem.home == HomeMode::Private
-        && matches!(
-            table.access(&places.home),
-            Access::CopyOnWrite | Access::Private
-        );
-    if !is_private || !places.home.is_dir() {
+    if !has_private_home(capability, table, places) {
         return Ok(None);
     }
     let owner = match &command.home {
@@ -325,6 +320,15 @@ fn hold_home(
     };
     let held = HomeStore::of(state).hold(&owner, &places.home, principal.identity)?;
     Ok(Some(held))
+}
+
+/// Whether the box keeps what it changes in its home directory, over the host's or over nothing.
+fn has_private_home(capability: &Capability, table: &PathTable, places: &Places) -> bool {
+    let is_own = matches!(
+        table.access(&places.home),
+        Access::CopyOnWrite | Access::Private
+    );
+    capability.filesystem.home == HomeMode::Private && is_own && places.home.is_dir()
 }
 
 /// Records, keys and kept changes of other boxes are none of this one's business, wherever the user keeps them. Who
@@ -426,10 +430,19 @@ fn rule_directory(
 }
 
 /// A limit on disk space can be held on private file systems only.
-fn check_disk(capability: &Capability, table: &PathTable) -> Result<(), RunError> {
+fn check_disk(capability: &Capability, table: &PathTable, places: &Places) -> Result<(), RunError> {
+    if capability.limits.disk_bytes.is_some() && has_private_home(capability, table, places) {
+        return Err(RunError::Refused {
+            what: "max_disk_mb can't be held on a private home, which is kept on the host's disk"
+                .into(),
+            hint:
+                "use filesystem_config.home: read_only, or max_file_size_mb, or remove max_disk_mb"
+                    .into(),
+        });
+    }
     let written = table
         .iter()
-        .find(|(_, entry)| matches!(entry.access, Access::Write | Access::CopyOnWrite));
+        .find(|(_, entry)| entry.access == Access::Write);
     match (capability.limits.disk_bytes, written) {
         (Some(_), Some((path, _))) => Err(RunError::Refused {
             what: format!(
