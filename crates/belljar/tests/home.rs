@@ -351,6 +351,37 @@ fn a_limit_of_disk_space_is_refused(who: Who) {
     }
 }
 
+/// The kernel takes no overlay as the upper layer of another.
+fn a_state_directory_that_overlays_can_not_use_is_named(who: Who) {
+    let jail = private(who);
+    for name in ["up", "scratch"] {
+        fs::create_dir(jail.base.join(name)).expect("a directory");
+    }
+    let script = "cd \"$1\" && mount -t overlay overlay -o lowerdir=state,upperdir=up,workdir=scratch state && cd - >/dev/null && shift && exec \"$@\"";
+    let mut command = jail.outside("unshare");
+    command.args(["--mount", "sh", "-c", script, "sh"]);
+    command.arg(&jail.base).arg(jail.belljar_path());
+    command.args(["run", "--output", "json"]);
+    command.args(jail.run_options()).args(["--", "true"]);
+    let refused = Outcome::from_json(finish(spawn(command)));
+    assert_eq!(refused.code(), 122, "{refused:?}");
+    let said = refused.json["error"].to_string();
+    for words in ["overlay", "BELLJAR_STATE_DIR", "home: read_only"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+}
+
+/// Only root mounts.
+mod by_root {
+    use super::Who;
+
+    #[test]
+    fn a_state_directory_that_overlays_can_not_use_is_named() {
+        Who::Root.require();
+        super::a_state_directory_that_overlays_can_not_use_is_named(Who::Root);
+    }
+}
+
 /// What lies in the home counts for nothing at the start.
 fn a_home_of_many_files_is_shown_as_it_is(who: Who) {
     let jail = private(who);

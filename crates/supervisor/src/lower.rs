@@ -59,6 +59,8 @@ pub(crate) struct Lowered {
     pub(crate) overlay: Option<PathBuf>,
     /// The private home it has, held as long as it runs.
     pub(crate) home_copy: Option<HeldHome>,
+    /// Whether it has one.
+    pub(crate) has_private_home: bool,
     /// What answers for its network, if it is not closed.
     pub(crate) outlook: Option<Outlook>,
     /// The image whose files it has.
@@ -294,6 +296,7 @@ pub(crate) fn lower(
         home: places.home,
         is_native: matches!(tier, belljar_sandbox::Tier::Native),
         overlay,
+        has_private_home: home_copy.is_some(),
         home_copy,
         outlook,
         image,

@@ -235,6 +235,17 @@ pub(crate) fn explain(error: RunError, lowered: &Lowered) -> RunError {
             stage: Stage::View,
             errno: Errno::INVAL,
             path: Some(path),
+        } if path == lowered.home && lowered.has_private_home => RunError::Refused {
+            what: format!(
+                "the private home of {} can't be mounted: its file system, or that of the state directory, can't be part of an overlay",
+                path.display()
+            ),
+            hint: "name a state directory on another file system in BELLJAR_STATE_DIR, or use filesystem_config.home: read_only".into(),
+        },
+        LaunchError::Step {
+            stage: Stage::View,
+            errno: Errno::INVAL,
+            path: Some(path),
         } if lowered.plan.identity.uid != lowered.plan.identity.owner_uid => RunError::Refused {
             what: format!(
                 "{} can't be shown as its box's own: its file system has no id-mapped mounts",
